@@ -58,11 +58,11 @@ def check(words: Sequence[str], prog: str = "python -m questions check") -> None
     """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
     parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
     config = config_of(parser.parse_args(words))
-    from questions.leakage import check_leakage, split_configs  # late: they import what opens an index
+    from questions.leakage import check_leakage  # late: they import what opens an index
     from questions.load import load_split
     from rewards.check import check_corpus, check_questions, describe_splits
 
-    splits = {key: load_split(split, config.seed) for key, split in split_configs(config).items()}
+    splits = {key: load_split(split, config.seed) for key, split in config.splits.items()}
     for line in describe_splits(splits):
         print(line)
     mode = config.questions.leakage.corpus
@@ -71,7 +71,8 @@ def check(words: Sequence[str], prog: str = "python -m questions check") -> None
         key: split.questions for key, split in splits.items() if key not in ("questions.train", "questions.dev")
     }
     warnings = check_questions(splits, config.rewards.weights, config.evaluation.scores, index)
-    for warning in [*warnings, *check_leakage(config), *check_corpus(evaluated, config.index, mode)]:
+    leaks = check_leakage(config.splits, config.seed, config.questions.leakage)
+    for warning in [*warnings, *leaks, *check_corpus(evaluated, config.index, mode)]:
         print(warning)
 
 

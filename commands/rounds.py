@@ -73,9 +73,6 @@ def promote(words: Sequence[str], prog: str) -> None:
         print(decision.reason)
         if decision.warning:
             print(f"warning: {decision.warning}", file=sys.stderr)
-        last, stopped = promotion.last_round(config, run)
-        if stopped and last == arguments.round:
-            print(f"The rounds {stopped}.")
 
 
 def trace(words: Sequence[str], prog: str) -> None:

@@ -65,12 +65,13 @@ def sample_round(
     train = load_split(config.questions.train, config.seed)
     questions = train.questions
     index = config.index if config.questions.leakage.corpus == "off" else None
-    for warning in [*check_leakage(config), *check_questions({TRAIN: train}, config.rewards.weights, (), index)]:
+    leaks = check_leakage(config.splits, config.seed, config.questions.leakage)
+    for warning in [*leaks, *check_questions({TRAIN: train}, config.rewards.weights, (), index)]:
         print(warning, file=sys.stderr)
     round_folder = open_run(config).round(number)
     folder = round_folder.trajectories
     context = RunContext(
-        temperature=config.temperature_of(number),
+        temperature=config.sampling.temperature,
         frozen_temperature=config.sampling.frozen_temperature,
         top_p=config.sampling.top_p,
         adapter=None if adapter is None else str(adapter),

@@ -11,11 +11,12 @@ from pathlib import Path
 from agents.core.system import models_of
 from commands.arguments import config_of, config_parser, positive_integer
 from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
-from questions.leakage import check_leakage, split_configs
+from questions.leakage import check_leakage
 from questions.load import load_split
 from questions.manifest import check_same
 from ratchet.config import Config, ModelConfig, load_members
 from ratchet.errors import UserError
+from rounds.stage import ExperimentRun
 from slurm.plan import JobRequest, plan
 from slurm.site import load_site
 from slurm.submit import Submission, script_of, submit
@@ -68,7 +69,7 @@ def _submit(job: str, words: Sequence[str], prog: str) -> None:
     arguments = ("--config", given.config, *(word for one in given.overrides for word in ("--set", one)))
     for warning in _check_config(config):
         print(warning, file=sys.stderr)
-    jobs = plan(job, JobRequest(config, arguments, site, given.round, given.tasks))
+    jobs = plan(job, JobRequest(ExperimentRun(config, arguments), site, given.round, given.tasks))
     label = f"round-{given.round}" if given.round else ""
     submission = Submission(site, config.folder, label, tuple(options))
     if given.dry_run:
@@ -90,13 +91,12 @@ def _check_config(config: Config) -> list[str]:
         models_of([member.system, *member.evaluation.baselines.values()])
         for model_name, model in member.models.items():
             _check_model(f"models.{model_name}", model)
-        splits = split_configs(member)
-        if any(split.on_hub for split in splits.values()):  # the job downloads them
-            for split in splits.values():
-                if not split.on_hub:
-                    load_split(split, member.seed)
-        else:
-            warnings += check_leakage(member)
+        on_disk = [split for split in member.splits.values() if not split.on_hub]
+        if len(on_disk) == len(member.splits):
+            warnings += check_leakage(member.splits, member.seed, member.questions.leakage)
+        else:  # the job downloads the others
+            for split in on_disk:
+                load_split(split, member.seed)
     return warnings
 
 

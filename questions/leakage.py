@@ -1,7 +1,7 @@
 """Leakage: what training and evaluation share, and the checks that stop a run because of it (`questions.leakage`).
 
 Questions are compared in two ways. Exact: the same words in the same order, whatever the case and the punctuation.
-Near: the Jaccard overlap of the sets of three-word shingles is `near` or more; a question of one or two words has its
+Near: the Jaccard overlap of the sets of three-word shingles is 0.8 or more; a question of one or two words has its
 words instead of shingles. The overlap is computed exactly: two sets that overlap so much share one of their rarest
 members (prefix filtering), so only questions that share a rare shingle are compared. A paraphrase is not found. Gold
 documents are compared by id and by title.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -33,6 +33,8 @@ TRAINING_QUESTIONS = "training_questions.json"
 MAX_SHOWN = 3
 """How many leaked questions a message shows."""
 SHINGLE_WORDS = 3
+NEAR = 0.8
+"""The Jaccard overlap from which on two questions are nearly the same."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Leakage:
         return self.exact + self.near
 
 
-def find_leakage(train: Sequence[Question], test: Sequence[Question], near: float) -> Leakage:
+def find_leakage(train: Sequence[Question], test: Sequence[Question], near: float = NEAR) -> Leakage:
     """What of `test` is in `train`."""
     words = [normalise_words(question.text) for question in train]
     asked = [normalise_words(question.text) for question in test]
@@ -160,38 +162,33 @@ class SplitLeakage:
         ]
 
 
-def split_configs(config: Config) -> dict[str, SplitConfig]:
-    """Every split of a config, by its key there."""
-    own = {f"questions.{name}": getattr(config.questions, name) for name in ("train", "dev", "test")}
-    return own | {f"evaluation.benchmarks.{name}": split for name, split in config.evaluation.benchmarks.items()}
-
-
-def leakage_between_splits(config: Config, pairs: Iterable[tuple[str, str]] | None = None) -> list[SplitLeakage]:
-    """What the second split of each pair has of the first; of every pair of the config's splits by default."""
-    splits = split_configs(config)
+def leakage_between_splits(
+    splits: Mapping[str, SplitConfig], seed: int, pairs: Iterable[tuple[str, str]] | None = None
+) -> list[SplitLeakage]:
+    """What the second split of each pair has of the first; of every pair by default."""
     loaded: dict[str, LoadedSplit] = {}
-    found = []
+    overlaps = []
     for names in combinations(splits, 2) if pairs is None else pairs:
         for name in names:
             if name not in loaded:
-                loaded[name] = load_split(splits[name], config.seed)
+                loaded[name] = load_split(splits[name], seed)
         first, second = (loaded[name] for name in names)
-        leaks = find_leakage(first.questions, second.questions, config.questions.leakage.near)
-        found.append(SplitLeakage(*names, len(second.questions), leaks, (first.source, second.source)))
-    return found
+        leaks = find_leakage(first.questions, second.questions)
+        overlaps.append(SplitLeakage(*names, len(second.questions), leaks, (first.source, second.source)))
+    return overlaps
 
 
-def check_leakage(config: Config) -> list[str]:
+def check_leakage(splits: Mapping[str, SplitConfig], seed: int, modes: LeakageConfig) -> list[str]:
     """Raise UserError where training shares questions or documents with evaluation; return the warnings.
 
-    dev is for choosing, not for reported numbers: what training shares with it is a warning at most.
+    `splits`: by their keys in the config, questions.train first. dev is for choosing, not for reported numbers: what
+    training shares with it is a warning at most.
     """
-    modes = config.questions.leakage
     if modes.questions == modes.documents == "off":
         return []
-    train, *others = split_configs(config)
+    train, *others = splits
     warnings: list[str] = []
-    for overlap in leakage_between_splits(config, [(train, other) for other in others]):
+    for overlap in leakage_between_splits(splits, seed, [(train, other) for other in others]):
         leaks, strict = overlap.leaks, overlap.second != "questions.dev"
         part = f"of the {overlap.count} questions of {overlap.second}"
         if leaks.questions:

@@ -6,7 +6,7 @@ import copy
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from questions.load import load_split
-from ratchet.config import Config, SplitConfig, is_missing, written
+from ratchet.config import Config, PathText, SplitConfig, is_missing, written
 from ratchet.errors import UserError
 from ratchet.files import read_json_file, write_atomic, write_json
 from ratchet.packages import IN_WHEEL
@@ -42,7 +42,8 @@ def open_run(config: Config) -> RunFolder:
     resolved = config.model_dump(mode="json")
     if check_same(config) == resolved:
         return run
-    manifest = _manifest_of(config, run)  # before the config, so that a missing question file stops here
+    documents = () if is_missing(config.index) else config.index.documents
+    manifest = _manifest(run, config.seed, config.splits, documents)  # first, as a missing question file stops here
     write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
     write_json(run.manifest, manifest)
     return run
@@ -115,15 +116,6 @@ def _completed(old: dict[str, Any]) -> dict[str, Any]:
     return _completed(kept) if removed else old
 
 
-def _manifest_of(config: Config, run: RunFolder) -> dict[str, Any]:
-    """A new run's manifest; of a run with trajectories, its manifest with what the config's benchmarks are now."""
-    if not run.manifest.exists() or not run.has_trajectories:
-        return _manifest(config)
-    manifest: dict[str, Any] = read_json_file(run.manifest)
-    kept = {name: facts for name, facts in manifest["questions"].items() if name in SPLITS}
-    return manifest | {"questions": kept | _question_facts(config.evaluation.benchmarks, config.seed)}
-
-
 def _difference(old: Any, new: Any, key: str = "") -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(k for k in new if k not in old)]
@@ -131,31 +123,35 @@ def _difference(old: Any, new: Any, key: str = "") -> list[str]:
     return [] if old == new else [f"{key}: {old!r} there, {new!r} now"]
 
 
-def _manifest(config: Config) -> dict[str, Any]:
-    def version(name: str) -> str | None:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return None
-
-    documents = () if is_missing(config.index) else config.index.documents
+def _manifest(
+    run: RunFolder, seed: int, splits: Mapping[str, SplitConfig], documents: Iterable[PathText]
+) -> dict[str, Any]:
+    """A new run's manifest; of a run with trajectories, its manifest with what the config's benchmarks are now."""
+    old: dict[str, Any] = read_json_file(run.manifest) if run.manifest.exists() and run.has_trajectories else {}
+    questions = {name: facts for name, facts in old.get("questions", {}).items() if name in SPLITS}
+    for key, split in splits.items():
+        name = key.removeprefix("questions.").removeprefix("evaluation.benchmarks.")
+        if name not in questions:
+            questions[name] = load_split(split, seed).facts()
+    if old:
+        return old | {"questions": questions}
     return {
         "version": VERSION,
-        "seed": config.seed,
+        "seed": seed,
         "code": _code_version(),
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := version(name))},
+        "packages": {name: version for name in PACKAGES if (version := _package_version(name))},
         "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-        "questions": _question_facts(
-            {**{name: getattr(config.questions, name) for name in SPLITS}, **config.evaluation.benchmarks}, config.seed
-        ),
+        "questions": questions,
         "documents": {written(name): path_digest(Path(name)) for name in documents},
     }
 
 
-def _question_facts(splits: Mapping[str, SplitConfig], seed: int) -> dict[str, Any]:
-    """Where each split's questions are from, how many were chosen, and digests of the file and of what was chosen."""
-    return {name: load_split(split, seed).facts() for name, split in splits.items()}
+def _package_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _code_version() -> str | None:

@@ -23,7 +23,7 @@ from report.rounds import RoundNumbers, gather_rounds
 from report.training import LogLine, TrainedRows, read_trained, read_training_logs
 from rewards.store import stored_scores
 from rounds.ledger import read_ledger
-from rounds.promotion import last_round, read_promotion
+from rounds.promotion import read_promotion
 from rounds.records import Entry
 from sampling.store import TrajectoryStore
 
@@ -115,8 +115,6 @@ class Gathered:
     """Results of the config's other question sets, as far as they were evaluated."""
     rounds: tuple[RoundNumbers, ...] = ()
     """Every round of the run."""
-    stopped: str = ""
-    """Why there is no further round, where `rounds.count` is not the reason."""
     ledger: tuple[Entry, ...] = ()
 
 
@@ -166,7 +164,6 @@ def gather(config: Config, folder: RoundFolder, number: int, max_questions: int 
             if (found := read_results(results_path(folder, config.evaluation, name))) is not None
         ),
         rounds=rounds,
-        stopped=last_round(config, RunFolder(config.folder))[1],
         ledger=tuple(read_ledger(RunFolder(config.folder))),
     )
 

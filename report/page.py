@@ -68,7 +68,6 @@ def render(config: Config, gathered: Gathered) -> str:
         verdicts=verdict_sets([*([results] if results else []), *gathered.benchmarks]),
         rounds=rounds_view(gathered.rounds),
         curves=round_plots(gathered.rounds),
-        stopped=gathered.stopped,
         ledger=ledger_view(gathered.ledger),
         plots=plots,
         tallies=gathered.tallies,

@@ -25,7 +25,7 @@ from sampling.store import TrajectoryStore
 
 LatestEntries = Mapping[StageKey, Entry]
 """By stage, the entry that counts."""
-SENTENCES = ("reason", "no_gain", "warning", "verdict")
+SENTENCES = ("reason", "warning", "verdict")
 """Facts that are sentences, too long for a line beside others."""
 
 
@@ -156,7 +156,7 @@ def _choice_facts(path: Path) -> dict[str, Any]:
 
 def _promotion_facts(path: Path) -> dict[str, Any]:
     promotion = Promotion.model_validate_json(path.read_bytes())
-    facts = promotion.model_dump(include={"promoted", "reason", "no_gain", "warning"})
+    facts = promotion.model_dump(include={"promoted", "reason", "warning"})
     return {name: value for name, value in facts.items() if value != ""}
 
 

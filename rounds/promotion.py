@@ -14,20 +14,21 @@ from pydantic import ValidationError
 
 from evaluation.arms import ArmSettings, arm_settings
 from evaluation.measures.estimates import Difference
-from evaluation.measures.gain import QuestionChanges
 from evaluation.measures.measures import BY_NAME
 from evaluation.power import paired_differences, questions_needed, smallest_gain
-from evaluation.results import BASE, BASE_AGAIN, PARENT, TRAINED, Arm, Comparison, Results, compare
+from evaluation.results import BASE, PARENT, TRAINED, Arm, Comparison, Results, compare
 from evaluation.round_arms import evaluate, results_path, run_arms
 from inference.adapters import adapter_digest
 from questions.load import load_questions
-from ratchet.config import Config, RoundsConfig
+from ratchet.config import Config
 from ratchet.files import read_record, write_json
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.records import Promotion
 
 SPLIT = "dev"
+MIN_GAIN = 0.05
+"""The gain that dev should be large enough to show, with a power of 0.8."""
 
 
 def read_promotion(folder: RoundFolder) -> Promotion | None:
@@ -69,44 +70,18 @@ def decide(difference: Difference, level: float, measure: str) -> tuple[bool, st
     return True, f"Promoted: {numbers}."
 
 
-def no_gain(number: int, promoted: bool, changes: QuestionChanges | None, noise: QuestionChanges | None) -> str:
-    """Why another round is not expected to gain; empty where this one did. `changes` are the questions that the
-    candidate gained and broke against its parent, `noise` those of the base model sampled again.
-
-    The base model and its second sample are alike, so that either count of `noise` is what chance alone gains.
-    """
-    if not promoted:
-        return f"round {number} was not promoted"
-    if changes is None or noise is None or changes.gained > max(noise.gained, noise.broken):
-        return ""
-    return (
-        f"round {number} gained {changes.gained} questions over its parent, which chance may explain: the base model "
-        f"sampled again gains {noise.gained} and breaks {noise.broken}"
-    )
-
-
-def too_few_questions(differences: Sequence[float], rounds: RoundsConfig) -> str:
-    """A sentence where the questions with these paired differences are too few to show `rounds.min_gain`; else empty,
-    as where their spread is not known."""
+def too_few_questions(differences: Sequence[float], level: float) -> str:
+    """A sentence where the questions with these paired differences are too few to show MIN_GAIN at this level; else
+    empty, as where their spread is not known."""
     spread = stdev(differences) if len(differences) > 1 else 0.0
-    needed = questions_needed(spread, rounds.min_gain, alpha=rounds.level) if spread else 0
+    needed = questions_needed(spread, MIN_GAIN, alpha=level) if spread else 0
     if needed <= len(differences):
         return ""
-    shown = smallest_gain(spread, len(differences), alpha=rounds.level)
+    shown = smallest_gain(spread, len(differences), alpha=level)
     return (
-        f"dev is too small to show a gain of {rounds.min_gain:g}: its {len(differences)} questions show one of "
-        f"{shown:.2f} or more, and it takes {needed:,} (questions.dev, rounds.min_gain)"
+        f"dev is too small to show a gain of {MIN_GAIN:g}: its {len(differences)} questions show one of "
+        f"{shown:.2f} or more, and it takes {needed:,} (questions.dev)"
     )
-
-
-def last_round(config: Config, run: RunFolder) -> tuple[int, str]:
-    """(the last round that is run, why it is the last); without a reason where `rounds.count` says so."""
-    if config.rounds.stop == "no_gain":
-        for number in range(1, config.rounds.count):
-            found = read_promotion(run.round(number))
-            if found is not None and found.no_gain:
-                return number, f"stopped after round {number} of {config.rounds.count}: {found.no_gain}"
-    return config.rounds.count, ""
 
 
 def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) -> Promotion:
@@ -128,7 +103,6 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
             difference=Difference(n=0),
             promoted=False,
             reason="No candidate: nothing that the round sampled was worth keeping.",
-            no_gain=f"round {number} kept no trajectory to learn from",
         )
         return _write_promotion(folder, none)
     candidate = adapter_digest(folder.adapter)
@@ -154,8 +128,7 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
             difference=difference,
             promoted=promoted,
             reason=reason,
-            no_gain=no_gain(number, promoted, comparison.changes, results.changes(BASE_AGAIN)),
-            warning=too_few_questions(paired_differences(before, after, results.primary), config.rounds),
+            warning=too_few_questions(paired_differences(before, after, results.primary), config.rounds.level),
         ),
     )
 

@@ -111,8 +111,8 @@ class AdapterChoice(Record):
     """One sentence with the numbers."""
 
 
-class Promotion(Record):
-    """round-N/promotion.json: whether a round's adapter takes its parent's place, and why."""
+class Promotion(Record, extra="ignore"):
+    """round-N/promotion.json: whether an adapter takes its parent's place, and why. Earlier versions wrote more."""
 
     round: int
     candidate: str
@@ -128,7 +128,5 @@ class Promotion(Record):
     promoted: bool
     reason: str
     """One sentence with the numbers."""
-    no_gain: str = ""
-    """Why another round is not expected to gain: a sentence; empty where this one gained."""
     warning: str = ""
-    """A sentence where dev has too few questions to show the gain of `rounds.min_gain`; else empty."""
+    """A sentence where dev has too few questions to show a gain of 0.05; else empty."""

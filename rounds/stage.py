@@ -23,11 +23,13 @@ class Stage:
 
     round: int
     id: StageId
-    command: tuple[str, ...]
+    command: Command
     reads: Mapping[str, Artefact]
     writes: Mapping[str, Artefact]
+    asks: tuple[str, ...] = ()
+    """Names of the models that it asks."""
     models: tuple[str, ...] = ()
-    """Names of the models that are served while it runs."""
+    """Those of them that are served while it runs."""
     member: str = ""
     """The member whose stage it is; empty where it is the run's own."""
 
@@ -58,18 +60,25 @@ class ExperimentRun:
     def run(self) -> RunFolder:
         return RunFolder(self.config.folder)
 
+    def command(self, *words: str, number: int | None = None) -> Command:
+        """A command of ours with this config, such as of the words "rounds" and "choose"; `number`: its round."""
+        module, *subcommand = words
+        at = () if number is None else ("--round", str(number))
+        return (*MODULE, module_name(module), *subcommand, *self.arguments, *at)
+
     def stage(
         self,
         number: int,
         id: StageId,
-        command: tuple[str, ...],
+        command: Command,
         reads: Mapping[str, Artefact],
         writes: Mapping[str, Artefact],
-        models: set[str] | None = None,
+        models: Iterable[str] = (),
     ) -> Stage:
         """`models`: all that the command asks; a server is put around it for those that need one."""
-        served, command = self.beside_servers(models or (), command)
-        return Stage(number, id, command, reads, writes, served, self.member)
+        asks = tuple(sorted(models))
+        served, command = self.beside_servers(asks, command)
+        return Stage(number, id, command, reads, writes, asks, served, self.member)
 
     def beside_servers(self, models: Iterable[str], command: Command) -> tuple[tuple[str, ...], Command]:
         """(those of the models that need a server, the command with their servers around it)."""

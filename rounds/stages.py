@@ -18,8 +18,8 @@ from agents.core.system import load_system, models_of
 from evaluation.question_sets import split_of
 from evaluation.round_arms import results_path
 from inference.engines import needs_server
-from ratchet.config import Config, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
-from ratchet.packages import ROOT, module_name, script_arguments
+from ratchet.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
+from ratchet.packages import ROOT, script_arguments
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, earlier_rounds
 from retrieval.sources.plugin import load_source
@@ -37,7 +37,7 @@ from rounds.artefacts import (
     JsonlFiles,
     Questions,
 )
-from rounds.promotion import SPLIT, kept_any, last_promoted, last_round
+from rounds.promotion import SPLIT, kept_any, last_promoted
 from rounds.records import StageId
 from rounds.stage import MODULE, Command, ExperimentRun, Stage
 
@@ -70,9 +70,7 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
         yield from evaluation_stages(experiment, 1, with_adapter=True)
         yield report_stage(experiment, 1)
         return
-    number = 0
-    while number < (last := last_round(experiment.config, run)[0]):
-        number += 1
+    for number in range(1, count + 1):
         origin = last_promoted(run, before=number)
         yield from stages_before_training(experiment, number, origin)
         has_candidate = kept_any(run.round(number))
@@ -80,59 +78,46 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
             yield training_stage(experiment, number, origin)
             yield from choice_stages(experiment, number)
         yield from promotion_stages(experiment, number, origin, has_candidate)
-    best = last_promoted(run, before=last + 1)
+    best = last_promoted(run, before=count + 1)
     if best is not None:
         yield from control_stages(experiment, best, last_promoted(run, before=best))
-    yield from evaluation_stages(experiment, best or last, with_adapter=best is not None, id="test")
-    yield report_stage(experiment, last)
+    yield from evaluation_stages(experiment, best or count, with_adapter=best is not None, id="test")
+    yield report_stage(experiment, count)
 
 
 def stages_before_training(experiment: ExperimentRun, number: int, origin: int | None) -> list[Stage]:
     """Index (in the first round), sample, score and select. `origin`: the round whose adapter samples, if any does."""
     config, folder = experiment.config, experiment.run.round(number)
-    at = (*experiment.arguments, "--round", str(number))
     adapter = experiment.run.round(origin).adapter if origin else None
     index: dict[str, Artefact] = {"index": Index(config.index)}
     questions: dict[str, Artefact] = {"questions": Questions((config.questions.train,), config.seed)}
     sampled_by: dict[str, Artefact] = {"adapter": Adapter(adapter)} if adapter else {}
-    by_round: dict[str, Artefact] = {}
-    if config.rounds.temperatures:  # unlike sampling.temperature, it may change on a run
-        by_round = {"temperature": FixedDigest(content_key("temperature", config.temperature_of(number)))}
     trajectories: dict[str, Artefact] = {"trajectories": JsonlFiles(folder.trajectories)}
-    empty = () if config.rounds.count == 1 else ("--may-be-empty",)
-    sample = (*MODULE, module_name("sampling"), *at, *(("--adapter", str(adapter)) if adapter else ()))
-    asked = {**questions, **index, **sampled_by, **by_round, **_outside_code(config, [config.system])}
+    sample = (*experiment.command("sampling", number=number), *(("--adapter", str(adapter)) if adapter else ()))
+    score = experiment.command("rewards", number=number)
+    asked = {**questions, **index, **sampled_by, **_outside_code(experiment, [config.system])}
     agents, judge = models_of([config.system]), judge_of(config.rewards, config.models, config.rewards.weights)
     stages, samples = [], dict[str, Artefact]()
     if config.sampling.pilot is not None:  # the same commands, which find no samples.json yet
         samples = {"samples": File(folder.samples)}
         pilot: dict[str, Artefact] = {"trajectories": JsonlFiles(folder.trajectories, ("pilot-*.jsonl",))}
-        score = (*MODULE, module_name("rewards"), *at)
         stages = [
             experiment.stage(number, "sample.pilot", sample, asked, pilot, agents),
             experiment.stage(number, "score.pilot", score, {**questions, **pilot}, samples, judge),
         ]
+    scored: dict[str, Artefact] = {**questions, **trajectories, "config": _settings(experiment, "rewards")}
+    scored |= _outside_code(experiment, scores=config.rewards.weights)
+    selected: dict[str, Artefact] = {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)}
+    empty = () if config.rounds.count == 1 else ("--may-be-empty",)
     stages += [
         experiment.stage(number, "sample", sample, {**asked, **samples}, trajectories, agents),
-        experiment.stage(
-            number,
-            "score",
-            (*MODULE, module_name("rewards"), *at, *empty),
-            {
-                **questions,
-                **trajectories,
-                "config": _settings(config, "rewards"),
-                **_outside_code(config, scores=config.rewards.weights),
-            },
-            {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)},
-            judge,
-        ),
+        experiment.stage(number, "score", (*score, *empty), scored, selected, judge),
     ]
     # A search server's index was built where the server runs.
     if number > 1 or is_missing(config.index) or config.index.url is not None:
         return stages
     documents = FixedDigest(content_key("documents", config.index.model_dump(mode="json")))
-    build = (*MODULE, module_name("index_build"), *experiment.arguments)
+    build = experiment.command("index_build")
     return [experiment.stage(number, "index", build, {"documents": documents}, index), *stages]
 
 
@@ -142,24 +127,27 @@ def training_stage(experiment: ExperimentRun, number: int, origin: int | None) -
     command, started_from = _training_command(experiment, number, origin)
     reads: dict[str, Artefact] = {}
     for name, member in load_members(config).items():
-        one = RoundFolder(member.folder / folder.path.name) if name else folder
-        reads |= {f"{name} selection".strip(): File(one.selection)}
-        reads |= {f"{name} trajectories".strip(): JsonlFiles(one.trajectories)}
-    reads |= _earlier_rounds(config, folder)
+        own = RoundFolder(member.folder / folder.path.name) if name else folder
+        reads |= {f"{name} selection".strip(): File(own.selection)}
+        reads |= {f"{name} trajectories".strip(): JsonlFiles(own.trajectories)}
+    reads |= _earlier_rounds(experiment, folder)
     writes: dict[str, Artefact] = {"rows": File(folder.rows)}
-    writes |= {"candidates": Candidates(folder)} if _chooses(config) else {"adapter": Adapter(folder.adapter)}
+    if config.training.choose_by == "reward":
+        writes["candidates"] = Candidates(folder)
+    else:
+        writes["adapter"] = Adapter(folder.adapter)
     return experiment.stage(number, "train", command, reads | started_from, writes)
 
 
 def control_stages(experiment: ExperimentRun, number: int, origin: int | None) -> list[Stage]:
     """The trainings on a random selection of the round's trajectories and on gold answers, as the config asks for them.
     Only of the round whose adapter is tested."""
-    config, folder = experiment.config, experiment.run.round(number)
+    folder = experiment.run.round(number)
     command, started_from = _training_command(experiment, number, origin)
     reads: dict[str, Artefact] = {
         "selection": File(folder.selection),
         "trajectories": JsonlFiles(folder.trajectories),
-        **_earlier_rounds(config, folder),
+        **_earlier_rounds(experiment, folder),
         **started_from,
     }
     ids: dict[TrainedControl, StageId] = {"random": "train.random", "gold": "train.gold"}
@@ -175,16 +163,13 @@ def control_stages(experiment: ExperimentRun, number: int, origin: int | None) -
     return stages
 
 
-def _earlier_rounds(config: Config, folder: RoundFolder) -> dict[str, Artefact]:
+def _earlier_rounds(experiment: ExperimentRun, folder: RoundFolder) -> dict[str, Artefact]:
     """What training reads of the rounds before (rounds.learn_from)."""
-    return {
-        f"round {one.number} {name}": artefact
-        for one in earlier_rounds(config, folder)
-        for name, artefact in (
-            ("selection", File(one.selection)),
-            ("trajectories", JsonlFiles(one.trajectories)),
-        )
-    }
+    reads: dict[str, Artefact] = {}
+    for earlier in earlier_rounds(experiment.config, folder):
+        reads[f"round {earlier.number} selection"] = File(earlier.selection)
+        reads[f"round {earlier.number} trajectories"] = JsonlFiles(earlier.trajectories)
+    return reads
 
 
 def _training_command(
@@ -196,22 +181,17 @@ def _training_command(
     return ((*command, "--from", str(start)), {"adapter": Adapter(start)}) if start else (command, {})
 
 
-def _chooses(config: Config) -> bool:
-    """Whether the reward on dev chooses among the evaluated adapters."""
-    return config.training.choose_by == "reward"
-
-
 def choice_stages(experiment: ExperimentRun, number: int) -> list[Stage]:
     """The choice of the round's adapter by reward on dev; none where the held-out loss has chosen it."""
     config, folder = experiment.config, experiment.run.round(number)
-    if not _chooses(config):
+    if config.training.choose_by != "reward":
         return []
-    command = (*MODULE, module_name("rounds"), "choose", *experiment.arguments, "--round", str(number))
+    command = experiment.command("rounds", "choose", number=number)
     reads: dict[str, Artefact] = {
         "questions": Questions((config.questions.dev,), config.seed),
         "index": Index(config.index),
         "candidates": Candidates(folder),
-        **_outside_code(config, [config.system], config.rewards.weights),
+        **_outside_code(experiment, [config.system], config.rewards.weights),
     }
     writes: dict[str, Artefact] = {"choice": File(folder.choice), "adapter": Adapter(folder.adapter)}
     agents, scores = models_of([config.system]), config.rewards.weights
@@ -221,7 +201,7 @@ def choice_stages(experiment: ExperimentRun, number: int) -> list[Stage]:
 def promotion_stages(experiment: ExperimentRun, number: int, origin: int | None, has_candidate: bool) -> list[Stage]:
     """The decision on a round's adapter; where the round has none, its record."""
     config, folder = experiment.config, experiment.run.round(number)
-    command = (*MODULE, module_name("rounds"), "promote", *experiment.arguments, "--round", str(number))
+    command = experiment.command("rounds", "promote", number=number)
     decision: dict[str, Artefact] = {"promotion": File(folder.promotion)}
     if not has_candidate:
         return [experiment.stage(number, "promote", command, {"selection": File(folder.selection)}, decision)]
@@ -247,7 +227,7 @@ def evaluation_stages(
     reads: dict[str, Artefact] = {
         "questions": Questions(tuple(split_of(config.questions, benchmarks, split) for split in splits), config.seed),
         "index": Index(config.index),
-        "config": _settings(config, "rewards", "evaluation"),
+        "config": _settings(experiment, "rewards", "evaluation"),
     }
     reads |= {"adapter": Adapter(folder.adapter)} if with_adapter else {}
     if with_adapter:
@@ -256,9 +236,9 @@ def evaluation_stages(
             reads |= {names[control]: Adapter(folder.control(control).adapter)}
     reads |= {f"adapter of {name}": Adapter(Path(path)) for name, path in config.evaluation.adapters.items()}
     systems = [config.system, *config.evaluation.baselines.values()]
-    reads |= _outside_code(config, systems, {*config.rewards.weights, *config.evaluation.scores})
+    reads |= _outside_code(experiment, systems, {*config.rewards.weights, *config.evaluation.scores})
     which = () if with_adapter else ("--base-only",)
-    command = (*MODULE, module_name("evaluation"), *experiment.arguments, "--round", str(number), *which)
+    command = (*experiment.command("evaluation", number=number), *which)
     writes: dict[str, Artefact] = {
         "evaluation" if split == config.evaluation.split else f"evaluation {split}": File(
             results_path(folder, config.evaluation, split)
@@ -274,9 +254,9 @@ def report_stage(experiment: ExperimentRun, number: int) -> Stage:
     records = ("selection.json", "promotion.json", "adapter/training.json", "evaluation/results*.json")
     reads: dict[str, Artefact] = {
         "records": JsonlFiles(experiment.run.path, tuple(f"round-*/{name}" for name in records)),
-        "config": _settings(experiment.config, "rewards", "evaluation", "rounds"),
+        "config": _settings(experiment, "rewards", "evaluation", "rounds"),
     }
-    command = (*MODULE, module_name("report"), *experiment.arguments, "--round", str(number))
+    command = experiment.command("report", number=number)
     return experiment.stage(number, "report", command, reads, {"report": File(experiment.run.report)})
 
 
@@ -295,7 +275,7 @@ def _one_or_two_stages(
     that it needs, by default the config's."""
     config = experiment.config
     judge = judge_of(config.rewards, config.models, config.evaluation.scores if scores is None else scores)
-    if not judge_runs_apart(config, agents, judge):
+    if not judge_runs_apart(config.models, agents, judge):
         return [experiment.stage(number, id, command, reads, writes, agents | judge)]
     folder = experiment.run.round(number)
     answers: dict[str, Artefact] = {
@@ -325,22 +305,22 @@ def _shared_round(experiment: ExperimentRun) -> list[Stage]:
             reads = {**stage.reads, "adapter": Adapter(adapter)}
             stages.append(replace(stage, command=(*stage.command, "--adapter", str(adapter)), reads=reads))
             tables |= {f"{name} {what}": artefact for what, artefact in stage.writes.items()}
-    compare = (*MODULE, module_name("evaluation"), "members", *experiment.arguments, "--round", "1")
+    compare = experiment.command("evaluation", "members", number=1)
     return [*stages, experiment.stage(1, "compare", compare, tables, {})]
 
 
-def judge_runs_apart(config: Config, agents: set[str], judge: set[str]) -> bool:
+def judge_runs_apart(models: Mapping[str, ModelConfig], agents: set[str], judge: set[str]) -> bool:
     """Whether judging has a server of its own, which is not to be up beside the agents'."""
-    return not judge <= agents and any(needs_server(name, config.models[name]) for name in agents | judge)
+    return not judge <= agents and any(needs_server(name, models[name]) for name in agents | judge)
 
 
-def _settings(config: Config, *sections: str) -> FixedDigest:
+def _settings(experiment: ExperimentRun, *sections: str) -> FixedDigest:
     """The sections that may change on a run and that a stage depends on."""
-    return FixedDigest(content_key("settings", config.model_dump(mode="json", include=set(sections))))
+    return FixedDigest(content_key("settings", experiment.config.model_dump(mode="json", include=set(sections))))
 
 
 def _outside_code(
-    config: Config, systems: Sequence[SystemConfig] = (), scores: Iterable[str] = ()
+    experiment: ExperimentRun, systems: Sequence[SystemConfig] = (), scores: Iterable[str] = ()
 ) -> dict[str, Artefact]:
     """The digests of the prompts that a stage uses and of the code outside our tree that it runs: it is run again when
     they change.
@@ -349,13 +329,15 @@ def _outside_code(
     """
     rewards = {name: load_reward(name) for name in scores}
     digests = {name: reward.version for name, reward in rewards.items() if reward.is_outside}
-    replaced = {f"{name} prompts": replaced_digest(config.rewards, reward) for name, reward in rewards.items()}
+    replaced = {
+        f"{name} prompts": replaced_digest(experiment.config.rewards, reward) for name, reward in rewards.items()
+    }
     digests |= {name: digest for name, digest in replaced.items() if digest}
     for system in map(load_system, systems):
         digests |= {system.config.name: system.digest} if system.digest else {}
         digest = prompts_digest(system.prompts)
         digests[f"{system.config.name} prompts {digest}"] = digest
-    for name, source in config.sources.items() if systems else ():
+    for name, source in experiment.config.sources.items() if systems else ():
         if isinstance(source, PluginConfig):
             digests[f"sources.{name}"] = load_source(name, source)[0].digest
     return {"code": FixedDigest(content_key("code", digests))} if digests else {}

@@ -22,7 +22,7 @@ from ratchet.runfolder import RoundFolder
 from ratchet.tables import print_table
 from rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
 from rounds.ledger import SENTENCES, latest_entries, reason_to_run
-from rounds.promotion import last_promoted, last_round, read_promotions
+from rounds.promotion import last_promoted, read_promotions
 from rounds.records import Entry
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
@@ -124,15 +124,13 @@ def read_training_steps(folder: RoundFolder) -> tuple[int, int | None]:
 
 
 def _promotion_lines(experiment: ExperimentRun) -> Iterator[str]:
-    if experiment.config.rounds.count == 1:
+    count = experiment.config.rounds.count
+    if count == 1:
         return
-    last, stopped = last_round(experiment.config, experiment.run)
     promotions = read_promotions(experiment.run)
     for promotion in promotions:
         yield f"round {promotion.round}: {promotion.reason}"
     if promotions and promotions[-1].warning:
         yield f"warning: {promotions[-1].warning}"
-    if stopped:
-        yield f"The rounds {stopped}."
-    best = last_promoted(experiment.run, before=last + 1)
+    best = last_promoted(experiment.run, before=count + 1)
     yield f"Promoted last: {experiment.run.round(best).adapter if best else 'the base model'}"

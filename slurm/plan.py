@@ -16,13 +16,13 @@ from evaluation.arms import arm_settings
 from evaluation.sweep.cells import plan_sweep
 from inference.adapters import is_adapter
 from inference.engines import needs_server
-from ratchet.config import Config, is_missing, load_members
+from ratchet.config import Config, IndexConfig, is_missing, load_members
 from ratchet.errors import UserError
-from ratchet.packages import module_name, script_arguments
+from ratchet.packages import script_arguments
 from ratchet.parsing import read_mapping
 from retrieval.layout import MANIFEST
 from rewards.reward import judge_of
-from rounds.promotion import kept_any, last_promoted, last_round, read_promotion
+from rounds.promotion import kept_any, last_promoted, read_promotion
 from rounds.records import StageId
 from rounds.stage import MODULE, ExperimentRun, Stage
 from rounds.stages import (
@@ -68,9 +68,7 @@ class Job:
 class JobRequest:
     """What a command line asks to submit."""
 
-    config: Config
-    arguments: tuple[str, ...]
-    """--config and --set, as on the command line."""
+    experiment: ExperimentRun
     site: Site
     number: int | None = None
     """The round."""
@@ -82,8 +80,8 @@ class JobRequest:
         return self.number or 1
 
     @property
-    def experiment(self) -> ExperimentRun:
-        return ExperimentRun(self.config, self.arguments)
+    def config(self) -> Config:
+        return self.experiment.config
 
     @property
     def origin(self) -> int | None:
@@ -109,15 +107,14 @@ def plan(job: str, request: JobRequest) -> list[Job]:
     if job == "index":
         return _index_jobs(request)
     _check_inputs(job, request)
+    experiment, number, origin = request.experiment, request.round, request.origin
     if job == "evaluate":
-        return _evaluation_jobs(request, evaluation_stages(request.experiment, request.round, with_adapter=True))
-    return [{"sample": _sample_job, "rewards": _rewards_job, "train": _train_job}[job](request)]
-
-
-def _stages(request: JobRequest) -> dict[StageId, Stage]:
-    """The stages before training, by id."""
-    found = stages_before_training(request.experiment, request.round, request.origin)
-    return {stage.id: stage for stage in found}
+        return _stage_jobs(request, evaluation_stages(experiment, number, with_adapter=True))
+    if job == "train":
+        return _stage_jobs(request, [training_stage(experiment, number, origin)])
+    ids: dict[str, StageId] = {"sample": "sample", "rewards": "score"}
+    before_training = stages_before_training(experiment, number, origin)
+    return _stage_jobs(request, [stage for stage in before_training if stage.id == ids[job]])
 
 
 def _index_jobs(request: JobRequest) -> list[Job]:
@@ -126,7 +123,7 @@ def _index_jobs(request: JobRequest) -> list[Job]:
     for name in request.config.index.documents:
         if not Path(name).exists():
             raise UserError(f"index.documents: {name} does not exist")
-    command = (*MODULE, module_name("index_build"), *request.arguments)
+    command = request.experiment.command("index_build")
     tasks = request.tasks("index", 8)
     if tasks == 1:
         return [Job("index", "index", command)]
@@ -134,65 +131,47 @@ def _index_jobs(request: JobRequest) -> list[Job]:
     return [shards, Job("manifest", "merge", command, after="index")]
 
 
-def _sample_job(request: JobRequest) -> Job:
-    stage, tasks = _stages(request)["sample"], request.tasks("sample", 1)
-    gpus = gpus_of(request.config, models_of([request.config.system]))
-    if tasks == 1:
-        return Job("sample", "sample", stage.command, gpus)
-    return Job("sample", "sample", (*stage.command, "--part", f"{TASK}/{tasks}"), gpus, tasks)
-
-
-def _rewards_job(request: JobRequest) -> Job:
-    stage, judge = (
-        _stages(request)["score"],
-        judge_of(request.config.rewards, request.config.models, request.config.rewards.weights),
-    )
-    return Job("rewards", "rewards", stage.command, gpus_of(request.config, judge))
-
-
-def _train_job(request: JobRequest) -> Job:
-    return _training_job(request, "train", training_stage(request.experiment, request.round, request.origin))
-
-
-def _training_job(request: JobRequest, name: str, stage: Stage) -> Job:
-    script = stage.command[stage.command.index(TRAIN[-1]) - len(TRAIN) + 1 :]
-    gpus, nodes = training_gpus(request), resources_of(request.site, "train").nodes
-    return Job(name, "train", (*accelerate_launch(request, gpus, nodes), *script), gpus)
-
-
-def _evaluation_jobs(request: JobRequest, stages: Iterable[Stage], after: str = "") -> list[Job]:
-    """An evaluation: one job, or a second one for the judge."""
-    config, jobs = request.config, []
-    models = models_of([config.system, *config.evaluation.baselines.values()])
-    models |= judge_of(config.rewards, config.models, config.evaluation.scores)
+def _stage_jobs(request: JobRequest, stages: Iterable[Stage], after: str = "") -> list[Job]:
+    """A job for each stage, which waits for the one before."""
+    jobs: list[Job] = []
     for stage in stages:
-        asked = set(stage.models) or models
-        jobs.append(Job(stage.id.replace(".", "-"), "evaluate", stage.command, gpus_of(config, asked), after=after))
+        jobs.append(replace(_stage_job(request, stage), after=after))
         after = jobs[-1].name
     return jobs
+
+
+def _stage_job(request: JobRequest, stage: Stage) -> Job:
+    """The job of one stage, with resources of its own."""
+    name = "rewards" if stage.id == "score" else stage.id.replace(".", "-")
+    if stage.id.startswith("train"):
+        script = stage.command[stage.command.index(TRAIN[-1]) - len(TRAIN) + 1 :]
+        gpus, nodes = training_gpus(request), resources_of(request.site, "train").nodes
+        return Job(name, "train", (*accelerate_launch(request, gpus, nodes), *script), gpus)
+    if stage.id == "report":
+        return Job(name, "merge", stage.command)
+    resources = name if name in ("sample", "rewards") else "evaluate"
+    gpus = gpus_of(request.experiment, stage.asks)
+    tasks = request.tasks("sample", 1) if name == "sample" else 1
+    if tasks == 1:
+        return Job(name, resources, stage.command, gpus)
+    return Job(name, resources, (*stage.command, "--part", f"{TASK}/{tasks}"), gpus, tasks)
 
 
 def _chain_jobs(request: JobRequest) -> list[Job]:
     """One round as separate jobs, each with resources of its own."""
     if request.config.sampling.pilot is not None:
         raise UserError("chain: sampling.pilot samples and scores a round twice; submit `round` or `selftrain` instead")
-    experiment, number, several_rounds = request.experiment, request.round, request.config.rounds.count > 1
-    jobs = []
-    if number == 1 and not _has_index(request.config):
-        jobs += _index_jobs(request)
-    for make in (_sample_job, _rewards_job, _train_job):
-        jobs.append(replace(make(request), after=jobs[-1].name if jobs else ""))
-    jobs += _evaluation_jobs(request, choice_stages(experiment, number), jobs[-1].name)
-    if several_rounds:
-        jobs += _evaluation_jobs(
-            request, promotion_stages(experiment, number, request.origin, has_candidate=True), jobs[-1].name
-        )
+    experiment, number, origin = request.experiment, request.round, request.origin
+    jobs = _index_jobs(request) if number == 1 and not _has_index(request.config.index) else []
+    stages = [stage for stage in stages_before_training(experiment, number, origin) if stage.id != "index"]
+    stages += [training_stage(experiment, number, origin), *choice_stages(experiment, number)]
+    if request.config.rounds.count > 1:
+        stages += promotion_stages(experiment, number, origin, has_candidate=True)
     else:
-        for stage in control_stages(experiment, number, request.origin):
-            jobs.append(replace(_training_job(request, stage.id.replace(".", "-"), stage), after=jobs[-1].name))
-        jobs += _evaluation_jobs(request, evaluation_stages(experiment, number, with_adapter=True), jobs[-1].name)
-    report = report_stage(experiment, number)
-    return [*jobs, Job("report", "merge", report.command, after=jobs[-1].name)]
+        stages += control_stages(experiment, number, origin)
+        stages += evaluation_stages(experiment, number, with_adapter=True)
+    stages.append(report_stage(experiment, number))
+    return jobs + _stage_jobs(request, stages, jobs[-1].name if jobs else "")
 
 
 def _selftrain_job(job: str, request: JobRequest) -> Job:
@@ -202,27 +181,30 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
     for member in load_members(config).values():
         models |= models_of([member.system, *member.evaluation.baselines.values()])
         models |= judge_of(member.rewards, member.models, {*member.rewards.weights, *member.evaluation.scores})
-    command = [sys.executable, *script_arguments("selftrain"), *request.arguments]
+    command = [sys.executable, *script_arguments("selftrain"), *request.experiment.arguments]
     command += ["--until", str(request.round)] if job == "round" else []
     command += ["--accelerate", accelerate] if accelerate else []
-    return Job(job, job, tuple(command), max(gpus_of(config, models), training_gpus(request, alone=False)))
+    return Job(job, job, tuple(command), max(gpus_of(request.experiment, models), training_gpus(request, alone=False)))
 
 
 def _sweep_jobs(request: JobRequest) -> list[Job]:
     """The cells as an array, the tables, which name missing cells, and the test of the chosen checkpoints."""
-    config, found = request.config, plan_sweep(arm_settings(request.config), request.config.sweep)
-    sweep = (*MODULE, module_name("evaluation"), "sweep", *request.arguments)
-    cells = len(found.cells())
+    config, planned = request.config, plan_sweep(arm_settings(request.config), request.config.sweep)
+    sweep = request.experiment.command("evaluation", "sweep")
+    cells = len(planned.cells())
     tasks = min(request.tasks("sweep", cells), cells)
-    agents, judge = models_of(found.systems.values()), judge_of(config.rewards, config.models, config.evaluation.scores)
+    agents, judge = (
+        models_of(planned.systems.values()),
+        judge_of(config.rewards, config.models, config.evaluation.scores),
+    )
 
     def job(name: str, models: set[str], words: tuple[str, ...], tasks: int, after: str) -> Job:
         _, command = request.experiment.beside_servers(models, (*sweep, *words))
-        return Job(name, "sweep", command, gpus_of(config, models), tasks, after)
+        return Job(name, "sweep", command, gpus_of(request.experiment, models), tasks, after)
 
     def sample_and_score_jobs(name: str, words: tuple[str, ...], tasks: int = 0, after: str = "") -> list[Job]:
         """One job that samples and scores, or two where the judge must not run while the agents do."""
-        if not judge_runs_apart(config, agents, judge):
+        if not judge_runs_apart(config.models, agents, judge):
             return [job(name, agents | judge, words, tasks, after)]
         sampled = job(f"{name}-sample", agents, (*words, "--phase", "sample"), tasks, after)
         scored = job(name, judge, (*words, "--phase", "score"), tasks, sampled.name)
@@ -230,17 +212,17 @@ def _sweep_jobs(request: JobRequest) -> list[Job]:
 
     run = sample_and_score_jobs("sweep", ("cell", f"{TASK}/{tasks}"), tasks)
     merge = Job("merge", "merge", (*sweep, "merge"), after="sweep", condition="afterany")
-    return [*run, merge, *(sample_and_score_jobs("test", ("test",), after="merge") if found.test else [])]
+    return [*run, merge, *(sample_and_score_jobs("test", ("test",), after="merge") if planned.test else [])]
 
 
-def gpus_of(config: Config, names: Iterable[str]) -> int:
+def gpus_of(experiment: ExperimentRun, names: Iterable[str]) -> int:
     """The GPUs of the models that run in the job: the most that one model needs, as models share GPUs."""
     gpus = [0]
     for name in names:
-        model = config.models[name]
+        model = experiment.config.models[name]
         if model.device == "cpu" or not (model.engine == "local" or needs_server(name, model)):
             continue
-        serve = config.serve_config(name)
+        serve = experiment.config.serve_config(name)
         gpus.append(serve.replicas * serve.tensor_parallel if model.engine == "vllm" else 1)
     return max(gpus)
 
@@ -274,11 +256,11 @@ def accelerate_launch(request: JobRequest, gpus: int, nodes: int = 1) -> tuple[s
     return (*start, *plain, *(("--cpu",) if gpus == 0 else ()), *(("--multi_gpu",) if gpus > 1 else ()))
 
 
-def _has_index(config: Config) -> bool:
+def _has_index(index: IndexConfig) -> bool:
     """Whether there is nothing to build: the index is there, or the config has none."""
-    if is_missing(config.index):
+    if is_missing(index):
         return True
-    return all(index.url or (Path(index.path) / MANIFEST).exists() for index in config.index.parts or (config.index,))
+    return all(part.url or (Path(part.path) / MANIFEST).exists() for part in index.parts or (index,))
 
 
 def _check_round(job: str, request: JobRequest) -> None:
@@ -286,17 +268,15 @@ def _check_round(job: str, request: JobRequest) -> None:
     count, before = request.config.rounds.count, request.round - 1
     if not 1 <= request.round <= count:
         raise UserError(f"--round {request.round}: rounds.count is {count}")
-    last, stopped = last_round(request.config, request.experiment.run)
-    if job in ("sample", "train", "chain") and request.round > last:
-        raise UserError(f"--round {request.round}: the rounds {stopped}; rounds.stop=never runs it all the same")
     if job in ("sample", "train", "chain") and before and not read_promotion(request.experiment.run.round(before)):
         raise UserError(f"--round {request.round}: round {before} is not decided yet; its promotion comes first")
 
 
 def _check_inputs(job: str, request: JobRequest) -> None:
     """Check that the outputs of earlier jobs that this job reads exist."""
-    folder, shell = request.experiment.run.round(request.round), f"python -m slurm {{}} {' '.join(request.arguments)}"
-    if job == "sample" and not _has_index(request.config):
+    experiment = request.experiment
+    folder, shell = experiment.run.round(request.round), f"python -m slurm {{}} {' '.join(experiment.arguments)}"
+    if job == "sample" and not _has_index(request.config.index):
         raise UserError(
             f"{request.config.index.path or 'index.parts'}: the index is not built; `{shell.format('index')}` builds it"
         )

@@ -103,7 +103,11 @@ def _train(config: Config, folder: RoundFolder, start: Path | None) -> None:
     from training.role_adapters import role_groups
     from training.rows import has_lessons, prepare_rows, split_rows
 
-    warnings = [warning for member in load_members(config).values() for warning in check_leakage(member)]
+    warnings = [
+        warning
+        for member in load_members(config).values()
+        for warning in check_leakage(member.splits, member.seed, member.questions.leakage)
+    ]
     several = config.training.adapters != "shared"
     if (compares_actions(config.training) or several) and os.environ.get("RANK", "0") == "0":
         open_run(config)

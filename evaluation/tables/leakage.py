@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from questions.leakage import SplitLeakage
+from questions.leakage import NEAR, SplitLeakage
 from ratchet.console import wide_console
 from ratchet.tables import new_table, print_table
 
@@ -12,9 +12,9 @@ WIDTH = 160
 """The width in columns of lines that are not printed to a terminal."""
 
 
-def print_leaks(overlaps: Sequence[SplitLeakage], near: float) -> None:
-    """Print how many questions every two splits share, and which. `near`: `questions.leakage.near`."""
-    counted = ("questions", "word for word", f"nearly (>= {near:g})", "sharing a gold document")
+def print_leaks(overlaps: Sequence[SplitLeakage]) -> None:
+    """Print how many questions every two splits share, and which."""
+    counted = ("questions", "word for word", f"nearly (>= {NEAR:g})", "sharing a gold document")
     table = new_table("", ("of", "in"), counted, padding=(0, 1))
     for overlap in overlaps:
         leaks = overlap.leaks

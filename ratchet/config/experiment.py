@@ -27,7 +27,7 @@ from ratchet.config.memory import MemoryConfig
 from ratchet.config.missing import MissingModels, is_missing, missing_section
 from ratchet.config.models import ModelConfig, ServeConfig
 from ratchet.config.paths import PathText
-from ratchet.config.questions import SPLITS, QuestionsConfig
+from ratchet.config.questions import SPLITS, QuestionsConfig, SplitConfig
 from ratchet.config.rewards import RewardsConfig
 from ratchet.config.rounds import RoundsConfig
 from ratchet.config.sampling import SamplingConfig
@@ -232,14 +232,15 @@ class Config(Section):
             return ""
         return f"{key} names the model {model!r}, which is not under models{did_you_mean(model, self.models)}"
 
-    def temperature_of(self, number: int) -> float:
-        """The temperature of trainable roles while a round samples."""
-        by_round = self.rounds.temperatures
-        return by_round[min(number, len(by_round)) - 1] if by_round else self.sampling.temperature
-
     @property
     def folder(self) -> Path:
         return Path(self.run)
+
+    @property
+    def splits(self) -> dict[str, SplitConfig]:
+        """Every split of this config, by its key in it."""
+        own: dict[str, SplitConfig] = {f"questions.{name}": getattr(self.questions, name) for name in SPLITS}
+        return own | {f"evaluation.benchmarks.{name}": split for name, split in self.evaluation.benchmarks.items()}
 
     @property
     def environment(self) -> Environment:

@@ -70,8 +70,6 @@ class LeakageConfig(Section):
     corpus: Literal["stop", "warn", "off"] = "off"
     """What to do where the index holds gold documents of questions that are evaluated: for tasks whose own abstracts
     must not be found, such as PubMedQA. `off` where finding them is the task."""
-    near: float = Field(0.8, gt=0, le=1)
-    """Minimum Jaccard similarity of two questions' sets of three-word runs for them to be nearly the same."""
 
 
 class QuestionsConfig(Section):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from questions.leakage import split_configs
 from questions.load import load_split
 from ratchet.config import Config, IndexConfig, load_config
 from ratchet.errors import UserError
@@ -35,7 +34,7 @@ def make(folder: Path, train: list[dict[str, Any]], **sections: Any) -> Config:
 
 
 def checked(config: Config, *keys: str) -> list[str]:
-    splits = {key: load_split(split, config.seed) for key, split in split_configs(config).items()}
+    splits = {key: load_split(split, config.seed) for key, split in config.splits.items()}
     asked = {key: splits[key] for key in keys} if keys else splits
     return check_questions(asked, config.rewards.weights, config.evaluation.scores, config.index)
 
@@ -58,7 +57,7 @@ def test_other_questions_without_an_answer_are_a_warning(tmp_path: Path) -> None
         "warning: questions.test: 1 of 2 questions have no answers or reference, which the score 'f1' compares with: "
         "row-0; they get no f1"
     ]
-    splits = {key: load_split(split) for key, split in split_configs(config).items()}
+    splits = {key: load_split(split) for key, split in config.splits.items()}
     lines = list(describe_splits(splits))
     assert lines[0] == f"questions.train: 1 questions of {tmp_path}/train.jsonl: 1 with answers"
     assert lines[2].endswith("2 questions of " + f"{tmp_path}/test.jsonl: 1 with answers")

@@ -15,10 +15,10 @@ from evaluation.tables.leakage import print_leaks
 from questions.leakage import (
     TRAINING_QUESTIONS,
     check_adapter_leakage,
-    check_leakage,
     leakage_between_splits,
     training_question_digests,
 )
+from questions.leakage import check_leakage as check_splits
 from questions.manifest import open_run
 from ratchet.config import Config, LeakageConfig, load_config
 from ratchet.errors import UserError
@@ -49,6 +49,10 @@ def config_of(folder: Path, leakage: Any = None, **texts: Any) -> Config:
     return load_config(folder / "config.yaml")
 
 
+def check_leakage(config: Config) -> list[str]:
+    return check_splits(config.splits, config.seed, config.questions.leakage)
+
+
 SAME = [{"text": "Who built the harbour?"}, {"text": "Where is the tower of the northern isle of Velm now?"}]
 NEAR = [{"text": "who built THE harbour"}, {"text": "So where is the tower of the northern isle of Velm now?"}]
 
@@ -70,8 +74,6 @@ def test_training_on_evaluated_questions_stops_with_the_pairs_and_the_way_out(tm
     [warning] = check_leakage(config_of(tmp_path, {"questions": "warn"}, train=SAME, **{where: NEAR}))
     assert warning.startswith("warning: 2 of the 2 questions")
     assert check_leakage(config_of(tmp_path, {"questions": "off"}, train=SAME, **{where: NEAR})) == []
-    [warning] = check_leakage(config_of(tmp_path, {"questions": "warn", "near": 0.95}, train=SAME, **{where: NEAR}))
-    assert "1 word for word, 0 nearly" in warning
 
 
 def test_one_file_as_train_and_test_stops(tmp_path: Path) -> None:
@@ -152,7 +154,8 @@ def test_the_manifest_keeps_what_was_used_and_follows_the_benchmarks(tmp_path: P
 
 
 def test_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    print_leaks(leakage_between_splits(config_of(tmp_path, train=SAME, test=NEAR)), 0.8)
+    config = config_of(tmp_path, train=SAME, test=NEAR)
+    print_leaks(leakage_between_splits(config.splits, config.seed))
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if line.startswith("  questions.test"))
     assert row.split() == ["questions.test", "questions.train", "2", "1", "1", "0"]

@@ -13,7 +13,7 @@ from evaluation.measures.estimates import Difference
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
-from rounds.artefacts import Adapter, Digests, File
+from rounds.artefacts import Adapter, File
 from rounds.records import Promotion
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
@@ -134,7 +134,7 @@ def select(run: RunFolder, number: int, kept: tuple[str, ...]) -> None:
     write_json(run.round(number).selection, selection.model_dump(mode="json"))
 
 
-def promote(run: RunFolder, number: int, promoted: bool, no_gain: str = "") -> None:
+def promote(run: RunFolder, number: int, promoted: bool) -> None:
     promotion = Promotion(
         round=number,
         candidate=f"a{number}",
@@ -145,7 +145,6 @@ def promote(run: RunFolder, number: int, promoted: bool, no_gain: str = "") -> N
         difference=Difference(n=0),
         promoted=promoted,
         reason="",
-        no_gain=no_gain,
     )
     write_json(run.round(number).promotion, promotion.model_dump(mode="json"))
 
@@ -174,19 +173,6 @@ def test_rounds_may_begin_anew_from_the_base(tmp_path: Path) -> None:
     assert "--from" not in stages[2, "train"].command
 
 
-def test_the_rounds_stop_after_one_without_a_gain_where_that_is_asked_for(tmp_path: Path) -> None:
-    one = experiment(tmp_path, rounds={"count": 4, "stop": "no_gain"})
-    promote(one.run, 1, True)
-    promote(one.run, 2, False, no_gain="round 2 was not promoted")
-    stages = shown(one)
-    assert {number for number, id in stages if id == "sample"} == {1, 2}
-    assert stages[-2:] == [(1, "test"), (2, "report")], "what stands is tested"
-    never = experiment(tmp_path, rounds={"count": 4})
-    assert {number for number, id in shown(never) if id == "sample"} == {1, 2, 3, 4}
-    promote(one.run, 2, True)
-    assert len([id for _, id in shown(one) if id == "sample"]) == 4, "nothing is known yet of a round that stops it"
-
-
 def test_a_round_may_learn_from_all_rounds_so_far(tmp_path: Path) -> None:
     one = experiment(tmp_path, rounds={"count": 3, "learn_from": "all"}, evaluation={"controls": ["random"]})
     for number, kept in ((1, ("a",)), (2, ()), (3, ("c",))):
@@ -198,20 +184,6 @@ def test_a_round_may_learn_from_all_rounds_so_far(tmp_path: Path) -> None:
     assert not earlier & stages[1, "train"].reads.keys()
     last = experiment(tmp_path, rounds={"count": 3})
     assert not earlier & next(s for s in stages_of(last) if (s.round, s.id) == (3, "train")).reads.keys()
-
-
-def test_a_round_samples_at_its_own_temperature_and_again_when_that_changes(tmp_path: Path) -> None:
-    def of_round(number: int, **rounds: Any) -> tuple[float, str | None]:
-        one = experiment(tmp_path, rounds={"count": 3, **rounds})
-        [stage] = [s for s in stages_of(one) if (s.round, s.id) == (number, "sample")]
-        read = stage.reads.get("temperature")
-        return one.config.temperature_of(number), read.digest(Digests(one.run)) if read else None
-
-    found = [of_round(number, temperatures=[0.7, 1.0]) for number in (1, 2, 3)]
-    assert [temperature for temperature, _ in found] == [0.7, 1.0, 1.0]
-    assert found[1] == found[2] != found[0]
-    assert of_round(2, temperatures=[0.7, 1.2])[1] != found[1][1]
-    assert of_round(2) == (0.7, None), "without the setting a stage reads what it always did"
 
 
 def test_a_round_that_kept_nothing_trains_nothing_and_the_next_goes_on(tmp_path: Path) -> None:

@@ -35,12 +35,12 @@ ROUND = ["sample", "score", "train", "promote"]
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two rounds of four, finished since the second gains nothing, with a SIGKILL to all processes while the second
+    """Two rounds, with a SIGKILL to all processes while the second
     samples and a SIGTERM while it trains."""
     folder = tmp_path_factory.mktemp("rounds")
     path = make_experiment(folder)
     write_lines(folder / "script.jsonl", *({**rule, "delay": 0.1} for rule in ADAPTED), *SCRIPT)
-    rounds = {"count": 4, "learn_from": "all", "temperatures": [0.7, 0.9], "stop": "no_gain"}
+    rounds = {"count": 2, "learn_from": "all"}
     settings = yaml.safe_load(path.read_text()) | {"rounds": rounds}
     settings["training"] |= {"max_steps": 16, "eval_steps": 8}
     path.write_text(yaml.safe_dump(settings))
@@ -110,17 +110,11 @@ def test_the_second_round_samples_with_the_promoted_adapter_and_trains_it_on(con
 
 
 @pytest.mark.slow
-def test_the_second_round_learns_from_both_samples_hotter_and_ends_the_run(config: Path) -> None:
+def test_the_second_round_learns_from_both(config: Path) -> None:
     run = RunFolder(config.parent / "run")
     trajectories = [{t.key for t in read_segments(run.round(n).trajectories, Trajectory)} for n in (1, 2)]
     rows = set(pq.read_table(run.round(2).rows, columns=["trajectory"])["trajectory"].to_pylist())
     assert rows & trajectories[0] and rows & trajectories[1]
-    manifests = [json.loads((run.round(n).trajectories / "manifest.json").read_bytes()) for n in (1, 2)]
-    assert [one["setting"]["temperature"] for one in manifests] == [0.7, 0.9]
-    assert entries(run)[2, "promote"].facts["no_gain"] == "round 2 was not promoted"
-    status = command("selftrain.py", "status", "--config", str(config)).stdout
-    told = "The rounds stopped after round 2 of 4: round 2 was not promoted."
-    assert told in status and told in run.report.read_text() and not run.round(3).path.exists()
 
 
 @pytest.mark.slow
