@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from commands.arguments import (
+    Phase,
     add_phase_argument,
     add_round_argument,
     config_of,
@@ -24,6 +25,7 @@ from commands.subcommands import Subcommand, run_subcommand
 from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.runfolder import RunFolder
 from rounds.records import StageId
 
 
@@ -39,16 +41,17 @@ def choose(words: Sequence[str], prog: str) -> None:
     add_phase_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
+    from evaluation.arms import arm_settings
+    from questions.leakage import training_question_digests
     from rounds import choice
 
-    run = open_run(config)
-    sampling, choosing = arguments.phase != "score", arguments.phase != "sample"
-    first: tuple[StageId, ...] = ("choose.sample",) if sampling else ()
-    second: tuple[StageId, ...] = ("choose",) if choosing else ()
-    with recorded_stages(config, *first, *second, number=arguments.round):
-        if not choosing:
-            return choice.sample_arms(config, run, arguments.round)
-        print(choice.choose(config, run, arguments.round, sampled=not sampling).reason)
+    open_run(config)
+    settings, number = arm_settings(config), arguments.round
+    with recorded_stages(config, *_stages_of(arguments.phase, "choose.sample", "choose"), number=number):
+        if arguments.phase == "sample":
+            return choice.sample_arms(settings, number)
+        questions = training_question_digests(config)
+        print(choice.choose(settings, number, questions, sampled=arguments.phase == "score").reason)
 
 
 def promote(words: Sequence[str], prog: str) -> None:
@@ -60,16 +63,15 @@ def promote(words: Sequence[str], prog: str) -> None:
     add_phase_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
+    from evaluation.arms import arm_settings
     from rounds import promotion
 
-    run = open_run(config)
-    sampling, deciding = arguments.phase != "score", arguments.phase != "sample"
-    first: tuple[StageId, ...] = ("promote.sample",) if sampling else ()
-    second: tuple[StageId, ...] = ("promote",) if deciding else ()
-    with recorded_stages(config, *first, *second, number=arguments.round, adapter=run.round(arguments.round).adapter):
-        if not deciding:
-            return promotion.sample_arms(config, run, arguments.round)
-        decision = promotion.promote(config, run, arguments.round, sampled=not sampling)
+    settings, number, adapter = arm_settings(config), arguments.round, open_run(config).round(arguments.round).adapter
+    stages = _stages_of(arguments.phase, "promote.sample", "promote")
+    with recorded_stages(config, *stages, number=number, adapter=adapter):
+        if arguments.phase == "sample":
+            return promotion.sample_arms(settings, number)
+        decision = promotion.promote(settings, number, config.rounds.level, sampled=arguments.phase == "score")
         print(decision.reason)
         if decision.warning:
             print(f"warning: {decision.warning}", file=sys.stderr)
@@ -83,7 +85,12 @@ def trace(words: Sequence[str], prog: str) -> None:
     config = _config_of_rounds(arguments)
     from rounds.trace import print_trace
 
-    print_trace(config, arguments.question)
+    print_trace(RunFolder(config.folder), arguments.question)
+
+
+def _stages_of(phase: Phase, sampling: StageId, scoring: StageId) -> list[StageId]:
+    """Which of the two stages of an evaluation a phase is."""
+    return [*([sampling] if phase != "score" else []), *([scoring] if phase != "sample" else [])]
 
 
 def _config_of_rounds(arguments: argparse.Namespace) -> Config:

@@ -14,11 +14,11 @@ from typing import Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from evaluation.arms import arm_store
+from evaluation.arms import ArmSettings
 from evaluation.round_arms import read_arms
 from inference.adapters import WEIGHTS, adapter_digest, is_adapter
 from questions.load import load_split
-from ratchet.config import Config, IndexConfig, SplitConfig, is_missing
+from ratchet.config import IndexConfig, SplitConfig, is_missing
 from ratchet.files import write_json
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder, file_digest
@@ -93,8 +93,8 @@ class Questions:
     seed: int
 
     def digest(self, digests: Digests) -> str | None:
-        found = [digests.questions(split, self.seed) for split in self.splits]
-        return found[0] if len(found) == 1 else content_key("questions", found)
+        by_split = [digests.questions(split, self.seed) for split in self.splits]
+        return by_split[0] if len(by_split) == 1 else content_key("questions", by_split)
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ class JsonlFiles:
         return sorted({path for pattern in self.patterns for path in self.folder.glob(pattern)})
 
     def digest(self, digests: Digests) -> str | None:
-        found = [(path.relative_to(self.folder).as_posix(), digests.file(path)) for path in self.files()]
-        return content_key("lines", found) if found else None
+        by_file = [(path.relative_to(self.folder).as_posix(), digests.file(path)) for path in self.files()]
+        return content_key("lines", by_file) if by_file else None
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,8 @@ class Arms:
         return content_key("arms", places)
 
     def _stores(self) -> dict[str, TrajectoryStore]:
-        return {f"{split}/{name}": one for split in self.splits for name, one in read_arms(self.folder, split).items()}
+        arms = {split: read_arms(self.folder, split) for split in self.splits}
+        return {f"{split}/{name}": store for split, stores in arms.items() for name, store in stores.items()}
 
 
 @dataclass(frozen=True)
@@ -182,22 +183,21 @@ class Candidates:
     folder: RoundFolder
 
     def digest(self, digests: Digests) -> str | None:
-        found = {step: adapter_digest(path) for step, path in EvaluatedAdapters(self.folder.training).all().items()}
-        return content_key("candidates", found) if (self.folder.candidate / WEIGHTS).exists() else None
+        adapters = EvaluatedAdapters(self.folder.training).all()
+        by_step = {step: adapter_digest(path) for step, path in adapters.items()}
+        return content_key("candidates", by_step) if (self.folder.candidate / WEIGHTS).exists() else None
 
 
 @dataclass(frozen=True)
 class CandidateArms:
     """The trajectories of all candidates on dev, by which arms they are."""
 
-    config: Config
+    settings: ArmSettings
     folder: RoundFolder
 
     def digest(self, digests: Digests) -> str | None:
-        config, adapters = self.config, EvaluatedAdapters(self.folder.training).all().values()
-        stores = [
-            arm_store(config.folder, config.evaluation, "dev", config.system, adapter_digest(path)) for path in adapters
-        ]
+        settings, adapters = self.settings, EvaluatedAdapters(self.folder.training).all().values()
+        stores = [settings.store("dev", settings.system, adapter_digest(path)) for path in adapters]
         if not stores or not all(store.segments for store in stores):
             return None
-        return content_key("arms", [store.folder.relative_to(config.folder).as_posix() for store in stores])
+        return content_key("arms", [store.folder.relative_to(settings.run).as_posix() for store in stores])

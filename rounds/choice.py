@@ -12,12 +12,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from evaluation.arms import ArmPlan, ArmSettings, arm_settings, arm_trajectories, check_leaks
+from evaluation.arms import ArmPlan, ArmSettings, arm_trajectories, check_leaks
 from evaluation.arms import sample_arms as sample_missing
 from evaluation.question_sets import QuestionSet
-from questions.leakage import training_question_digests
-from ratchet.config import Config
+from ratchet.config import RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_json
 from ratchet.records import Question, Trajectory
@@ -54,59 +54,58 @@ def _arm(settings: ArmSettings, folder: RoundFolder, asked: QuestionSet, step: i
     return ArmPlan(f"step {step}", system, asked, adapter, policy, store, trained_on=folder.candidate, group=step)
 
 
-def sample_arms(config: Config, run: RunFolder, number: int) -> None:
+def sample_arms(settings: ArmSettings, number: int) -> None:
     """Run every candidate on dev, and score nothing: before the judge's server takes the agents' place."""
-    settings = arm_settings(config)
-    arms = candidate_arms(settings, run.round(number)).values()
+    arms = candidate_arms(settings, RunFolder(settings.run).round(number)).values()
     check_leaks(settings.questions.leakage, arms)
     sample_missing(settings, arms, f"choose among {len(arms)} adapter(s) on {SPLIT}")
 
 
-def choose(config: Config, run: RunFolder, number: int, sampled: bool = False) -> AdapterChoice:
+def choose(
+    settings: ArmSettings, number: int, training_questions: dict[str, Any], sampled: bool = False
+) -> AdapterChoice:
     """Score every candidate on dev, record the choice, and put the chosen adapter in the round's place.
 
-    `sampled`: the arms were run before (`sample_arms`), and no agent's model is opened.
+    `training_questions`: their digests, which lie beside the adapter; `sampled`: the arms were run before
+    (`sample_arms`), and no agent's model is opened.
     """
     from rewards.scoring import Scorer, unfinished  # late: sampling needs no judge
 
+    run, environment = RunFolder(settings.run), settings.environment
     folder = run.round(number)
     if not sampled:
-        sample_arms(config, run, number)
-    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
+        sample_arms(settings, number)
+    weights = {str(name): weight for name, weight in settings.rewards.weights.items()}
     names = [name for name, weight in weights.items() if weight]
-    arms = candidate_arms(arm_settings(config), folder)
+    arms = candidate_arms(settings, folder)
     rewards: dict[int, dict[str, float]] = {}
-    with Scorer(config.rewards, config.models, config.embedder, config.seed, run.nuggets) as scorer:
+    with Scorer(settings.rewards, environment.models, environment.embedder, settings.seed, run.nuggets) as scorer:
         for step, arm in arms.items():
-            found = arm_trajectories(arm.store)
-            scores = scorer.score(arm.asked.questions, found, names, arm.scores)
+            trajectories = arm_trajectories(arm.store)
+            scores = scorer.score(arm.asked.questions, trajectories, names, arm.scores)
             if left := unfinished(scores):
                 raise UserError(
                     f"{len(left)} scores are unfinished because the judge was not available; nothing was chosen. Run "
                     "the same command again."
                 )
-            rewards[step] = dev_rewards(config, arm.asked.questions, found, scores, weights)
+            rewards[step] = dev_rewards(settings.rewards, arm.asked.questions, trajectories, scores)
     choice = best_candidate(number, folder, rewards, {step: arm.policy for step, arm in arms.items()}, weights)
-    _publish(config, folder, choice)
+    _publish(folder, choice, training_questions)
     return choice
 
 
 def dev_rewards(
-    config: Config,
-    questions: Sequence[Question],
-    trajectories: Sequence[Trajectory],
-    scores: Scores,
-    weights: Mapping[str, float],
+    rewards: RewardsConfig, questions: Sequence[Question], trajectories: Sequence[Trajectory], scores: Scores
 ) -> dict[str, float]:
     """By question, the mean reward of its samples that have one."""
     by_id = {question.id: question for question in questions}
-    keep = config.rewards.select.keep_status
-    found: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for trajectory in trajectories:
-        value = strict_reward(by_id[trajectory.question_id], trajectory, scores, weights, keep)
+        question = by_id[trajectory.question_id]
+        value = strict_reward(question, trajectory, scores, rewards.weights, rewards.select.keep_status)
         if value is not None:
-            found.setdefault(trajectory.question_id, []).append(value)
-    return {question: fmean(values) for question, values in found.items()}
+            values.setdefault(question.id, []).append(value)
+    return {question: fmean(of_question) for question, of_question in values.items()}
 
 
 def best_candidate(
@@ -117,13 +116,13 @@ def best_candidate(
     weights: Mapping[str, float],
 ) -> AdapterChoice:
     """The choice by the candidates' rewards on the questions that all of them have. UserError where there are none."""
-    shared = set.intersection(*(set(found) for found in rewards.values()))
+    shared = set.intersection(*(set(by_question) for by_question in rewards.values()))
     if not shared:
         raise UserError(
             "no question of dev has a reward from every adapter, so none can be chosen: change rewards.weights to "
             "scores that dev's questions allow, or set training.choose_by=held_out_loss"
         )
-    means = {step: fmean(found[question] for question in sorted(shared)) for step, found in rewards.items()}
+    means = {step: fmean(by_question[name] for name in sorted(shared)) for step, by_question in rewards.items()}
     best = max(means, key=lambda step: (round(means[step], 12), -step))
     adapters = EvaluatedAdapters(folder.training).all()
     candidates = tuple(
@@ -132,9 +131,9 @@ def best_candidate(
         )
         for step in sorted(means)
     )
-    losses = [one for one in candidates if one.dev_loss is not None]
-    if losses:
-        other = min(losses, key=lambda one: (one.dev_loss, one.step)).step
+    with_loss = [candidate for candidate in candidates if candidate.dev_loss is not None]
+    if with_loss:
+        other = min(with_loss, key=lambda candidate: (candidate.dev_loss, candidate.step)).step
         stand_in = f"the held-out loss would have chosen step {other}"
     else:
         other, stand_in = max(means), f"without held-out rows training would have kept step {max(means)}"
@@ -153,14 +152,14 @@ def best_candidate(
     )
 
 
-def _publish(config: Config, folder: RoundFolder, choice: AdapterChoice) -> None:
+def _publish(folder: RoundFolder, choice: AdapterChoice, training_questions: dict[str, Any]) -> None:
     """Put the chosen adapter in the round's place, with the facts of its training, and record the choice."""
     facts = read_facts(folder.candidate)
     assert facts is not None, "checked by candidate_arms"
-    chosen = next(one for one in choice.candidates if one.step == choice.step)
+    chosen = next(candidate for candidate in choice.candidates if candidate.step == choice.step)
     facts |= {"step": chosen.step, "dev_loss": chosen.dev_loss, "chosen_by": choice.reason}
     if read_facts(folder.adapter) != facts:
         shutil.rmtree(folder.adapter, ignore_errors=True)  # the candidate keeps what it was made from
         source = EvaluatedAdapters(folder.training).all()[choice.step]
-        publish(source, folder.adapter, facts, training_question_digests(config))
+        publish(source, folder.adapter, facts, training_questions)
     write_json(folder.choice, choice.model_dump(mode="json"))

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import stdev
 
 from pydantic import ValidationError
 
-from evaluation.arms import ArmSettings, arm_settings
+from evaluation.arms import ArmSettings
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.power import paired_differences, questions_needed, smallest_gain
-from evaluation.results import BASE, PARENT, TRAINED, Arm, Comparison, Results, compare
+from evaluation.results import BASE, PARENT, TRAINED, compare
 from evaluation.round_arms import evaluate, results_path, run_arms
 from inference.adapters import adapter_digest
 from questions.load import load_questions
-from ratchet.config import Config
 from ratchet.files import read_record, write_json
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -84,13 +84,14 @@ def too_few_questions(differences: Sequence[float], level: float) -> str:
     )
 
 
-def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) -> Promotion:
+def promote(settings: ArmSettings, number: int, level: float, sampled: bool = False) -> Promotion:
     """Evaluate base, parent and candidate on dev where that is not done, and decide; or return what was decided.
 
-    `sampled`: the arms were run before (`sample_arms`), and no agent's model is opened.
+    `level`: the test's level of significance; `sampled`: the arms were run before (`sample_arms`), and no agent's
+    model is opened.
     """
-    folder, origin = run.round(number), last_promoted(run, before=number)
-    parent = run.round(origin).adapter if origin else None
+    run = RunFolder(settings.run)
+    folder, parent = run.round(number), parent_adapter(run, number)
     parent_digest = adapter_digest(parent) if parent else BASE
     if not kept_any(folder):
         none = Promotion(
@@ -106,15 +107,16 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
         )
         return _write_promotion(folder, none)
     candidate = adapter_digest(folder.adapter)
-    found, path = read_promotion(folder), results_path(folder, config.evaluation, SPLIT)
-    if found and (found.candidate, found.parent) == (candidate, parent_digest) and path.exists():
-        return found
-    [results] = evaluate(_without_baselines(config), folder, [SPLIT], folder.adapter, parent, sampled)
+    decided, path = read_promotion(folder), results_path(folder, settings.evaluation, SPLIT)
+    if decided and (decided.candidate, decided.parent) == (candidate, parent_digest) and path.exists():
+        return decided
+    [results] = evaluate(without_baselines(settings), folder, [SPLIT], folder.adapter, parent, sampled)
     before, after = results.arm(PARENT if parent else BASE), results.arm(TRAINED)
     assert before is not None and after is not None
-    comparison = _against_parent(config, results, before, after)
+    questions, resamples = load_questions(settings.questions.dev, settings.seed), settings.evaluation.resamples
+    comparison = compare(before, after, questions, results.primary, resamples, settings.seed)
     difference = comparison.measures.get(results.primary, Difference(n=0))
-    promoted, reason = decide(difference, config.rounds.level, results.primary)
+    promoted, reason = decide(difference, level, results.primary)
     base = results.arms[0].measures.get(results.primary)
     return _write_promotion(
         folder,
@@ -128,28 +130,30 @@ def promote(config: Config, run: RunFolder, number: int, sampled: bool = False) 
             difference=difference,
             promoted=promoted,
             reason=reason,
-            warning=too_few_questions(paired_differences(before, after, results.primary), config.rounds.level),
+            warning=too_few_questions(paired_differences(before, after, results.primary), level),
         ),
     )
 
 
-def sample_arms(config: Config, run: RunFolder, number: int) -> None:
+def sample_arms(settings: ArmSettings, number: int) -> None:
     """Run base, parent and candidate on dev, and score nothing: before the judge's server takes the agents' place."""
-    folder, origin = run.round(number), last_promoted(run, before=number)
-    run_arms(_without_baselines(config), folder, [SPLIT], folder.adapter, run.round(origin).adapter if origin else None)
+    run = RunFolder(settings.run)
+    folder = run.round(number)
+    run_arms(without_baselines(settings), folder, [SPLIT], folder.adapter, parent_adapter(run, number))
 
 
-def _without_baselines(config: Config) -> ArmSettings:
+def parent_adapter(run: RunFolder, number: int) -> Path | None:
+    """The adapter that a round samples with; None: the base model."""
+    origin = last_promoted(run, before=number)
+    return run.round(origin).adapter if origin else None
+
+
+def without_baselines(settings: ArmSettings) -> ArmSettings:
     """The settings without baselines and trained controls, which take no part in choosing. The base model sampled
     again stays: it shows how many questions change by chance, and all rounds share it."""
-    controls = tuple(name for name in config.evaluation.controls if name == "base-again")
-    evaluation = config.evaluation.model_copy(update={"baselines": {}, "skip": {}, "controls": controls})
-    return replace(arm_settings(config), evaluation=evaluation)
-
-
-def _against_parent(config: Config, results: Results, parent: Arm, candidate: Arm) -> Comparison:
-    questions = load_questions(config.questions.dev, config.seed)
-    return compare(parent, candidate, questions, results.primary, config.evaluation.resamples, config.seed)
+    controls = tuple(name for name in settings.evaluation.controls if name == "base-again")
+    evaluation = settings.evaluation.model_copy(update={"baselines": {}, "skip": {}, "controls": controls})
+    return replace(settings, evaluation=evaluation)
 
 
 def _write_promotion(folder: RoundFolder, promotion: Promotion) -> Promotion:

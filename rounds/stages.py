@@ -15,6 +15,7 @@ from typing import Literal
 
 from agents.core.prompts.template import prompts_digest
 from agents.core.system import load_system, models_of
+from evaluation.arms import arm_settings
 from evaluation.question_sets import split_of
 from evaluation.round_arms import results_path
 from inference.engines import needs_server
@@ -279,7 +280,7 @@ def _one_or_two_stages(
         return [experiment.stage(number, id, command, reads, writes, agents | judge)]
     folder = experiment.run.round(number)
     answers: dict[str, Artefact] = {
-        "trajectories": CandidateArms(experiment.config, folder) if id == "choose" else Arms(folder, splits)
+        "trajectories": CandidateArms(arm_settings(config), folder) if id == "choose" else Arms(folder, splits)
     }
     return [
         experiment.stage(number, SAMPLING_STAGES[id], (*command, "--phase", "sample"), reads, answers, agents),

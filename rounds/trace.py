@@ -11,7 +11,6 @@ from typing import TextIO
 from rich.markup import escape
 
 from evaluation.round_arms import evaluated_splits, read_arms
-from ratchet.config import Config
 from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
@@ -24,18 +23,15 @@ MAX_ANSWER_CHARACTERS = 100
 """Characters of an answer."""
 
 
-def print_trace(config: Config, question: str, out: TextIO | None = None) -> None:
+def print_trace(run: RunFolder, question: str, out: TextIO | None = None) -> None:
     """Print one question through every round; UserError where no round has it."""
-    run = RunFolder(config.folder)
-    console, found = wide_console(WIDTH, out), False
-    for folder in run.rounds():
-        lines = list(trace_lines(folder, question))
-        if lines:
-            found = True
-            console.print(folder.path.name, style="bold")
+    console = wide_console(WIDTH, out)
+    traced = {folder.path.name: lines for folder in run.rounds() if (lines := list(trace_lines(folder, question)))}
+    for name, lines in traced.items():
+        console.print(name, style="bold")
         for line in lines:
             console.print(f"  {escape(line)}", soft_wrap=True)
-    if not found:
+    if not traced:
         raise UserError(f"{run.path}: no trajectory of a question with the id {question!r} in any round")
 
 

@@ -91,10 +91,10 @@ def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_ra
     config_path: Path,
 ) -> None:
     config = load_config(config_path, [CONTROLS, "rounds.count=2"])
-    run = open_run(config)
-    promote(config, run, 1)
+    run, settings = open_run(config), arm_settings(config)
+    promote(settings, 1, level=0.05)
     save_adapter(run.round(2).adapter, 2.0)
-    promote(config, run, 2)
+    promote(settings, 2, level=0.05)
     arms = [read_arms(run.round(number), "dev") for number in (1, 2)]
     assert [list(one) for one in arms] == [["base", "adapter", "base again"]] * 2, "nothing was promoted"
     assert arms[0]["base again"] == arms[1]["base again"]

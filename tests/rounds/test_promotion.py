@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from commands.rounds import main
+from evaluation.arms import ArmSettings
 from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import paired_difference
 from evaluation.power import questions_needed
 from questions.manifest import open_run
-from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
@@ -137,9 +137,9 @@ def test_a_promotion_samples_and_scores_in_one_phase_or_two(
     file.write_text(yaml.safe_dump(experiment(tmp_path).config.model_dump(mode="json")))
     arms: list[int] = []
     decisions: list[bool] = []
-    monkeypatch.setattr("rounds.promotion.sample_arms", lambda config, run, number: arms.append(number))
+    monkeypatch.setattr("rounds.promotion.sample_arms", lambda settings, number: arms.append(number))
 
-    def promote(config: Config, run: RunFolder, number: int, sampled: bool) -> SimpleNamespace:
+    def promote(settings: ArmSettings, number: int, level: float, sampled: bool) -> SimpleNamespace:
         decisions.append(sampled)
         return SimpleNamespace(reason="as told", warning="")
 
