@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.core.few_shot import task_with_options, worked_examples
+from agents.core.few_shot import ExampleSettings, task_with_options, worked_examples
 from agents.core.labels import VERDICT, ask_verdict, labels_of, require_label
 from agents.core.prompts.documents import DOCUMENTS, documents_text
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
-from ratchet.config import Section
 from ratchet.records import Question
 
 THINK = "Think step by step, in short sentences."
@@ -37,13 +36,11 @@ PROMPTS = {
 }
 
 
-class Settings(Section):
+class Settings(ExampleSettings):
     """The number of calls, the documents that are shown, and whether worked examples come first."""
 
     extraction: bool = False
     """Think in one call, say the label in a second one."""
-    examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
     documents: int = Field(0, ge=0)
     """Retrieve so many documents for the question, and show them above it. With worked examples that have documents
     too (`roles.thinker.examples`), a model learns what they are for."""

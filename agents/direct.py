@@ -11,14 +11,13 @@ agents/core/label_forms.py is the answer. The words of the prompt are ours.
 
 from __future__ import annotations
 
-from agents.core.few_shot import task_with_options, worked_examples
+from agents.core.few_shot import ExampleSettings, task_with_options, worked_examples
 from agents.core.label_forms import find_label
 from agents.core.labels import labels_of, read_verdict, require_label
 from agents.core.output import Malformed
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
-from ratchet.config import Section
 from ratchet.records import Question
 
 PROMPTS = {
@@ -27,19 +26,12 @@ PROMPTS = {
 }
 
 
-class Settings(Section):
-    """Whether worked examples come first."""
-
-    examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
-
-
-def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
+def gold_action(question: Question, settings: ExampleSettings) -> tuple[str, str]:
     """The label alone."""
     return "answerer", question.gold_answer
 
 
-async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+async def solve(question: Question, tools: Tools, settings: ExampleSettings) -> Answer:
     """Give a label."""
     labels = labels_of(question)
 
@@ -57,4 +49,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return require_label(tools, Answer(label), "answerer")
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS, gives_verdict=True, gold_action=gold_action)
+SYSTEM = SystemSpec(
+    ExampleSettings, solve, roles=("answerer",), prompts=PROMPTS, gives_verdict=True, gold_action=gold_action
+)

@@ -13,7 +13,7 @@ Deviations
 - The published code first asks a model for a verdict from all documents at once (FacTool's last call) and falls back on
   the stances; here they decide, which is what tells the two systems apart.
 - No document has a bearing on the claim: the task's label of the stance "unknown"; in a task without one it is false,
-  as in the published code (`irrelevant: unverified`: then there is no verdict, and the trajectory is unparsed).
+  as in the published code.
 - A stance that cannot be read is left out (published: it refutes); if none can be read the claim is unverified. If the
   check for worth cannot be read, all claims are checked; if no claim is left the text is unverified (published: true).
 - A claim without evidence, of which a search gave no answer, is unverified and never false; where it leaves the whole
@@ -28,34 +28,32 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Any
 
 from pydantic import Field
 
 from agents.core.claims import (
     CLAIM_PROMPTS,
     CheckedClaim,
+    ClaimSettings,
     check_stances,
-    claim_reasons,
-    claim_turns,
+    claims_answer,
     document_text,
     extract_claims,
     joint_truth,
     label_of_claims,
     missing_text,
-    object_schema,
-    one_line,
     search_claims,
     unique,
     write_queries,
 )
 from agents.core.labels import label_of_stance
-from agents.core.prompts.documents import DATA
+from agents.core.output import object_schema
+from agents.core.prompts.documents import DATA, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools, Unparsed
-from ratchet.config import Section
 from ratchet.records import Passage, Question
 from retrieval.errors import SourceError
 
@@ -86,23 +84,13 @@ STANCES = ("completely-support", "partially-support", "refute", "irrelevant")
 UNREAD = "unparsed"
 
 
-class Settings(Section):
-    """Where and how much is searched, and how claims are extracted and judged."""
+class Settings(ClaimSettings):
+    """Where and how much is searched, and how claims are extracted and judged. A single claim is worth checking."""
 
-    source: str = "search"
-    """A name under `sources`, or index."""
-    queries: int = Field(5, ge=0)
-    """Questions for each claim; 0: the claim itself is searched."""
-    documents: int = Field(5, gt=0)
-    """Found by each question."""
+    queries: int = Field(5, gt=0)
+    """Questions for each claim."""
     evidence: int = Field(5, gt=0)
     """Documents of a claim whose stance is asked for."""
-    extract: bool = True
-    """False: the text is one claim, and worth checking."""
-    claims: int = Field(10, gt=0)
-    """At most."""
-    irrelevant: Literal["false", "unverified"] = "false"
-    """A claim without any evidence, where the task has no label for that."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -112,25 +100,19 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if settings.extract:
         claims = await extract_claims(tools, settings.claims)
         claims = await worth_checking(tools, claims)
-    queries = await asyncio.gather(*(questions_for(tools, claim, settings.queries) for claim in claims))
+    queries = await asyncio.gather(*(write_queries(tools, claim, settings.queries) for claim in claims))
     found = await search_claims(tools, queries, settings.documents, settings.source)
     missing = [missing_text(results) for results in found]
     evidence = [interleave([result.passages for result in results], settings.evidence) for results in found]
     stances = await asyncio.gather(
         *(stances_on(tools, claim, read) for claim, read in zip(claims, evidence, strict=True))
     )
-    open_ended = settings.irrelevant == "unverified" or label_of_stance(question.labels, "unknown") is not None
+    open_ended = label_of_stance(question.labels, "unknown") is not None
     checked = [
         CheckedClaim(claim, asked, read, outcome(held, open_ended or bool(lost)), reason(held, lost))
         for claim, asked, read, held, lost in zip(claims, queries, evidence, stances, missing, strict=True)
     ]
-    tools.so_far = Answer(
-        "",
-        unique(chain.from_iterable(evidence)),
-        explanation=claim_reasons(checked),
-        turns=claim_turns(checked),
-        stopped=f"{len(checked)} claim(s) checked",
-    )
+    tools.so_far = claims_answer(checked)
     undecided = [lost for claim, lost in zip(checked, missing, strict=True) if claim.true is None and lost]
     if joint_truth(checked) is None and undecided:
         raise SourceError(f"{undecided[0]} {tools.last_failure}")
@@ -154,11 +136,6 @@ async def worth_checking(tools: Tools, claims: list[str]) -> list[str]:
     if len(kept) < len(claims):
         tools.note("filter", "not worth checking: " + "; ".join(claim for claim in claims if claim not in kept))
     return kept
-
-
-async def questions_for(tools: Tools, claim: str, count: int) -> tuple[str, ...]:
-    """The queries of a claim; the claim itself where `queries` is 0."""
-    return await write_queries(tools, claim, count) if count else (claim,)
 
 
 def interleave(ranked: Sequence[Sequence[Passage]], max_passages: int) -> tuple[Passage, ...]:

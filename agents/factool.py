@@ -21,29 +21,25 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from pydantic import Field
-
 from agents.core.claims import (
     CLAIM_PROMPTS,
     CheckedClaim,
+    ClaimSettings,
     check_stances,
-    claim_reasons,
-    claim_turns,
+    claims_answer,
     evidence_text,
     extract_claims,
     label_of_claims,
     missing_text,
-    one_line,
     search_claims,
     unique,
     write_queries,
 )
 from agents.core.output import JsonObject, at_most
-from agents.core.prompts.documents import DATA
+from agents.core.prompts.documents import DATA, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools, Unparsed
-from ratchet.config import Section
 from ratchet.records import Passage, Question
 
 QUERIES = """\
@@ -63,19 +59,6 @@ PROMPTS = {
 }
 
 
-class Settings(Section):
-    """Where and how much is searched, and how claims are extracted."""
-
-    source: str = "search"
-    """A name under `sources`, or index."""
-    documents: int = Field(5, gt=0)
-    """Found by each query."""
-    extract: bool = True
-    """False: the text is one claim."""
-    claims: int = Field(10, gt=0)
-    """At most."""
-
-
 class Verdict(JsonObject):
     """The verifier's judgement of one claim."""
 
@@ -85,7 +68,7 @@ class Verdict(JsonObject):
     factuality: bool
 
 
-async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
+async def solve(question: Question, tools: Tools, settings: ClaimSettings) -> Answer:
     """Judge each claim by its evidence, and the text by its claims."""
     check_stances(question)
     claims = [one_line(question.text)]
@@ -100,13 +83,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             for claim, asked, read, results in zip(claims, queries, evidence, found, strict=True)
         )
     )
-    tools.so_far = Answer(
-        "",
-        unique(passage for claim in checked for passage in claim.passages),
-        explanation=claim_reasons(checked),
-        turns=claim_turns(checked),
-        stopped=f"{len(checked)} claim(s) checked",
-    )
+    tools.so_far = claims_answer(checked)
     return replace(tools.so_far, text=label_of_claims(question, checked, "verifier"))
 
 
@@ -127,4 +104,6 @@ async def verify(
     return CheckedClaim(claim, queries, evidence, said.factuality, said.reasoning.strip())
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("extractor", "searcher", "verifier"), prompts=PROMPTS, gives_verdict=True)
+SYSTEM = SystemSpec(
+    ClaimSettings, solve, roles=("extractor", "searcher", "verifier"), prompts=PROMPTS, gives_verdict=True
+)

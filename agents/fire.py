@@ -9,8 +9,7 @@ searching stopped early.
 
 Early stop, with the published code's settings (similarity over 0.9 by all-MiniLM-L6-v2, tolerance 2): the new query is
 similar to each of the `tolerance` - 1 queries before it, or what the last query found is to what each of the
-`tolerance` - 1 before it found. `compare: words` measures it without an embedder (difflib), `tolerance: null` never
-stops early.
+`tolerance` - 1 before it found. `tolerance: null` never stops early.
 
 Deviations. A decision that cannot be read goes to the last call, as published, but after the config's own number of
 tries (published: 11). The queries tried are shown, and a document that was found before is not shown twice. A search
@@ -22,14 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
-from agents.core.claims import evidence_text, missing_text, object_schema, one_line, unique
+from agents.core.claims import evidence_text, missing_text, unique
 from agents.core.labels import labels_of
-from agents.core.prompts.documents import DATA
+from agents.core.output import object_schema
+from agents.core.prompts.documents import DATA, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools, Unparsed
@@ -72,8 +71,6 @@ class Settings(Section):
     """So many similar queries, or similar results, in a row end the searching; null: none do."""
     similarity: float = Field(0.9, ge=0, le=1)
     """Above which two texts are similar."""
-    compare: Literal["meaning", "words"] = "meaning"
-    """By the config's embedder, or letter by letter."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +107,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             turns.append(Turn(round=step, speaker="verifier", query=query, said=f"{said['reasoning']}\n({why})"))
             stopped = f"answer forced: {why} at step {step}"
             break
-        found = await tools.try_search("verifier", query, settings.documents, source=settings.source)
-        past.append(SearchStep(said["reasoning"], query, found))
-        ids = tuple(passage.id for passage in found.passages)
+        result = await tools.try_search("verifier", query, settings.documents, source=settings.source)
+        past.append(SearchStep(said["reasoning"], query, result))
+        ids = tuple(passage.id for passage in result.passages)
         turns.append(Turn(round=step, speaker="verifier", query=query, passages=ids, said=said["reasoning"]))
         tools.so_far = Answer("", evidence_of(past), turns=tuple(turns))
     return make_answer(await ask_verifier(tools, labels, past, last=True), past, turns, stopped)
@@ -122,7 +119,7 @@ async def ask_verifier(tools: Tools, labels: Sequence[Label], past: Sequence[Sea
     """A fresh conversation that sees the evidence so far; the `last` one must answer."""
     slot = "last_verifier" if last else "verifier"
     dialogue = tools.dialogue("verifier", tools.prompt(f"{slot}.system"))
-    documents = evidence_text(evidence_of(past), missing_text([step_found.result for step_found in past]))
+    documents = evidence_text(evidence_of(past), missing_text([step.result for step in past]))
     queries = "\n".join(f"- {step.query}{' (no answer)' if step.result.error else ''}" for step in past)
     message = tools.prompt(f"{slot}.user", documents=documents, queries=queries)
     return await tools.ask(dialogue, message, schema(labels, last))
@@ -138,7 +135,7 @@ def schema(labels: Sequence[Label], last: bool) -> dict[str, Any]:
 
 def evidence_of(past: Sequence[SearchStep]) -> tuple[Passage, ...]:
     """All passages that were found, each once."""
-    return unique(passage for step_found in past for passage in step_found.result.passages)
+    return unique(passage for step in past for passage in step.result.passages)
 
 
 def make_answer(said: dict[str, Any], past: Sequence[SearchStep], turns: Sequence[Turn], stopped: str) -> Answer:
@@ -152,13 +149,11 @@ async def repetition_reason(tools: Tools, query: str, past: Sequence[SearchStep]
     """Why there is no point in searching on; empty where there is."""
     if settings.tolerance is None:
         return ""
-    past = [step_found for step_found in past if not step_found.result.error]
+    past = [step for step in past if not step.result.error]
     before = settings.tolerance - 1
-    if len(past) >= before and await is_similar_to_all(
-        tools, [step_found.query for step_found in past[-before:]], query, settings
-    ):
+    if len(past) >= before and await is_similar_to_all(tools, [step.query for step in past[-before:]], query, settings):
         return "queries repeat"
-    results = [step_found.text for step_found in past]
+    results = [step.text for step in past]
     if len(past) > before and await is_similar_to_all(tools, results[-before - 1 : -1], results[-1], settings):
         return "results repeat"
     return ""
@@ -166,9 +161,6 @@ async def repetition_reason(tools: Tools, query: str, past: Sequence[SearchStep]
 
 async def is_similar_to_all(tools: Tools, texts: Sequence[str], text: str, settings: Settings) -> bool:
     """Whether the text is similar to each of the others."""
-    if settings.compare == "words":
-        ratios = [SequenceMatcher(None, text.casefold(), other.casefold(), autojunk=False).ratio() for other in texts]
-        return min(ratios) > settings.similarity
     vectors = await tools.embed([text, *texts])
     return bool((vectors[1:] @ vectors[0]).min() > settings.similarity)
 

@@ -33,14 +33,13 @@ from agents.core.prompts.documents import (
     DOCUMENTS_AND_QUESTION,
     FORMS,
     READ_IN_FORM,
-    AnswerForm,
+    FormSettings,
     documents_text,
     final_answer,
 )
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
-from ratchet.config import Section
 from ratchet.records import Passage, Question
 
 PROMPTS = {
@@ -51,7 +50,7 @@ PROMPTS = {
 }
 
 
-class Settings(Section):
+class Settings(FormSettings):
     """How much is retrieved, how long the reasoning may be, and who answers."""
 
     documents: int = Field(3, gt=0)
@@ -63,12 +62,9 @@ class Settings(Section):
     """Most sentences of reasoning."""
     thought_tokens: int = Field(64, gt=0)
     """Most tokens of a sentence; one that is cut off there is used as it is."""
-    reader: bool | Literal["never"] = True
-    """A reader answers from the pool. false: only where the reasoning states no answer. never: the answer is what the
-    reasoning states, or all of it where it states none, as FlashRAG has it."""
-    answer_form: AnswerForm = "alone"
-    """What the reader is asked for: the answer alone, or (`marked`) the answer behind "The answer is:", as the
-    evaluation script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
+    reader: Literal["always", "never"] = "always"
+    """Who answers from the pool: a reader. never: the answer is what the reasoning states, or all of it where it states
+    none, as FlashRAG has it."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -92,11 +88,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         tools.note("reasoner", f"no answer after {settings.sentences} sentences")
     passages = tuple(pool.values())
     stated = stated_answer(query)
-    tools.so_far = Answer(stated or "", passages)
     if settings.reader == "never":
-        tools.so_far = Answer(stated or thought.decode(prefix).strip(), passages)
-    if settings.reader == "never" or (stated and not settings.reader):
-        return tools.so_far
+        return Answer(stated or thought.decode(prefix).strip(), passages)
+    tools.so_far = Answer(stated or "", passages)
     reader = tools.dialogue("reader", tools.prompt("reader.system", answer_form=FORMS[settings.answer_form]))
     said = await tools.ask(reader, tools.prompt("reader.user", documents=documents_text(passages)))
     return Answer(final_answer(said), passages)

@@ -20,27 +20,23 @@ from agents.core.prompts.documents import (
     DOCUMENTS_AND_QUESTION,
     FORMS,
     READ_IN_FORM,
-    AnswerForm,
+    FormSettings,
     documents_text,
     final_answer,
 )
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
-from ratchet.config import Section
 from ratchet.records import Question
 
 PROMPTS = {"answerer.system": READ_IN_FORM, "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 
 
-class Settings(Section):
+class Settings(FormSettings):
     """Rounds, and documents of a retrieval."""
 
     rounds: int = Field(3, gt=0)
     documents: int = Field(3, gt=0)
-    answer_form: AnswerForm = "alone"
-    """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
-    script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -27,7 +27,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.few_shot import task_with_options, worked_examples
+from agents.core.few_shot import ExampleSettings, task_with_options, worked_examples
 from agents.core.labels import (
     VERDICT,
     Verdict,
@@ -42,7 +42,6 @@ from agents.core.prompts.template import FillIn, Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
-from ratchet.config import Section
 from ratchet.records import Label, Question, Turn
 
 AFFIRMATIVE, NEGATIVE = SIDES = ("affirmative", "negative")
@@ -76,7 +75,7 @@ Round = dict[str, Verdict]
 """What each side said."""
 
 
-class Settings(Section):
+class Settings(ExampleSettings):
     """The rounds, how much the sides disagree, and what the judge reads."""
 
     rounds: int = Field(3, gt=0)
@@ -84,8 +83,6 @@ class Settings(Section):
     """How much the sides are to disagree: 0 not at all, 3 in everything."""
     judge_reads: Literal["all", "first"] = "all"
     """The whole debate, as in the paper, or its first round, as in the published code."""
-    examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

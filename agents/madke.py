@@ -34,7 +34,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agents.core.few_shot import WorkedExample, task_with_options, worked_examples
+from agents.core.few_shot import ExampleSettings, WorkedExample, task_with_options, worked_examples
 from agents.core.labels import (
     VERDICT,
     Verdict,
@@ -50,7 +50,6 @@ from agents.core.prompts.documents import DATA, documents_text, quoted, speakers
 from agents.core.prompts.template import FillIn, Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
-from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 
 EVIDENCE = f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"
@@ -86,7 +85,7 @@ SAME = re.compile(
 BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
-class Settings(Section):
+class Settings(ExampleSettings):
     """The agents, the rounds, and the pool of evidence."""
 
     agents: int = Field(2, ge=2)
@@ -97,8 +96,6 @@ class Settings(Section):
     """Most pieces that a debater reads in a round; null: all of the pool, without choosing."""
     in_turn: bool = False
     """Debaters of one round speak one after the other, from round 2 on, and read what was just said."""
-    examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
 
 
 @dataclass(frozen=True)

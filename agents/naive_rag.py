@@ -13,7 +13,7 @@ from agents.core.prompts.documents import (
     DOCUMENTS_AND_QUESTION,
     FORMS,
     READ_IN_FORM,
-    AnswerForm,
+    FormSettings,
     documents_text,
     final_answer,
     in_form,
@@ -21,19 +21,15 @@ from agents.core.prompts.documents import (
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
-from ratchet.config import Section
 from ratchet.records import Question
 
 PROMPTS = {"answerer.system": READ_IN_FORM, "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 
 
-class Settings(Section):
+class Settings(FormSettings):
     """The documents that are read."""
 
     documents: int = Field(3, gt=0)
-    answer_form: AnswerForm = "alone"
-    """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
-    script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:

@@ -29,7 +29,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.few_shot import task_with_options, worked_examples
+from agents.core.few_shot import ExampleSettings, task_with_options, worked_examples
 from agents.core.label_forms import find_label
 from agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
 from agents.core.output import Malformed
@@ -38,7 +38,6 @@ from agents.core.prompts.documents import DOCUMENTS, documents_text
 from agents.core.prompts.template import FillIn, Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
-from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 from retrieval.sources.source import ToolResult
 
@@ -72,7 +71,7 @@ INVENTED = re.compile(r"^\W*(observation|documents?)\b[ \t]*\d*[ \t*]*:", re.IGN
 THOUGHT = re.compile(r"^\W*Thought\b[ \t]*\d*[\s*:]*", re.IGNORECASE)
 
 
-class Settings(Section):
+class Settings(ExampleSettings):
     """The steps, what a search shows, and the end."""
 
     steps: int = Field(7, gt=0)
@@ -83,8 +82,6 @@ class Settings(Section):
     """Where it searches: the index, or a name under `sources`."""
     at_the_end: Literal["verdict", "nothing"] = "verdict"
     """When the steps are used up."""
-    examples: bool = False
-    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
 
 
 @dataclass(frozen=True)

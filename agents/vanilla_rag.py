@@ -13,12 +13,11 @@ from typing import Literal
 from pydantic import Field
 
 from agents.core.output import JsonObject, json_text
-from agents.core.prompts.documents import DATA, QUESTION, one_line
+from agents.core.prompts.documents import DATA, QUESTION, one_line, passage_text
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
-from agents.mrag.coordinator import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
-from agents.mrag.prompt_style import passage_text
+from agents.mrag.brief import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
 from agents.mrag.schemas import BriefAnswer
 from agents.mrag.settings import LENGTHS, Length
 from ratchet.config import Section

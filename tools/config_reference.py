@@ -55,7 +55,8 @@ def reference() -> str:
     for name in known_systems():
         module = importlib.import_module(f"agents.{name}")
         parts.append(f"### `{name}`\n\n{_first_sentence(module.__doc__)}\n")
-        parts += _tables("", module.Settings, "####") if module.Settings.model_fields else ["It has no settings.\n"]
+        settings = module.SYSTEM.settings
+        parts += _tables("", settings, "####") if settings.model_fields else ["It has no settings.\n"]
     return "\n".join(parts)
 
 

@@ -42,7 +42,7 @@ from agents.core.prompts.documents import (
     KNOW_IN_FORM,
     QUESTION,
     READ_IN_FORM,
-    AnswerForm,
+    FormSettings,
     documents_text,
     final_answer,
     in_form,
@@ -53,7 +53,6 @@ from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
-from ratchet.config import Section
 from ratchet.records import Passage, Question
 
 ADVOCATES = ("knowledge_advocate", "retrieval_advocate")
@@ -97,17 +96,13 @@ LABEL = re.compile(
 )
 
 
-class Settings(Section):
+class Settings(FormSettings):
     """AwE's paths, the documents of a retrieval, and whether citations are checked."""
 
     paths: Literal["both", "knowledge", "retrieval"] = "both"
     """knowledge, retrieval: one path alone, without debate."""
     documents: int = Field(3, gt=0)
     citations: Literal["none", "checked"] = "none"
-    answer_form: AnswerForm = "alone"
-    """What the prompts of both paths ask for: the answer alone, or (`marked`) the answer behind "The answer is:", which
-    the evaluation script of DRAG reads and AwE adopts. Either is read from what the model writes. The judge writes the
-    answer alone (A.2)."""
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:

@@ -11,9 +11,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from agents.core.labels import label_of_stance, labels_of
+from agents.core.output import object_schema
+from agents.core.prompts.documents import one_line
 from agents.core.prompts.template import Prompt
-from agents.core.tools import Tools, Unparsed
+from agents.core.tools import Answer, Tools, Unparsed
+from ratchet.config import Section
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Stance, Turn
 from retrieval.errors import SourceError
@@ -33,6 +38,19 @@ CLAIM_PROMPTS = {
 """Of every system that extracts claims and writes queries for them."""
 
 
+class ClaimSettings(Section):
+    """Where and how much is searched, and how claims are extracted."""
+
+    source: str = "search"
+    """A name under `sources`, or index."""
+    documents: int = Field(5, gt=0)
+    """Found by each query."""
+    extract: bool = True
+    """False: the text is one claim."""
+    claims: int = Field(10, gt=0)
+    """At most."""
+
+
 @dataclass(frozen=True)
 class CheckedClaim:
     """A claim and what became of it."""
@@ -47,14 +65,6 @@ class CheckedClaim:
     @property
     def verdict(self) -> str:
         return {True: "true", False: "false", None: "unverified"}[self.true]
-
-
-def one_line(text: str, max_characters: int | None = None) -> str:
-    """Text from outside without line breaks: it cannot begin a line of its own in a prompt."""
-    flat = " ".join(text.split())
-    if max_characters is None or len(flat) <= max_characters:
-        return flat
-    return f"{flat[:max_characters].rstrip()} ..."
 
 
 def evidence_text(passages: Iterable[Passage], missing: str = "") -> str:
@@ -90,11 +100,6 @@ def distinct(texts: Iterable[str]) -> list[str]:
         if line := one_line(text):
             kept.setdefault(line.casefold(), line)
     return list(kept.values())
-
-
-def object_schema(**fields: dict[str, Any]) -> dict[str, Any]:
-    """A JSON object with exactly these fields, in this order."""
-    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
 def text_list_schema(max_texts: int, min_texts: int = 0, max_characters: int = 300) -> dict[str, Any]:
@@ -184,8 +189,14 @@ def claim_turns(checked: Sequence[CheckedClaim]) -> tuple[Turn, ...]:
     )
 
 
-def claim_reasons(checked: Sequence[CheckedClaim]) -> str:
-    """Why, claim by claim; of one claim the reason alone."""
-    if len(checked) == 1:
-        return checked[0].reason
-    return "\n".join(f"{claim.claim} ({claim.verdict}) {claim.reason}" for claim in checked)
+def claims_answer(checked: Sequence[CheckedClaim]) -> Answer:
+    """All that was found out of the claims, without the label that they come to. Its explanation are the reasons, claim
+    by claim; of one claim the reason alone."""
+    reasons = [f"{claim.claim} ({claim.verdict}) {claim.reason}" for claim in checked]
+    return Answer(
+        "",
+        unique(passage for claim in checked for passage in claim.passages),
+        explanation="\n".join(reasons) if len(checked) != 1 else checked[0].reason,
+        turns=claim_turns(checked),
+        stopped=f"{len(checked)} claim(s) checked",
+    )

@@ -15,7 +15,7 @@ from agents.core.action import Action, free_text, read_completion
 from agents.core.answer import Answer, OutOfBudget, Unparsed
 from agents.core.context import RunContext
 from agents.core.lookahead import Draft, cut_at_stop
-from agents.core.output import Malformed, Parsed, Schema, grammar, read_output, without_bounds
+from agents.core.output import Malformed, Parsed, Schema, grammar, object_schema, read_output, without_bounds
 from agents.core.prompts.template import PromptSet
 from inference.chat import ChatFormat, Dialogue, FormattedTurns
 from inference.completion import Completion, SamplingParams
@@ -121,23 +121,18 @@ class Dialogues:
         role = role or dialogue.role
         if schema is None:
             return (await self._act(dialogue, role, text, free_text)).text
-        error = ""
         constrain = grammar(schema, self.role(role).max_tokens) if self.config.malformed == "constrain" else None
-        wanted: Schema = without_bounds(schema)
+        expected: Schema = without_bounds(schema)
 
         def reader(said: str) -> Parsed:
-            return read_output(said, wanted, self.config.parsing, constrain)
+            return read_output(said, expected, self.config.parsing, constrain)
 
-        for attempt in range(self._attempts):
-            act = await self._act(dialogue, role, text, reader, constrain, attempt, retried=True)
-            error = act.error
-            if not error:
-                return act.value
-            if act.full:
-                raise self._no_room(role, dialogue)
-            if self.config.malformed == "reask":
-                text = self.prompt("reask_json.user", error=error)
-        raise Unparsed(role, error)
+        act = await self._act_again(dialogue, role, text, reader, "reask_json.user", constrain)
+        if act.error and act.full:
+            raise self._no_room(role, dialogue)
+        if act.error:
+            raise Unparsed(role, act.error)
+        return act.value
 
     async def read(
         self,
@@ -155,21 +150,14 @@ class Dialogues:
         where there is no such rule, OutOfBudget, EngineError.
         """
         role = role or dialogue.role
-        error, said = "", ""
-        for attempt in range(self._attempts):
-            act = await self._act(dialogue, role, text, reader, attempt=attempt, retried=True)
-            error, said = act.error, act.text
-            if not error:
-                return act.value
-            if act.full:
-                break
-            if self.config.malformed == "reask":
-                text = self.prompt("reask.user", error=error)
+        act = await self._act_again(dialogue, role, text, reader, "reask.user")
+        if not act.error:
+            return act.value
         with contextlib.suppress(Malformed):
-            return reader(said)
+            return reader(act.text)
         if fallback is None:
-            raise Unparsed(role, error)
-        return fallback(said)
+            raise Unparsed(role, act.error)
+        return fallback(act.text)
 
     async def choose(self, text: str, key: str, choices: Sequence[str]) -> str | None:
         """Say `text` in the last dialogue and return one of `choices`, to which decoding is constrained whatever the
@@ -180,12 +168,7 @@ class Dialogues:
         if not self._dialogues:
             return None
         dialogue = self._dialogues[-1]
-        schema = {
-            "type": "object",
-            "properties": {key: {"type": "string", "enum": list(choices)}},
-            "required": [key],
-            "additionalProperties": False,
-        }
+        schema = object_schema(**{key: {"type": "string", "enum": list(choices)}})
         act = await self._act(
             dialogue, dialogue.role, text, lambda said: read_output(said, schema, constrained=schema), constrain=schema
         )
@@ -213,13 +196,7 @@ class Dialogues:
         drafts: list[Draft] = []
 
         def place(completion: Completion) -> tuple[int, int]:
-            draft = Draft(
-                completion.ids,
-                completion.text,
-                completion.logprobs or (),
-                completion.finish_reason == "stop",
-                dialogue.chat.decode,
-            )
+            draft = Draft.of(completion, dialogue.chat.decode)
             drafts.append(replace(draft, kept=keep(draft)))
             return dialogue.draft(completion, drafts[0].kept)
 
@@ -276,6 +253,25 @@ class Dialogues:
 
     # One action
 
+    async def _act_again(
+        self,
+        dialogue: Dialogue,
+        role: str,
+        text: str,
+        reader: Callable[[str], Any],
+        slot: str,
+        constrain: dict[str, Any] | None = None,
+    ) -> Action:
+        """The first action that its reader can read, or the last of as many as the config's policy allows. `slot`: of
+        the message that shows an error."""
+        for attempt in range(self._attempts):
+            act = await self._act(dialogue, role, text, reader, constrain, attempt)
+            if not act.error or act.full:
+                break
+            if self.config.malformed == "reask":
+                text = self.prompt(slot, error=act.error)
+        return act
+
     async def _act(
         self,
         dialogue: Dialogue,
@@ -283,17 +279,16 @@ class Dialogues:
         text: str | FormattedTurns,
         reader: Callable[[str], Any],
         constrain: dict[str, Any] | None = None,
-        attempt: int = 0,
+        attempt: int | None = None,
         *,
-        retried: bool = False,
         prefix: Sequence[int] = (),
         stop: Sequence[str] = (),
         max_tokens: int | None = None,
         place: Callable[[Completion], tuple[int, int]] | None = None,
         logprobs: bool = False,
     ) -> Action:
-        """One completion in the dialogue, recorded. `retried`: it is tried again where it is malformed, as the config's
-        policy has it; a reply that is drawn again leaves the dialogue."""
+        """One completion in the dialogue, recorded. `attempt`: its number, where a malformed one is tried again as the
+        config's policy has it; a reply that is drawn again leaves the dialogue."""
         number = self._dialogues.index(dialogue)
         config = self.role(role)
         if number in self._full:
@@ -328,8 +323,8 @@ class Dialogues:
         cut_by_context = completion.finish_reason == "context" or (
             completion.finish_reason == "length" and room < max_tokens
         )
-        redraws = retried and self.config.malformed == "redraw" and attempt + 1 < self._attempts
-        if error and redraws and not cut_by_context:
+        is_last = attempt is None or attempt + 1 == self._attempts
+        if error and self.config.malformed == "redraw" and not (is_last or cut_by_context):
             dialogue.rewind(before)
             start = end = len(dialogue.ids)
         state: ParseState = "malformed" if error else "free" if reader is free_text else "ok"
@@ -344,7 +339,7 @@ class Dialogues:
                 parse=state,
                 repairs=repairs,
                 error=error,
-                attempt=attempt,
+                attempt=attempt or 0,
                 finish_reason=completion.finish_reason,
                 prompt_tokens=completion.prompt_tokens,
                 cached_tokens=completion.cached_tokens,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.core.labels import labels_of, labels_text, task_text
+from ratchet.config import Section
 from ratchet.records import Label, Question, Stance
 
 
@@ -27,6 +28,13 @@ class WorkedExample:
     def verdict(self) -> str:
         """In the form of `agents.core.labels.VERDICT`."""
         return f"{self.reason}\n{self.label}"
+
+
+class ExampleSettings(Section):
+    """Whether worked examples come first."""
+
+    examples: bool = False
+    """Two worked examples with the task's labels come first: small models need them (core/few_shot.py)."""
 
 
 FACTS: dict[Stance, tuple[str, str, str]] = {

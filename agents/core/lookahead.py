@@ -24,6 +24,12 @@ class Draft:
     kept: int = 0
     """How many ids are used."""
 
+    @classmethod
+    def of(cls, completion: Completion, decode: Callable[[Sequence[int]], str]) -> Draft:
+        """All that a completion says; none of it is used yet."""
+        ended = completion.finish_reason == "stop"
+        return cls(completion.ids, completion.text, completion.logprobs or (), ended, decode)
+
     @property
     def used(self) -> tuple[int, ...]:
         """The ids that are used, without the end-of-turn token: the next answer starts with them."""

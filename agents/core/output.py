@@ -91,6 +91,11 @@ def json_schema(schema: Schema) -> dict[str, Any]:
     return schema if isinstance(schema, dict) else _model_schema(schema)
 
 
+def object_schema(**fields: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object with exactly these fields, in this order."""
+    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
+
+
 def grammar(schema: Schema, max_tokens: int) -> dict[str, Any]:
     """The JSON schema that an engine constrains a reply of at most so many tokens to."""
     bounded = json_schema(schema)

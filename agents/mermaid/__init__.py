@@ -37,9 +37,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.core.claims import document_text, one_line
+from agents.core.claims import document_text
 from agents.core.labels import label_of_stance, labels_of, labels_text
-from agents.core.prompts.documents import DATA
+from agents.core.prompts.documents import DATA, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools

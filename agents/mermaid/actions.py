@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agents.core.claims import object_schema, one_line
+from agents.core.output import object_schema
+from agents.core.prompts.documents import one_line
 from ratchet.records import Label
 from retrieval.sources.source import ToolSpec
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agents.core.claims import distinct, one_line
+from agents.core.claims import distinct
 from agents.core.output import JsonObject, at_most
+from agents.core.prompts.documents import one_line
 
 DECOMPOSE = """\
 Take the text apart into facts to check. Each has a subject, a relation, an object, and attributions such as time, \

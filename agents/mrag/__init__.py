@@ -1,10 +1,11 @@
 """mRAG, the multi-agent RAG of CIIR@LiveRAG 2025 (Salemi et al. 2025, arXiv 2506.10844): a coordinator and
 eight agents.
 
-Algorithm 1 is `coordinator.py`, algorithm 2 `coordinator.py`; figures 15 to 21 are `schemas.py` (fields) and `paper.py`
-(words, ours). Budget: 30 calls of agents, 5 retrievals of one query, each conversation within its model's
-context. Price of one question: one model call per coordinator turn, one per agent called, and for the searcher one
-for the query and one for every two documents.
+Both algorithms are in `coordinator.py`; figures 15 to 21 are in `schemas.py` (fields) and `paper.py` (words, ours).
+
+Budget: 30 calls of agents, 5 retrievals of one query, each conversation within its model's context. Price of one
+question: one model call per coordinator turn, one per agent called, and for the searcher one for the query and one for
+every two documents.
 
 Where the paper's own parts disagree or are silent
 - The answerer's "plan" (figure 21) is the coordinator's "guidance" (figure 15); its "supporting information" is all
@@ -28,7 +29,8 @@ Guard rails of ours (the published code has none)
 """
 
 from agents.core.spec import SystemSpec
-from agents.mrag.coordinator import BRIEF_PROMPTS, gold_action, solve
+from agents.mrag.brief import BRIEF_PROMPTS
+from agents.mrag.coordinator import gold_action, solve
 from agents.mrag.paper import PAPER_PROMPTS
 from agents.mrag.settings import AGENTS, Settings
 

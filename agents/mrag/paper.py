@@ -1,16 +1,20 @@
-"""The paper's style: every field of figures 15 to 21, inputs and outputs as JSON. The wording is ours."""
+"""The paper's style: every field of figures 15 to 21, inputs and outputs as JSON. The wording is ours.
+
+`AGENTS` has the words about each agent, `PAPER_PROMPTS` the messages, and `Paper` fills them in. The fields, and what
+the prompts say of them, are in `schemas.py`.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
 from agents.core.numbering import rebase
-from agents.core.prompts.documents import DATA, one_line
-from agents.core.prompts.template import FillIn, Prompt, PromptSet
-from agents.mrag.prompt_style import FoundDocuments, PageJudgement, Refusal, passage_text
+from agents.core.prompts.documents import DATA, one_line, passage_text
+from agents.core.prompts.template import FillIn, Prompt
 from agents.mrag.schemas import (
     INPUTS,
     OUTPUTS,
@@ -25,6 +29,7 @@ from agents.mrag.schemas import (
 )
 from agents.mrag.settings import LENGTHS, Settings
 from agents.mrag.state import Page, State
+from ratchet.records import Passage
 
 ONLY_JSON = "Write that one JSON object and nothing else."
 
@@ -44,27 +49,60 @@ These agents are at your service:
 
 The user's message is the question. """
 
-ABOUT = {
-    "planner": "Lays out a strategy for answering the question. Best called first, and again when plans need changing.",
-    "searcher": "Searches a document collection. Call it, as often as needed, for information that is still missing.",
-    "reasoner": "Thinks one aspect of the question through on the basis of the information you pass on.",
-    "summarizer": "Condenses the information you pass on. Useful when much has been gathered.",
-    "validator": "Checks a response against the demands of the question and against the information.",
-    "answerer": "Writes the response; it is given the relevant documents without your doing. May be called again.",
-    "reviser": "Rewrites the answerer's response along your suggestion. It has nothing to work on before the answerer.",
-    "finisher": "Ends the work: the latest response becomes final.",
-}
 
-TASKS = {
-    "planner": "You plan how a question can be answered. From the question and what is known so far, work out the "
-    "steps that lead to a correct response with good support. Do not answer the question.",
-    "reasoner": "You are an analyst. Examine the information from the aspect you are given, step by step and in sound "
-    "logic, so that the analysis helps whoever answers the question later. Do not answer the question yourself.",
-    "summarizer": "You condense information. Keep what helps to answer the question, leave out the rest, and be short.",
-    "validator": "You examine a response to a question. Find the demands that the question itself makes of a response, "
-    "check each, then check support and correctness. Your feedback should tell the author what to improve.",
-    "answerer": "You write the response to a question from the material you are given. State nothing that the material "
-    "does not support and nothing that the question does not call for.",
+@dataclass(frozen=True)
+class AgentWords:
+    """What the prompts say of an agent."""
+
+    about: str
+    """To the coordinator."""
+    figure: str = ""
+    """Of the paper, that shows its prompt."""
+    task: str = ""
+    """To the agent itself, whose prompt is this task and its fields."""
+
+
+AGENTS = {
+    "planner": AgentWords(
+        "Lays out a strategy for answering the question. Best called first, and again when plans need changing.",
+        "figure 17",
+        "You plan how a question can be answered. From the question and what is known so far, work out the "
+        "steps that lead to a correct response with good support. Do not answer the question.",
+    ),
+    "searcher": AgentWords(
+        "Searches a document collection. Call it, as often as needed, for information that is still missing.",
+        "figure 16",
+    ),
+    "reasoner": AgentWords(
+        "Thinks one aspect of the question through on the basis of the information you pass on.",
+        "figure 19",
+        "You are an analyst. Examine the information from the aspect you are given, step by step and in sound "
+        "logic, so that the analysis helps whoever answers the question later. Do not answer the question yourself.",
+    ),
+    "summarizer": AgentWords(
+        "Condenses the information you pass on. Useful when much has been gathered.",
+        "figure 18",
+        "You condense information. Keep what helps to answer the question, leave out the rest, and be short.",
+    ),
+    "validator": AgentWords(
+        "Checks a response against the demands of the question and against the information.",
+        "figure 20",
+        "You examine a response to a question. Find the demands that the question itself makes of a response, "
+        "check each, then check support and correctness. Your feedback should tell the author what to improve.",
+    ),
+    "answerer": AgentWords(
+        "Writes the response; it is given the relevant documents without your doing. May be called again.",
+        "figure 21",
+        "You write the response to a question from the material you are given. State nothing that the material "
+        "does not support and nothing that the question does not call for.",
+    ),
+    "reviser": AgentWords(
+        "Rewrites the answerer's response along your suggestion. It has nothing to work on before the answerer.",
+        "figure 21",
+    ),
+    "finisher": AgentWords(
+        "Ends the work: the latest response becomes final.",
+    ),
 }
 
 ANSWERER_INPUT = f"""\
@@ -109,53 +147,72 @@ and write one JSON object with
 {{length?}}"""
 
 FIELDS = "\n\nYou are given\n{{inputs}}\nand write one JSON object with\n{{outputs}}\n\n"
-FIGURES = {
-    "coordinator": "figure 15",
-    "searcher": "figure 16",
-    "planner": "figure 17",
-    "summarizer": "figure 18",
-    "reasoner": "figure 19",
-    "validator": "figure 20",
-    "answerer": "figure 21",
-    "reviser": "figure 21",
-}
 PAPER_PROMPTS: dict[str, Prompt] = {
-    "coordinator.system": Prompt(COORDINATOR + ONLY_JSON, ("fields", "agents"), FIGURES["coordinator"]),
-    "coordinator.user": Prompt("{{input}}", (), FIGURES["coordinator"]),
+    "coordinator.system": Prompt(COORDINATOR + ONLY_JSON, ("fields", "agents"), "figure 15"),
+    "coordinator.user": Prompt("{{input}}", (), "figure 15"),
     "report.user": Prompt("{{output}}", (), "an agent's output, for the coordinator"),
-    "searcher.system": Prompt(SEARCHER + ONLY_JSON, ("inputs", "query_fields", "review_fields"), FIGURES["searcher"]),
+    "searcher.system": Prompt(SEARCHER + ONLY_JSON, ("inputs", "query_fields", "review_fields"), "figure 16"),
     "results.user": Prompt(RESULTS, ("query_id",), "figure 16, results of a search"),
     **{
-        f"{agent}.system": Prompt(
-            task + FIELDS + ONLY_JSON,
-            ("inputs", "outputs"),
-            FIGURES[agent],
-        )
-        for agent, task in TASKS.items()
+        f"{agent}.system": Prompt(words.task + FIELDS + ONLY_JSON, ("inputs", "outputs"), words.figure)
+        for agent, words in AGENTS.items()
+        if words.task
     },
-    **{f"{agent}.user": Prompt("{{input}}", (), FIGURES[agent]) for agent in ("searcher", *TASKS)},
+    **{
+        f"{agent}.user": Prompt("{{input}}", (), words.figure)
+        for agent, words in AGENTS.items()
+        if words.task or agent == "searcher"
+    },
     "answerer.system": Prompt(
-        TASKS["answerer"] + "\n\n{{length?}}" + FIELDS + ONLY_JSON,
-        ("inputs", "outputs", "length"),
-        FIGURES["answerer"],
+        AGENTS["answerer"].task + "\n\n{{length?}}" + FIELDS + ONLY_JSON, ("inputs", "outputs", "length"), "figure 21"
     ),
-    "reviser.user": Prompt(REVISER, ("inputs", "outputs", "length"), FIGURES["reviser"]),
+    "reviser.user": Prompt(REVISER, ("inputs", "outputs", "length"), "figure 21"),
 }
 """`input` is the agent's input as a JSON object, as `output` is what one returned."""
 
-PAPER_WORDS = PromptSet(PAPER_PROMPTS).text
+
+@dataclass(frozen=True)
+class PageJudgement:
+    """The searcher's judgement of one page."""
+
+    relevant: tuple[Passage, ...]
+    end: bool
+    new_query: str
+    """Empty: go on with the same query."""
+
+
+@dataclass(frozen=True)
+class FoundDocuments:
+    """What the searcher's call returned."""
+
+    documents: tuple[Passage, ...]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An agent that could not act, and why."""
+
+    error: str
+
+
+Output = Fields | FoundDocuments | Refusal
+"""What an agent returned to the coordinator."""
 
 
 class Paper:
-    """The paper's style of prompts (`style: paper`)."""
+    """The words of the prompts and the fields that a model must emit, in the paper's style (`style: paper`)."""
 
-    def __init__(self, settings: Settings, prompt: FillIn = PAPER_WORDS) -> None:
-        self.prompt = prompt
-        self.offered, self.explanations = settings.offered, settings.explanations
-        self.length = settings.length
-        self.query: type[Query] | type[BriefQuery] = variant(Query, self.explanations)
+    def __init__(self, settings: Settings, prompt: FillIn) -> None:
+        self.prompt, self.offered, self.explanations = prompt, settings.offered, settings.explanations
+        self.length = LENGTHS[settings.length]
+
+    @property
+    def query(self) -> type[Query] | type[BriefQuery]:
+        """Schema of the searcher's first turn, with a `search_query`."""
+        return variant(Query, self.explanations)
 
     def system(self, agent: str) -> str:
+        """The fixed instructions that open an agent's conversation."""
         if agent == "coordinator":
             agents = "\n\n".join(self._entry(name) for name in self.offered)
             return self.prompt("coordinator.system", fields=self._fields(Action), agents=agents)
@@ -165,21 +222,26 @@ class Paper:
             return self.prompt("searcher.system", inputs=inputs, query_fields=query, review_fields=review)
         inputs = ANSWERER_INPUT if agent == "answerer" else inputs
         outputs = self._fields(OUTPUTS[agent])
-        return self.prompt(f"{agent}.system", inputs=inputs, outputs=outputs, length=LENGTHS[self.length])
+        return self.prompt(f"{agent}.system", inputs=inputs, outputs=outputs, length=self.length)
 
-    def examples(self, agent: str) -> tuple[()]:
+    def examples(self, agent: str) -> tuple[tuple[str, str], ...]:
+        """Worked exchanges that come before an agent's first."""
         return ()
 
     def first_message(self, question: str) -> str:
+        """The coordinator's first message."""
         return self.prompt("coordinator.user", input=_json({"question": question}))
 
     def action_schema(self, offered: tuple[str, ...]) -> type[BaseModel]:
+        """Schema of the coordinator's turn, when these agents may be called."""
         return full_action(offered, self.explanations)
 
     def read_action(self, action: Any) -> tuple[str, Fields | None]:
+        """The agent that an action names, and its input where the coordinator writes it."""
         return action.root.agent, action.root.input
 
     def agent_message(self, agent: str, given: Fields | None, state: State) -> str:
+        """The message with which an agent is called."""
         values = given.model_dump() if given else {}
         if agent == "answerer":
             values = {
@@ -191,14 +253,16 @@ class Paper:
         if agent == "reviser":
             suggestion = _json({"suggestion": values["suggestion"]})
             inputs = f'- "suggestion": {INPUTS[agent].model_fields["suggestion"].description}'
-            outputs, length = self._fields(OUTPUTS[agent]), LENGTHS[self.length]
-            return self.prompt("reviser.user", inputs=inputs, outputs=outputs, input=suggestion, length=length)
+            outputs = self._fields(OUTPUTS[agent])
+            return self.prompt("reviser.user", inputs=inputs, outputs=outputs, input=suggestion, length=self.length)
         return self.prompt(f"{agent}.user", input=_json(values))
 
     def output_schema(self, agent: str) -> type[Fields]:
+        """Schema of what an agent other than the searcher returns."""
         return variant(OUTPUTS[agent], self.explanations)
 
-    def report_message(self, agent: str, output: Fields | FoundDocuments | Refusal) -> str:
+    def report_message(self, agent: str, output: Output) -> str:
+        """The coordinator's next message: what the called agent returned."""
         if isinstance(output, Refusal):
             values: dict[str, Any] = {"error": output.error}
         elif isinstance(output, FoundDocuments):
@@ -209,6 +273,7 @@ class Paper:
         return self.prompt("report.user", output=_json(values))
 
     def results_message(self, page: Page) -> str:
+        """The searcher's message after a retrieval."""
         lines = [
             f"Document {i} ID: {number}\nDocument {i} text: {one_line(passage_text(passage))}"
             for i, (number, passage) in enumerate(page.passages, 1)
@@ -216,9 +281,11 @@ class Paper:
         return self.prompt("results.user", query_id=str(page.query_id), documents="\n".join(lines) or page.remark)
 
     def review_schema(self, documents: int, last: bool) -> type[BaseModel]:
+        """Schema of the searcher's judgement of so many documents; `last` when the search ends with it."""
         return variant(Review, self.explanations)
 
     def read_judgement(self, review: Any, page: Page) -> PageJudgement:
+        """What the searcher decided. Documents that it numbers by their place are those of the page."""
         given, shown = [judged.doc_id for judged in review.relevance], [number for number, _ in page.passages]
         judged = zip(rebase(given, shown) or given, review.relevance, strict=True)
         yes = {number for number, judgement in judged if judgement.is_relevant}
@@ -227,7 +294,7 @@ class Paper:
 
     def _entry(self, agent: str) -> str:
         outputs = f"Output:\n{self._fields(OUTPUTS[agent])}" if agent in OUTPUTS else "It has no output."
-        return f"## {agent}\n{ABOUT[agent]}\nInput:\n{self._fields(INPUTS[agent])}\n{outputs}"
+        return f"## {agent}\n{AGENTS[agent].about}\nInput:\n{self._fields(INPUTS[agent])}\n{outputs}"
 
     def _fields(self, model: type[Fields], indent: str = "") -> str:
         """One line for each field, those of a list's objects indented under it."""

@@ -32,41 +32,36 @@ Information = Annotated[
 # Inputs: what the coordinator gives to an agent
 
 
-class PlannerInput(Fields):
+class WorkerInput(Fields):
+    """What most agents are given."""
+
+    question: Question
+    information: Information
+
+
+class PlannerInput(WorkerInput):
     """Input of the planner."""
 
-    question: Question
-    information: Information
+
+class SummarizerInput(WorkerInput):
+    """Input of the summarizer."""
 
 
-class SearcherInput(Fields):
+class SearcherInput(WorkerInput):
     """Input of the searcher."""
 
-    question: Question
-    information: Information
     suggestions: list[str] = Field(description="a list of aspects that are worth searching for")
 
 
-class ReasonerInput(Fields):
+class ReasonerInput(WorkerInput):
     """Input of the reasoner."""
 
-    question: Question
-    information: Information
     aspect: str = Field(description="the aspect of the question to reason about")
 
 
-class SummarizerInput(Fields):
-    """Input of the summarizer."""
-
-    question: Question
-    information: Information
-
-
-class ValidatorInput(Fields):
+class ValidatorInput(WorkerInput):
     """Input of the validator."""
 
-    question: Question
-    information: Information
     response: str = Field(description="the response that is to be checked")
 
 

@@ -75,7 +75,6 @@ async def test_stances_decide(stances: tuple[str, ...], answer: str) -> None:
 
 async def test_no_evidence_is_the_tasks_own_label_where_it_has_one() -> None:
     assert (await single(*held(BESIDE, BESIDE, BESIDE), question=CLAIM)).answer == "NOT ENOUGH INFO"
-    assert (await single(*held(BESIDE, BESIDE, BESIDE), irrelevant="unverified")).status == "unparsed"
 
 
 async def test_a_stance_that_cannot_be_read_decides_nothing() -> None:
@@ -94,13 +93,6 @@ async def test_a_text_with_nothing_to_check_is_not_true() -> None:
     done = await check(engine([say(claims=CLAIMS[1:2]), say(worth=[False])]))
     assert done.status == "unparsed" and "no claim to check" in done.error and not done.searches
     assert (await check(engine([say(claims=[])]))).status == "unparsed"
-
-
-async def test_without_questions_the_claim_itself_is_searched() -> None:
-    agent = engine(held(FULL))
-    config = {"name": "factcheck_gpt", "settings": {"queries": 0, "extract": False}}
-    done = await play(config, agent, Shelf({CLAIM.text: [passage(1)]}), question=CLAIM)
-    assert (done.answer, len(done.model_calls), len(done.searches)) == ("SUPPORTS", 1, 1)
 
 
 async def test_the_papers_budget_is_the_default() -> None:

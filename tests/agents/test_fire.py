@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from agents.core.resources import Resources
 from inference.scripted import ScriptedEngine
 from ratchet.records import Trajectory
-from tests.helpers.playing import CLAIM, Everywhere, Shelf, engine, passage, play, say
+from tests.helpers.playing import CLAIM, Everywhere, Shelf, apart, engine, passage, play, say
 from tests.helpers.snapshots import check_snapshot
 
 SHELF = {f"query {n}": [passage(n), passage(n + 1)] for n in range(9)}
@@ -22,12 +21,6 @@ def look(query: str) -> str:
 
 def final(label: str = "SUPPORTS") -> str:
     return say(reasoning="It says so.", final_answer=label)
-
-
-def apart(texts: Any) -> np.ndarray:
-    """An embedder to which only equal texts are alike."""
-    seen = sorted(set(texts))
-    return np.eye(len(seen), dtype=np.float32)[[seen.index(text) for text in texts]]
 
 
 async def check(agent: ScriptedEngine, shelf: Shelf | None = None, **settings: Any) -> Trajectory:
@@ -85,13 +78,6 @@ async def test_tolerance_is_how_many_in_a_row() -> None:
     assert len((await check(engine(mixed), tolerance=3)).searches) == 4
     done = await check(engine([*[look("query 1")] * 5, final()]), tolerance=None)
     assert len(done.searches) == 5
-
-
-async def test_words_are_compared_without_an_embedder() -> None:
-    replies = [look("the harbour of Velm"), look("The harbour of Velm?"), final()]
-    assert len((await check(engine(replies), compare="words")).searches) == 1
-    assert len((await check(engine(replies), compare="words", similarity=0.99)).searches) == 2
-    assert len((await check(engine(replies))).searches) == 2  # letter case is all the difference to `apart`
 
 
 async def test_what_cannot_be_read_goes_to_the_last_call() -> None:

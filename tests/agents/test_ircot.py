@@ -145,13 +145,6 @@ async def test_the_answer_may_be_the_thoughts_alone() -> None:
     assert (open_ended.answer, len(open_ended.model_calls)) == ("It is old. It is of stone.", 2)
 
 
-async def test_a_reader_may_be_asked_only_where_the_thoughts_state_no_answer() -> None:
-    trajectory, _ = await ircot(["So the answer is: Ada Torrin. X"], reader=False)
-    assert (trajectory.answer, len(trajectory.model_calls)) == ("Ada Torrin", 1)
-    asked, _ = await ircot(["I do not know.", "Bo"], reader=False)
-    assert (asked.answer, len(asked.model_calls)) == ("Bo", 2)
-
-
 @pytest.mark.parametrize("said", ["", "<|im_end|><|im_start|>user\n", "\ufffd" * 9, "{" * 200, ". . . .", "…\n\n" * 40])
 async def test_garbage_is_an_answer_like_any_other(said: str) -> None:
     trajectory, _ = await ircot([said] * 12)

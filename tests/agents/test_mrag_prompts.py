@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from agents.core.output import json_schema
-from agents.mrag.coordinator import EXAMPLES, Brief
+from agents.core.prompts.template import PromptSet
+from agents.mrag import SYSTEM
+from agents.mrag.brief import EXAMPLES, Brief
 from agents.mrag.paper import Paper
 from agents.mrag.settings import AGENTS, Settings
 from inference.tokenizer import load_tokenizer
@@ -17,6 +19,7 @@ from inference.wrappers import WrapperFormat
 from ratchet.records import Note, content_key
 from tests.helpers.playing import Shelf, act, engine, passage, play, query, review, say
 
+WORDS = PromptSet(SYSTEM.prompts).text
 # Figures 15 to 21: what an agent is given, and what it emits.
 FIELDS = {
     "planner": ("question, information", "plan"),
@@ -51,14 +54,14 @@ def names(fields: str) -> list[str]:
 
 @pytest.mark.parametrize("agent", FIELDS)
 def test_each_agents_prompt_names_its_fields(agent: str) -> None:
-    prompt = Paper(Settings()).system(agent)
+    prompt = Paper(Settings(), WORDS).system(agent)
     for fields in FIELDS[agent]:
         assert all(f'- "{field}": ' in prompt for field in names(fields))
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_coordinators_prompt_names_every_agent_with_its_fields(agent: str) -> None:
-    prompt = Paper(Settings()).system("coordinator")
+    prompt = Paper(Settings(), WORDS).system("coordinator")
     assert all(f'- "{field}": ' in prompt for field in ("agent", "input", "reason"))
     entry = prompt.partition(f"## {agent}\n")[2].partition("\n## ")[0]
     for fields in OFFERED[agent]:
@@ -98,7 +101,7 @@ PINNED = {
 @pytest.mark.parametrize(("style", "explanations"), PINNED)
 def test_prompts_are_pinned(style: Any, explanations: bool) -> None:
     settings = Settings(style=style, explanations=explanations)
-    made = Paper(settings) if style == "paper" else Brief(settings)
+    made = Paper(settings, WORDS) if style == "paper" else Brief(settings, WORDS)
     schemas = [
         json_schema(made.action_schema(made.offered)),
         json_schema(made.query),
@@ -112,7 +115,7 @@ def test_prompts_are_pinned(style: Any, explanations: bool) -> None:
 def test_brief_prompts_are_short_in_smollm2s_tokens(smollm2: Path) -> None:
     chat = WrapperFormat.from_tokenizer(load_tokenizer(str(smollm2)))
     for explanations in (True, False):
-        style = Brief(Settings(style="brief", explanations=explanations))
+        style = Brief(Settings(style="brief", explanations=explanations), WORDS)
         for agent in SYSTEMS:
             first = (*chat.before_system, *chat.encode(style.system(agent)), *chat.system_to_user)
             assert len(first) + len(chat.encode("Question: ")) + len(chat.user_to_assistant) <= 120

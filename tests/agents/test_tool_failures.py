@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from agents.core.resources import Resources
@@ -23,7 +22,7 @@ from ratchet.progress import Progress
 from ratchet.records import Label, Question, Search, ToolCall, Trajectory
 from retrieval.errors import SourceError
 from sampling.pool import Job, Task, run_pool
-from tests.helpers.playing import CLAIM, DownSource, Shelf, engine, passage, play, reach_over, say
+from tests.helpers.playing import CLAIM, DownSource, Shelf, apart, engine, passage, play, reach_over, say
 from tests.helpers.tiny import tiny_format
 
 SHELF = Shelf({CLAIM.text: [passage(1), passage(2)], "Ada": [passage(3)]})
@@ -113,7 +112,7 @@ async def with_queries_down(
     """The trajectory where the index answers other queries, and the last message of each call."""
     agent, shelf = engine(said), DownFor(*queries)
     with reach_over(shelf) as resources:
-        resources = replace(resources, embed=lambda texts: np.eye(len(texts), dtype=np.float32))
+        resources = replace(resources, embed=apart)
         config = {"name": name, "settings": {"source": "index", **settings}}
         trajectory = await play(config, agent, shelf, question=question, resources=resources)
     return trajectory, [str(call.messages[-1]["content"]) for call in agent.calls]
@@ -134,7 +133,7 @@ async def test_fire_is_told_and_searches_on() -> None:
 
 async def test_fire_may_ask_again_what_got_no_answer_and_failed_where_nothing_got_one() -> None:
     said = [*[fire_step("one")] * 3, say(reasoning="So.", final_answer="SUPPORTS")]
-    trajectory, told = await with_queries_down("fire", said, "one", steps=3, compare="words")
+    trajectory, told = await with_queries_down("fire", said, "one", steps=3)
     assert len(told) == 4 and len(trajectory.searches) == 3, "no repetition: the last call comes after all steps"
     assert (trajectory.status, trajectory.answer) == ("failed", "") and "'one'" in trajectory.error
 

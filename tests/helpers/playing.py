@@ -144,6 +144,12 @@ def alike(texts: Sequence[str]) -> np.ndarray:
     return np.ones((len(texts), 1), np.float32)
 
 
+def apart(texts: Sequence[str]) -> np.ndarray:
+    """An embedder to which only equal texts are alike."""
+    seen = sorted(set(texts))
+    return np.eye(len(seen), dtype=np.float32)[[seen.index(text) for text in texts]]
+
+
 @contextmanager
 def reach_over(shelf: Shelf) -> Iterator[Resources]:
     """Every source there could be, an empty memory, and an embedder."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from agents.core.prompts.template import Prompt
+from ratchet.config import Section
 from ratchet.records import Passage
 
 ALONE = "Write the answer alone, in as few words as possible."
@@ -20,6 +21,16 @@ MARKED = f'You may explain in a few sentences. End with "{MARK}" and the answer 
 AnswerForm = Literal["alone", "marked"]
 """alone: the output is the answer. marked: it stands behind "The answer is:", as DRAG's evaluation script reads it."""
 FORMS: dict[AnswerForm, str] = {"alone": ALONE, "marked": MARKED}
+
+
+class FormSettings(Section):
+    """The form of the answer."""
+
+    answer_form: AnswerForm = "alone"
+    """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
+    script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
+
+
 KNOW_IN_FORM = Prompt("Answer the question from what you know. {{answer_form}}", optional=("answer_form",))
 READ_IN_FORM = Prompt("Answer the question with the help of the documents. {{answer_form}}", optional=("answer_form",))
 """KNOW and READ, with the form of the answer as a variable: one of `FORMS`."""
@@ -38,9 +49,12 @@ def question_text(question: str, passages: Iterable[Passage] = ()) -> str:
     return Prompt(DOCUMENTS_AND_QUESTION).fill({"documents": documents_text(passages), "question": question})
 
 
-def one_line(text: str) -> str:
+def one_line(text: str, max_characters: int | None = None) -> str:
     """Text of a document or an agent without line breaks: it cannot begin a line of its own, such as a speaker's."""
-    return " ".join(text.split())
+    flat = " ".join(text.split())
+    if max_characters is None or len(flat) <= max_characters:
+        return flat
+    return f"{flat[:max_characters].rstrip()} ..."
 
 
 def quoted(text: str) -> str:
@@ -53,11 +67,14 @@ def speakers_text(said: Mapping[str, str]) -> str:
     return "\n\n".join(f"{name}:\n{quoted(text)}" for name, text in said.items())
 
 
+def passage_text(passage: Passage) -> str:
+    """A passage with its title, where it has one."""
+    return f"{passage.title}: {passage.text}" if passage.title else passage.text
+
+
 def documents_text(passages: Iterable[Passage]) -> str:
     """One document a line: its number, its title and its text."""
-    return "\n".join(
-        f"[{number}] " + one_line(f"{p.title}: {p.text}" if p.title else p.text) for number, p in enumerate(passages, 1)
-    )
+    return "\n".join(f"[{number}] {one_line(passage_text(passage))}" for number, passage in enumerate(passages, 1))
 
 
 def final_answer(text: str) -> str:
