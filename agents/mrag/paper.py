@@ -147,6 +147,7 @@ and write one JSON object with
 {{length?}}"""
 
 FIELDS = "\n\nYou are given\n{{inputs}}\nand write one JSON object with\n{{outputs}}\n\n"
+WITH_TASKS = {agent: words for agent, words in AGENTS.items() if words.task}
 PAPER_PROMPTS: dict[str, Prompt] = {
     "coordinator.system": Prompt(COORDINATOR + ONLY_JSON, ("fields", "agents"), "figure 15"),
     "coordinator.user": Prompt("{{input}}", (), "figure 15"),
@@ -155,14 +156,10 @@ PAPER_PROMPTS: dict[str, Prompt] = {
     "results.user": Prompt(RESULTS, ("query_id",), "figure 16, results of a search"),
     **{
         f"{agent}.system": Prompt(words.task + FIELDS + ONLY_JSON, ("inputs", "outputs"), words.figure)
-        for agent, words in AGENTS.items()
-        if words.task
+        for agent, words in WITH_TASKS.items()
     },
-    **{
-        f"{agent}.user": Prompt("{{input}}", (), words.figure)
-        for agent, words in AGENTS.items()
-        if words.task or agent == "searcher"
-    },
+    "searcher.user": Prompt("{{input}}", (), "figure 16"),
+    **{f"{agent}.user": Prompt("{{input}}", (), words.figure) for agent, words in WITH_TASKS.items()},
     "answerer.system": Prompt(
         AGENTS["answerer"].task + "\n\n{{length?}}" + FIELDS + ONLY_JSON, ("inputs", "outputs", "length"), "figure 21"
     ),

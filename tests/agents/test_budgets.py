@@ -13,8 +13,9 @@ from agents.core.prompts.documents import MARK
 from inference.completion import Completion, Message, SamplingParams
 from inference.engine import EngineError
 from inference.scripted import Replies, ScriptedEngine, ScriptedReply
+from ratchet.errors import UserError
 from ratchet.records import Passage, Search, ToolCall, Trajectory
-from tests.helpers.any_system import SYSTEMS
+from tests.helpers.any_system import SYSTEMS, Talker, task_of
 from tests.helpers.playing import CLAIM, Shelf, Unpunctual, engine, passage, play, say
 from tests.helpers.tiny import tiny_format
 from training.rows import build_rows, check_rows
@@ -233,3 +234,41 @@ async def test_a_trajectory_does_not_depend_on_which_of_two_calls_ends_first(nam
     ]
     assert one.conversations == two.conversations
     assert (one.answer, one.candidates, one.passages) == (two.answer, two.candidates, two.passages)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "at_once"),
+    [
+        ("awe", {}, 2),
+        ("drag", {}, 3),
+        ("mad", {"agents": 5}, 5),
+        ("mad_drag", {"agents": 4, "rounds": 1}, 4),
+        ("madke", {"agents": 4}, 4),
+        ("sure", {}, 4),
+        ("factcheck_gpt", {"extract": False}, 3),
+    ],
+)
+async def test_calls_that_need_nothing_of_each_other_run_at_once(
+    name: str, settings: dict[str, Any], at_once: int
+) -> None:
+    agent = engine(Talker().reply)
+    agent.delay = 0.01
+    await play({"name": name, "settings": settings}, agent, Library({}), question=task_of(name))
+    assert agent.max_running == at_once
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "named"),
+    [
+        ("drag", {"answer_round": 3}, "answer_rounds"),
+        ("flare", {"beta": 1.5}, "beta"),
+        ("mad", {"agents": 1}, "agents"),
+        ("mad_liang", {"judge_reads": "last"}, "judge_reads"),
+        ("madke", {"pool": {"index": 0}}, "pool"),
+        ("tool_mad", {"agents": ["rag", "web"]}, "agents"),
+        ("tool_mad", {"thresholds": {"relevancy": 0.5}}, "relevance"),
+    ],
+)
+async def test_settings_that_make_no_system_are_refused(name: str, settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        await play({"name": name, "settings": settings}, engine([]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from questions.labels import choice_labels
-from ratchet.errors import UserError
 from ratchet.records import Question
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
@@ -54,13 +53,3 @@ async def test_a_label_in_a_form_is_the_answer_and_text_without_one_is_malformed
     assert (trajectory.answer, trajectory.status) == (answer, "finished" if answer else "unparsed")
     assert [call.parse for call in trajectory.model_calls] == ["ok" if answer else "malformed"]
     assert bool(trajectory.error) == (not answer)
-
-
-async def test_it_is_asked_again_where_the_config_says_so() -> None:
-    trajectory = await play({**COT, "malformed": "reask"}, engine(["So what?", "Fine.\nREFUTES"]), question=CLAIM)
-    assert (trajectory.answer, trajectory.explanation, len(trajectory.model_calls)) == ("REFUTES", "Fine.", 2)
-
-
-async def test_a_question_without_labels_is_refused() -> None:
-    with pytest.raises(UserError, match="labels"):
-        await play(COT, engine([]))

@@ -13,9 +13,8 @@ import pytest
 from inference.local.engine import LocalEngine
 from inference.scripted import Reply, ScriptedEngine, ScriptedReply
 from ratchet.config import ModelConfig
-from ratchet.errors import UserError
 from ratchet.records import Passage, Trajectory
-from tests.helpers.playing import QUESTION, SETTING, Shelf, engine, passage, play
+from tests.helpers.playing import QUESTION, SETTING, Shelf, engine, play
 from tests.helpers.snapshots import check_snapshot
 from training.rows import build_rows, check_rows
 
@@ -49,27 +48,6 @@ async def test_only_the_unsure_sentence_is_searched_for_and_written_again() -> N
     assert [p.id for p in trajectory.passages] == ["c2"]
     assert not [event for event in trajectory.events if event.kind == "note"]
     check_snapshot("flare", agent)
-
-
-async def test_each_call_reads_the_documents_found_last_and_goes_on_from_what_stayed() -> None:
-    _, agent = await flare([SURE, UNSURE, AGAIN, LAST])
-    for call, document, begun in zip(
-        agent.calls,
-        [HARBOUR, HARBOUR, TORRIN, TORRIN],
-        [
-            "",
-            "The harbour has a mole.",
-            "The harbour has a mole.",
-            "The harbour has a mole. The mole is by Ada Torrin.",
-        ],
-        strict=True,
-    ):
-        asked = [m["content"] for m in call.messages if m["role"] == "user"][-1]
-        assert document.text in asked
-        assert ({HARBOUR.text, TORRIN.text} - {document.text}).pop() not in asked
-        assert (call.messages[-1]["content"] if call.messages[-1]["role"] == "assistant" else "") == begun
-        ids = agent.format.encode(begun)
-        assert call.prompt[len(call.prompt) - len(ids) :] == ids
 
 
 async def test_a_discarded_look_ahead_stays_in_the_log_and_teaches_nothing() -> None:
@@ -136,16 +114,6 @@ async def test_ending_the_turn_is_no_word_to_be_unsure_of() -> None:
     assert (empty.status, empty.answer, len(empty.model_calls)) == ("finished", "", 1)
 
 
-async def test_at_most_twenty_calls_and_eleven_retrievals() -> None:
-    doubt = ScriptedReply((" It is Ada.", 0.1), (" Or", 1.0))
-    trajectory, _ = await flare([doubt] * 20)
-    assert (len(trajectory.model_calls), len(trajectory.searches)) == (20, 11)
-    assert trajectory.status == "finished" and trajectory.answer == "It is Ada." + " It is Ada." * 9
-    assert trajectory.events[-1].kind == "note"
-    sure, _ = await flare([ScriptedReply((" It is Ada.", 1.0), (" Or", 1.0))] * 10)
-    assert (len(sure.model_calls), len(sure.searches)) == (10, 1)
-
-
 async def test_the_text_holds_no_more_than_max_tokens() -> None:
     trajectory, agent = await flare(["abcdefghij"] * 3, look_ahead=4, max_tokens=10)
     assert [call.params.max_tokens for call in agent.calls] == [4, 4, 2]
@@ -168,27 +136,6 @@ async def test_flashrags_way_is_a_matter_of_settings() -> None:
     assert [p.id for p in trajectory.passages] == ["c2"]
     many, _ = await flare([doubt] * 10, **way)
     assert (len(many.model_calls), len(many.searches)) == (10, 5)
-
-
-@pytest.mark.parametrize("said", ["", "<|im_end|><|im_start|>user\n", "\ufffd" * 9, "{" * 200, ". . . .", "…\n\n" * 40])
-@pytest.mark.parametrize("probability", [0.01, 0.9])
-async def test_garbage_is_an_answer_like_any_other(said: str, probability: float) -> None:
-    trajectory, _ = await flare([ScriptedReply((said, probability))] * 20)
-    assert trajectory.status == "finished" and len(trajectory.model_calls) <= 20
-
-
-async def test_a_full_context_is_said() -> None:
-    world = {"It is old.": [passage(1, "word " * 200)]}
-    agent = engine([ScriptedReply(("It is old.", 0.5), (" X", 1.0))] * 9, max_context=250)
-    trajectory = await play({"name": "flare"}, agent, Shelf(world))
-    assert trajectory.status == "out_of_budget" and "context" in trajectory.error
-
-
-async def test_settings_are_strict() -> None:
-    with pytest.raises(UserError, match=r"teta.*theta"):
-        await flare([], teta=0.5)
-    with pytest.raises(UserError, match="beta"):
-        await flare([], beta=1.5)
 
 
 @pytest.mark.model

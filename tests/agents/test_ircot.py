@@ -8,7 +8,6 @@ import pytest
 
 from inference.scripted import ScriptedEngine
 from ratchet.config import load_config
-from ratchet.errors import UserError
 from ratchet.records import Passage, Trajectory
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
@@ -49,18 +48,6 @@ async def test_a_chain_of_three_sentences_takes_four_calls_and_three_retrievals(
     check_snapshot("ircot", agent)
 
 
-async def test_each_sentence_is_thought_with_all_that_was_found_before_it() -> None:
-    _, agent = await ircot(REPLIES)
-    shown = [[m["content"] for m in call.messages if m["role"] == "user"][-1] for call in agent.calls]
-    seen = [[p.id for p in (HARBOUR, MOLE, TORRIN) if p.text in text] for text in shown]
-    assert seen == [["c1"], ["c1", "c2"], ["c1", "c2", "c3"], ["c1", "c2", "c3"]]
-    begun = [call.messages[-1]["content"] for call in agent.calls[1:3]]
-    assert begun == ["The harbour has a mole.", "The harbour has a mole. The mole is by Ada Torrin."]
-    # the reader sees the documents and the question, and nothing of the reasoning
-    assert "The mole is by Ada Torrin." not in str(agent.calls[3].messages)
-    assert [call.params.max_tokens for call in agent.calls] == [64, 64, 64, 4096]
-
-
 async def test_what_is_learnt_is_each_sentence_once_and_the_readers_answer() -> None:
     trajectory, agent = await ircot(REPLIES)
     rows, left_out = build_rows([trajectory], ["k1"], 10_000)
@@ -72,20 +59,6 @@ async def test_what_is_learnt_is_each_sentence_once_and_the_readers_answer() -> 
         " So the answer is: Ada Torrin.",
         "The answer is: Ada Torrin<|im_end|>",
     ]
-
-
-@pytest.mark.parametrize("sentences", [1, 5, 10])
-async def test_without_an_answer_the_chain_ends_after_so_many_sentences(sentences: int) -> None:
-    shelf = Shelf({})
-    trajectory, _ = await ircot([" It is old. X"] * sentences + ["Ada"], shelf, sentences=sentences)
-    assert (len(trajectory.model_calls), len(shelf.asked)) == (sentences + 1, sentences + 1)
-    assert (trajectory.status, trajectory.answer) == ("finished", "Ada")
-    assert f"no answer after {sentences} sentences" in [e.text for e in trajectory.events if e.kind == "note"]
-
-
-async def test_ten_sentences_at_most_unless_told_otherwise() -> None:
-    trajectory, _ = await ircot([" It is old. X"] * 10 + ["Ada"])
-    assert len(trajectory.model_calls) == 11 and len(trajectory.searches) == 11
 
 
 @pytest.mark.parametrize("thought", ["", " \n ", "It is old.", "The ANSWER IS: Ada. X", "the answer is Ada. Then"])
@@ -143,22 +116,3 @@ async def test_the_answer_may_be_the_thoughts_alone() -> None:
     assert (stated.answer, len(stated.model_calls)) == ("Ada Torrin", 2)
     open_ended, _ = await ircot(["It is old. X", " It is of stone. X"], reader="never", sentences=2)
     assert (open_ended.answer, len(open_ended.model_calls)) == ("It is old. It is of stone.", 2)
-
-
-@pytest.mark.parametrize("said", ["", "<|im_end|><|im_start|>user\n", "\ufffd" * 9, "{" * 200, ". . . .", "…\n\n" * 40])
-async def test_garbage_is_an_answer_like_any_other(said: str) -> None:
-    trajectory, _ = await ircot([said] * 12)
-    assert trajectory.status == "finished" and len(trajectory.model_calls) <= 11
-
-
-async def test_a_full_context_is_said() -> None:
-    agent = engine(["It is old. X"] * 20, max_context=250)
-    trajectory = await play({"name": "ircot"}, agent, Shelf({"It is old.": [passage(1, "word " * 200)]}))
-    assert trajectory.status == "out_of_budget" and "context" in trajectory.error
-
-
-async def test_settings_are_strict() -> None:
-    with pytest.raises(UserError, match=r"sentence.*sentences"):
-        await ircot([], sentence=3)
-    with pytest.raises(UserError, match="pool"):
-        await ircot([], pool=0)

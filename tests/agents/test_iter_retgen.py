@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 
@@ -24,25 +22,6 @@ async def test_three_rounds_each_search_with_the_question_and_the_last_raw_outpu
     assert len(agent.calls) == 3
     assert [p.id for p in trajectory.passages] == ["c6", "c7", "c8"]
     check_snapshot("iter_retgen", agent)
-
-
-async def test_a_round_sees_its_own_documents_and_no_earlier_output() -> None:
-    agent = engine(SAID)
-    await play({"name": "iter_retgen"}, agent, Shelf(SHELF))
-    for call, numbers in zip(agent.calls, [(1, 2, 3), (3, 4, 5), (6, 7, 8)], strict=True):
-        assert [m["role"] for m in call.messages] == ["system", "user"]
-        text = call.messages[-1]["content"]
-        assert [n for n in range(1, 9) if f"fact {n}" in text] == list(numbers)
-        assert "Ada" not in text
-
-
-@pytest.mark.parametrize("rounds", [1, 2, 5])
-async def test_rounds_is_the_number_of_calls_and_of_searches(rounds: int) -> None:
-    agent, shelf = engine(lambda *_: "Ada"), Shelf({})
-    config = {"name": "iter_retgen", "settings": {"rounds": rounds, "documents": 2}}
-    trajectory = await play(config, agent, shelf)
-    assert (len(agent.calls), len(shelf.asked)) == (rounds, rounds) == (rounds, len(trajectory.searches))
-    assert {k for _, k, _ in shelf.asked} == {2}
 
 
 async def test_an_empty_output_leaves_the_question_as_the_query() -> None:

@@ -17,7 +17,7 @@ from agents.mrag.settings import AGENTS, Settings
 from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
 from ratchet.records import Note, content_key
-from tests.helpers.playing import Shelf, act, engine, passage, play, query, review, say
+from tests.helpers.playing import Shelf, engine, passage, play, say
 
 WORDS = PromptSet(SYSTEM.prompts).text
 # Figures 15 to 21: what an agent is given, and what it emits.
@@ -70,7 +70,7 @@ def test_the_coordinators_prompt_names_every_agent_with_its_fields(agent: str) -
 
 @pytest.mark.parametrize("style", [Paper, Brief])
 def test_agents_that_are_not_offered_are_not_named(style: Any) -> None:
-    made = style(Settings(agents=("searcher",)))
+    made = style(Settings(agents=("searcher",)), WORDS)
     prompt = made.system("coordinator")
     assert all((name in prompt) == (name in ("searcher", "answerer", "finisher")) for name in AGENTS)
     assert "planner" not in str(json_schema(made.action_schema(made.offered)))
@@ -78,7 +78,7 @@ def test_agents_that_are_not_offered_are_not_named(style: Any) -> None:
 
 @pytest.mark.parametrize("style", [Paper, Brief])
 def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> None:
-    made = style(Settings(explanations=False))
+    made = style(Settings(explanations=False), WORDS)
     schemas = [
         made.action_schema(made.offered),
         made.query,
@@ -204,32 +204,6 @@ async def test_a_dry_brief_search_is_said_and_ends() -> None:
     assert agent.calls[2].messages[-1]["content"] == "There are no more documents for this query."
     assert agent.calls[3].messages[-1]["content"] == "searcher: found nothing"
     assert [type(event) for event in trajectory.events].count(Note) == 2
-
-
-async def test_styles_share_the_flow() -> None:
-    paper = engine([act("searcher"), query("harbour"), review({1: True}, end=True), act("finisher")])
-    short = engine(
-        [
-            *[say(agent="searcher"), say(search_query="harbour"), say(relevance=[False, True], end_search=True)],
-            say(agent="finisher"),
-        ]
-    )
-    one = await play({"name": "mrag"}, paper, Shelf(SHELF))
-    other = await play(brief(), short, Shelf(SHELF))
-    assert one.passages == other.passages == (ADA,)
-    assert [e.role for e in one.events] == [e.role for e in other.events]
-
-
-async def test_worked_examples_are_in_the_conversation_and_never_sampled() -> None:
-    agent = engine([say(agent="answerer"), say(answer="Ada Torrin"), say(agent="finisher")])
-    trajectory = await play(brief(), agent)
-    conversation = next(c for c in trajectory.conversations if c.role == "answerer")
-    text: dict[bool, list[str]] = {True: [], False: []}
-    for span in conversation.spans:
-        if span.author == "assistant":
-            text[span.sampled].append(agent.format.decode(conversation.ids[span.start : span.end]))
-    assert len(text[False]) == 1 and "Bram Ostley" in text[False][0]
-    assert len(text[True]) == 1 and "Ada Torrin" in text[True][0]
 
 
 async def test_the_last_turn_of_a_search_asks_for_no_other_query() -> None:

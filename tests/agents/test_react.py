@@ -70,11 +70,6 @@ async def test_looking_up_a_word_goes_from_sentence_to_sentence_of_the_last_docu
     )
 
 
-async def test_finishing_at_once_is_one_call_and_no_search() -> None:
-    trajectory, _ = await react([FINISH])
-    assert (trajectory.answer, len(trajectory.model_calls), trajectory.searches) == ("SUPPORTS", 1, ())
-
-
 async def test_after_seven_steps_a_verdict_is_asked_for() -> None:
     trajectory, messages = await react([SEARCH] * 7 + ["Ada built it.\nSUPPORTS"])
     assert (trajectory.status, trajectory.answer, trajectory.explanation) == ("finished", "SUPPORTS", "Ada built it.")

@@ -51,12 +51,6 @@ async def test_it_is_one_conversation_that_begins_with_the_worked_examples() -> 
     assert len(sampled) == 3 and all(s.parsed for s in sampled)
 
 
-async def test_a_final_answer_at_once_is_one_call_and_one_search() -> None:
-    agent, shelf = engine(["No.\nSo the final answer is: Ada"]), Shelf(SHELF)
-    trajectory = await play(ASK, agent, shelf)
-    assert (trajectory.answer, len(agent.calls), len(shelf.asked)) == ("Ada", 1, 1)
-
-
 async def test_the_sixth_turn_is_the_last_and_is_told_to_end() -> None:
     agent, shelf = engine(["Follow up: Where did she live?"] * 5 + ["So the final answer is: Ada"]), Shelf(SHELF)
     trajectory = await play(ASK, agent, shelf)

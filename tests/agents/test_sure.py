@@ -58,28 +58,6 @@ async def test_seven_calls_and_one_search() -> None:
     check_snapshot("sure", agent)
 
 
-async def test_summaries_see_the_documents_and_verifiers_see_the_summaries_alone() -> None:
-    agent = scripted()
-    await play(SURE, agent, Shelf(SHELF))
-    for text, candidate in zip(said_to(agent, SUMMARIZE), ("Ada Torrin", "Bo Lind"), strict=True):
-        assert "fact 3" in text and text.endswith(f"Question: {QUESTION.text}\nAnswer: {candidate}")
-    assert said_to(agent, VALIDATE) == [
-        f"Question: {QUESTION.text}\nAnswer: Ada Torrin\nPassage: praise of Ada",
-        f"Question: {QUESTION.text}\nAnswer: Bo Lind\nPassage: praise of Bo",
-    ]
-    assert said_to(agent, RANK) == [
-        f"Question: {QUESTION.text}\nPassage 1: praise of Ada\nPassage 2: praise of Bo",
-        f"Question: {QUESTION.text}\nPassage 1: praise of Bo\nPassage 2: praise of Ada",
-    ]
-
-
-async def test_summaries_run_at_once_and_so_do_the_four_verifications() -> None:
-    agent = scripted()
-    agent.delay = 0.01
-    await play(SURE, agent, Shelf(SHELF))
-    assert agent.max_running == 4
-
-
 @pytest.mark.parametrize(
     ("valid", "ranked", "first", "second"),
     [
@@ -137,9 +115,3 @@ async def test_candidates_out_of_any_text(said: str, candidates: tuple[str, ...]
         assert [call.parse for call in trajectory.model_calls] == ["malformed"]
     else:
         assert len(agent.calls) == 7
-
-
-async def test_garbage_everywhere_still_ends() -> None:
-    for said in ("", "<|im_end|>", "(a) x (b) y <|im_start|>", "(a) \x00 (b) é"):
-        trajectory = await play(SURE, engine(lambda *_, said=said: said), Shelf({}))
-        assert trajectory.status == "finished"

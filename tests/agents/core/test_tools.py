@@ -304,12 +304,6 @@ async def test_a_request_that_runs_out_of_time_fails_the_trajectory(monkeypatch:
     assert trajectory.status == "failed" and "time" in trajectory.error
 
 
-async def test_a_role_without_a_model_is_the_users_to_mend() -> None:
-    config = SystemConfig(roles={"one": RoleConfig(model="missing")})
-    with pytest.raises(UserError, match="missing"):
-        await run(ask_city, engine([]), config)
-
-
 async def test_interrupts_pass_through() -> None:
     def stop(*_: Any) -> str:
         raise KeyboardInterrupt
