@@ -71,7 +71,7 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
     for split in SPLITS:
         write_jsonl(folder / f"{split}.jsonl", [c.as_question() for c in outcome.accepted if c.split == split])
     used = {f"for {split}": len(pool.documents) for split, pool in corpus.pools.items()}
-    report = {"documents": corpus.counts | used, **summarise(outcome, candidates, wanted, categories)}
+    report = {"documents": corpus.counts | used, **summarise(outcome, candidates, wanted)}
     write_json(folder / "report.json", report)
     text = [
         *summary_lines(report),

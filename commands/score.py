@@ -1,10 +1,10 @@
 """Score a round's trajectories and select what to train on; or try a selection under other weights.
 
     python -m rewards --config X [--round 1] [--also em,f1]
-    python -m rewards whatif --config X [--weights correctness=2,faithfulness=1] [--min-reward 0.5] [--only-mixed]
+    python -m rewards whatif --config X [--weights correctness=2,faithfulness=1] [--set rewards.select.ties=1]
 
 The first writes `scores/` and `selection.json` in the round's folder. The second reads stored scores and writes
-nothing: it shows what other weights and rules would keep, and what each further rule would.
+nothing: it shows what other weights and rules would keep.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from commands.arguments import add_round_argument, config_of, config_parser, recorded_stages
 from commands.subcommands import Subcommand, run_subcommand
 from questions.load import load_questions
-from questions.manifest import open_run
-from ratchet.config import Config
+from questions.manifest import check_same, open_run
+from ratchet.config import RewardsConfig, SamplingConfig
 from ratchet.console import PlainConsole
 from ratchet.errors import UserError
-from ratchet.files import read_json_file, read_record, write_json, write_record
+from ratchet.files import read_record, write_json, write_record
 from ratchet.records import Conversation, Question, Selection, Span, Trajectory, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder
 from rewards.reward import load_reward
@@ -31,10 +29,8 @@ from rewards.scoring import Scorer, check_question_ids, unfinished
 from rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
 from rewards.store import stored_scores
 from rewards.summary import (
-    RULES,
     allocation_table,
     nothing_selected,
-    rules_table,
     scores_table,
     selection_table,
     single_answer,
@@ -76,8 +72,8 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
     names = list(dict.fromkeys([*(name for name, weight in weights.items() if weight), *also]))
     round_folder = open_run(config).round(arguments.round)
     questions = load_questions(config.questions.train, config.seed)
-    trajectories = _load_trajectories(questions, round_folder, config, arguments)
-    is_pilot = config.sampling.pilot is not None and _is_pilot(round_folder, trajectories, config, arguments)
+    trajectories = _load_trajectories(questions, round_folder, arguments)
+    is_pilot = config.sampling.pilot is not None and _is_pilot(round_folder, trajectories, arguments)
 
     with recorded_stages(config, "score.pilot" if is_pilot else "score", number=arguments.round):
         nuggets = RunFolder(config.folder).nuggets
@@ -90,7 +86,7 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
                 "same command again, or add --accept-unfinished to count them as null."
             )
         if is_pilot:
-            _allocate(config, round_folder, questions, trajectories, scores)
+            _allocate(config.sampling, config.rewards, round_folder, questions, trajectories, scores)
             return
         selection = select(questions, trajectories, scores, weights, config.rewards.select)
         write_json(round_folder.selection, selection.model_dump(mode="json"))
@@ -106,13 +102,11 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
                 raise UserError(nothing_selected(selection))
             print(f"warning: {nothing_selected(selection)}", file=sys.stderr)
         kept = set(selection.kept)
-        if warning := single_answer([one for one in trajectories if one.key in kept]):
+        if warning := single_answer([trajectory for trajectory in trajectories if trajectory.key in kept]):
             print(f"warning: {warning}", file=sys.stderr)
 
 
-def _is_pilot(
-    folder: RoundFolder, trajectories: Sequence[Trajectory], config: Config, arguments: argparse.Namespace
-) -> bool:
+def _is_pilot(folder: RoundFolder, trajectories: Sequence[Trajectory], arguments: argparse.Namespace) -> bool:
     """Whether only the pilot was sampled. Raises UserError where it was in part, or the rest was not at all."""
     allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
     planned = len(TrajectoryStore(folder.trajectories).keys())
@@ -126,101 +120,80 @@ def _is_pilot(
 
 
 def _allocate(
-    config: Config,
+    sampling: SamplingConfig,
+    rewards: RewardsConfig,
     folder: RoundFolder,
     questions: Sequence[Question],
     trajectories: Sequence[Trajectory],
     scores: Scores,
 ) -> None:
     """Write how many trajectories each question gets after the pilot, by the pilot's rewards."""
-    assert config.sampling.pilot is not None
-    rule, by_id = config.rewards.select, {question.id: question for question in questions}
+    assert sampling.pilot is not None
+    rule, by_id = rewards.select, {question.id: question for question in questions}
     successes = dict.fromkeys(by_id, 0)
     for trajectory in trajectories:
         question = by_id[trajectory.question_id]
-        value = strict_reward(question, trajectory, scores, config.rewards.weights, rule.keep_status)
+        value = strict_reward(question, trajectory, scores, rewards.weights, rule.keep_status)
         successes[question.id] += value is not None and value >= rule.success - TIE
-    sampling = config.sampling
-    allocation = allocate(successes, config.sampling.pilot, sampling.samples, sampling.hints != "none")
+    allocation = allocate(successes, sampling.pilot, sampling.samples, sampling.hints != "none")
     write_record(folder.samples, allocation)
     PlainConsole().print(allocation_table(allocation))
     print(f"{folder.samples}: `python -m sampling` samples the rest")
 
 
 def whatif(words: Sequence[str], prog: str) -> None:
-    """Compare the stored selection with one under other weights; write nothing."""
-    parser = config_parser(prog, "Select from stored scores under other weights, and compare; nothing is written.")
+    """Compare the stored selection with one under other weights and rules; write nothing."""
+    parser = config_parser(
+        prog,
+        "Select from stored scores under other weights or rules (--set rewards.select.KEY=VALUE), and compare; nothing "
+        "is written.",
+    )
     add_round_argument(parser, "the round")
     parser.add_argument("--weights", help="the weights to try, such as correctness=2,faithfulness=1")
-    rules = parser.add_argument_group("rules of rewards.select", "the config's, where an option is not given")
-    rules.add_argument("--min-reward", type=float)
-    rules.add_argument("--ties", type=int)
-    rules.add_argument("--only-mixed", action="store_const", const=True)
-    rules.add_argument("--success", type=float)
-    rules.add_argument("--similarity", type=float)
-    rules.add_argument("--difficulty", choices=("none", "failure_rate"))
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     weights = parse_weights(arguments.weights, "--weights") if arguments.weights else dict(config.rewards.weights)
-    rule = config.rewards.select
-    changes = {key: value for key in type(rule).model_fields if (value := getattr(arguments, key, None)) is not None}
-    try:
-        rule = type(rule)(**{**rule.model_dump(), **changes})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise UserError(f"--{str(problem['loc'][0]).replace('_', '-')}: {problem['msg']}") from error
-    run = RunFolder(config.folder)
-    if not run.config.exists():
-        raise UserError(f"{run.path}: no such run folder; sample and score before `whatif`")
-    round_folder = open_run(config).round(arguments.round)
+    if check_same(config) is None:
+        raise UserError(f"{config.folder}: no such run folder; sample and score before `whatif`")
+    round_folder = RunFolder(config.folder).round(arguments.round)
     again = f"python -m rewards --config {arguments.config} --round {arguments.round}"
-    if not round_folder.selection.exists():
+    now = read_record(round_folder.selection, Selection, f"make it again: `{again}`")
+    if now is None:
         raise UserError(f"{round_folder.selection}: does not exist; score and select first: `{again}`")
-    try:
-        now = Selection.model_validate(read_json_file(round_folder.selection))
-    except ValueError as error:
-        raise UserError(f"{round_folder.selection}: not a selection; rebuild it: `{again}`") from error
     questions = load_questions(config.questions.train, config.seed)
-    trajectories = _load_trajectories(questions, round_folder, config, arguments)
+    trajectories = _load_trajectories(questions, round_folder, arguments)
     scores = stored_scores(round_folder.scores, {trajectory.key for trajectory in trajectories})
-    weighted = {str(name) for name, weight in config.rewards.weights.items() if weight}
     for name in (name for name, weight in weights.items() if weight):
         missing = sum((trajectory.key, name) not in scores for trajectory in trajectories)
         if missing:
-            also = "" if name in weighted else f" --also {name}"
+            also = "" if config.rewards.weights.get(name) else f" --also {name}"
             raise UserError(
                 f"{missing} of {len(trajectories)} trajectories have no stored {name}; compute it: `{again}{also}`"
             )
-    then = select(questions, trajectories, scores, weights, rule)
-    console = PlainConsole()
-    console.print(whatif_table(now, then))
-    alone = {
-        label: select(questions, trajectories, scores, weights, rule.model_copy(update=change))
-        for label, change in RULES.items()
-    }
-    console.print(rules_table({"what if": then, **alone}))
+    then = select(questions, trajectories, scores, weights, config.rewards.select)
+    PlainConsole().print(whatif_table(now, then))
 
 
 def _load_trajectories(
-    questions: Sequence[Question], round_folder: RoundFolder, config: Config, arguments: argparse.Namespace
+    questions: Sequence[Question], round_folder: RoundFolder, arguments: argparse.Namespace
 ) -> list[Trajectory]:
     """A round's trajectories, once each, without the parts that scoring and selection do not read.
 
     A paper-sized round has gigabytes of token ids and logged documents; the rest fits a laptop.
     """
     store = TrajectoryStore(round_folder.trajectories)
-    found, planned = store.load(reduced=drop_unsampled), store.keys()
+    sampled, planned = store.load(reduced=drop_unsampled), store.keys()
     command = f"python -m sampling --config {arguments.config} --round {arguments.round}"
-    if not found:
+    if not sampled:
         problem = "no planned trajectory is sampled yet" if planned else "no trajectories"
         raise UserError(f"{store.folder}: {problem}; sample first: `{command}`")
-    check_question_ids({question.id for question in questions}, found)
+    check_question_ids({question.id for question in questions}, sampled)
     manifest = store.manifest()
     if manifest is None or manifest.questions != questions_digest(questions):
         raise UserError(f"{store.folder}: the questions were changed after sampling; sample again: `{command}`")
-    if missing := len(planned) - len(found):
+    if missing := len(planned) - len(sampled):
         print(f"{missing} trajectories are not sampled yet; `{command}` samples them", file=sys.stderr)
-    return found
+    return sampled
 
 
 def drop_unsampled(trajectory: Trajectory) -> Trajectory:

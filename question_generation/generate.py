@@ -6,7 +6,7 @@ so the outcome does not depend on which reply came first, nor on where a run was
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,10 +129,8 @@ def accept_candidates(candidates: Iterable[Candidate]) -> Outcome:
     return Outcome(accepted=tuple(accepted[place] for place in order), copies=copies)
 
 
-def summarise(
-    outcome: Outcome, candidates: Sequence[Candidate], wanted: Sequence[PlannedQuestion], categories: Categories
-) -> dict[str, Any]:
-    """The numbers: per split, why candidates were dropped, and the categories' shares."""
+def summarise(outcome: Outcome, candidates: Sequence[Candidate], wanted: Sequence[PlannedQuestion]) -> dict[str, Any]:
+    """The numbers: per split, and why candidates were dropped."""
     splits = {}
     for split in SPLITS:
         asked = sum(w.split == split for w in wanted)
@@ -145,38 +143,7 @@ def summarise(
         "splits": splits,
         "dropped": {reason: count for reason, count in dropped.most_common() if count},
         "copies": outcome.copies,
-        "categories": category_shares(outcome, candidates, categories),
     }
-
-
-def category_shares(
-    outcome: Outcome, candidates: Sequence[Candidate], categories: Categories
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Of each categorisation, the share of each category: wanted, among the accepted, and how many of it passed.
-
-    `accepted` is among the accepted questions that have this categorisation, `passed` among its candidates.
-    """
-    accepted, tried = _tally(outcome.accepted), _tally(candidates)
-    table: dict[str, dict[str, dict[str, float]]] = {}
-    for name, choices in categories.categorisations.items():
-        total = accepted[name].total()
-        table[name] = {
-            category: {
-                "wanted": choice.probability,
-                **({"accepted": accepted[name][category] / total} if total else {}),
-                **({"passed": accepted[name][category] / n} if (n := tried[name][category]) else {}),
-            }
-            for category, choice in choices.items()
-        }
-    return table
-
-
-def _tally(candidates: Iterable[Candidate]) -> dict[str, Counter[str]]:
-    tally: dict[str, Counter[str]] = defaultdict(Counter)
-    for candidate in candidates:
-        for name, category in candidate.categories.items():
-            tally[name][category] += 1
-    return tally
 
 
 def summary_lines(report: dict[str, Any]) -> list[str]:
@@ -188,13 +155,4 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
     ]
     if report["dropped"]:
         text += ["dropped: " + ", ".join(f"{count} {reason}" for reason, count in report["dropped"].items())]
-    if any(n["accepted"] for n in report["splits"].values()):
-        text.append("categories, accepted (wanted):")
-        for name, choices in report["categories"].items():
-            parts = [
-                f"{category} {100 * share['accepted']:.0f}% ({100 * share['wanted']:.0f}%)"
-                for category, share in choices.items()
-                if "accepted" in share
-            ]
-            text += [f"  {name}: {', '.join(parts)}"] if parts else []
     return text

@@ -12,9 +12,9 @@ asked for again, once, with everything that the context has, where that is more.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,22 +75,17 @@ class JudgeCall(Record):
     """Whether an earlier reply was cut off, and this one had more room."""
 
 
-Waiting = tuple[JudgeCall, asyncio.Future[None]]
-"""A reply that is not on disk yet, and who waits for that."""
-
-
 class CallLog:
     """The replies to scores that are not finished yet, written durably. `finished` are owners whose score is stored.
 
-    One event loop uses it. It is flushed in a thread, many replies at a time: a flush takes milliseconds on a local
-    disk and tens of them on a network's, and hundreds of requests wait for this loop.
+    One event loop uses it. A thread writes, many replies at a time: a flush takes milliseconds on a local disk and tens
+    of them on a network's, and hundreds of requests wait for this loop.
     """
 
     def __init__(self, path: Path, finished: set[str]) -> None:
         self._segment = Segment(path)
-        self._writing = threading.Lock()
-        self._waiting: deque[Waiting] = deque()
-        self._flushing: asyncio.Task[None] | None = None
+        self._writer = ThreadPoolExecutor(max_workers=1)
+        self._waiting: deque[tuple[JudgeCall, Future[None]]] = deque()
         self._calls: dict[str, dict[str, JudgeCall]] = {}
         for call in read_segment(path, JudgeCall):
             if call.owner not in finished:
@@ -101,33 +96,26 @@ class CallLog:
 
     async def add(self, call: JudgeCall) -> None:
         """Return when the reply is on disk. Raises UserError where it cannot be written."""
-        flushed = asyncio.get_running_loop().create_future()
-        self._waiting.append((call, flushed))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
-        await flushed
+        written: Future[None] = Future()
+        self._waiting.append((call, written))
+        self._writer.submit(self._write)
+        await asyncio.shield(asyncio.wrap_future(written))  # who is cancelled does not stop the others' writing
         self._calls.setdefault(call.owner, {})[call.key] = call
 
-    async def _flush(self) -> None:
-        """Write what waits, and what comes meanwhile, until nothing does."""
+    def _write(self) -> None:
+        """Write all that waits, in one flush."""
+        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        error: Exception | None = None
         try:
-            while self._waiting:
-                _settle(*await asyncio.to_thread(self._write))
-        finally:
-            self._flushing = None
-
-    def _write(self) -> tuple[list[Waiting], Exception | None]:
-        """Write what waits: what that was, and why it could not be written."""
-        with self._writing:
-            batch = []
-            while self._waiting:  # nobody else takes from it
-                batch.append(self._waiting.popleft())
-            try:
-                if batch:
-                    self._segment.extend([call for call, _ in batch])
-            except (UserError, ValueError) as error:
-                return batch, error
-        return batch, None
+            if batch:
+                self._segment.extend([call for call, _ in batch])
+        except (UserError, ValueError) as raised:
+            error = raised
+        for _, written in batch:
+            if error is None:
+                written.set_result(None)
+            else:
+                written.set_exception(error)
 
     def forget(self, owner: str) -> None:
         """Free the memory of an owner whose score is stored."""
@@ -137,24 +125,8 @@ class CallLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        # Replies that came just before the end, or whose flush has not begun: the next run need not ask again.
-        try:
-            _, error = self._write()
-            if error is not None:
-                raise error
-        finally:
-            self._segment.close()
-
-
-def _settle(batch: Sequence[Waiting], error: Exception | None) -> None:
-    """Tell those who wait for a flush that it is done, or why not."""
-    for _, flushed in batch:
-        if flushed.done():  # its task was cancelled
-            continue
-        if error is None:
-            flushed.set_result(None)
-        else:
-            flushed.set_exception(error)
+        self._writer.shutdown()  # replies that came just before the end are written: the next run need not ask again
+        self._segment.close()
 
 
 @dataclass(frozen=True)
@@ -220,35 +192,35 @@ class Judge:
             )
         return dialogue
 
-    async def ask_all(self, asks: Sequence[JudgeRequest[R]], owner: str, log: CallLog) -> list[Verdict[R]]:
+    async def ask_all(self, requests: Sequence[JudgeRequest[R]], owner: str, log: CallLog) -> list[Verdict[R]]:
         """The verdicts, in order. Raises PromptTooLong, and JudgeError when all are done and some were not served."""
         failures: list[EngineError] = []
 
-        async def one(ask: JudgeRequest[R]) -> Verdict[R] | None:
+        async def ask(request: JudgeRequest[R]) -> Verdict[R] | None:
             try:
-                return await self._ask(ask, owner, log)
+                return await self._ask(request, owner, log)
             except EngineError as error:
                 failures.append(error)
                 return None
 
-        verdicts = await gather_or_cancel([one(ask) for ask in asks])
+        verdicts = await gather_or_cancel([ask(request) for request in requests])
         if failures:
-            raise JudgeError(f"{len(failures)} of {len(asks)} judge calls failed, such as: {failures[0]}")
+            raise JudgeError(f"{len(failures)} of {len(requests)} judge calls failed, such as: {failures[0]}")
         return [verdict for verdict in verdicts if verdict is not None]
 
-    async def _ask(self, ask: JudgeRequest[R], owner: str, log: CallLog) -> Verdict[R]:
-        own = () if ask.temperature is None else (ask.temperature,)
-        key = content_key(self.engine.fingerprint, ask.prompt, ask.parts, self.seed, *own)
+    async def _ask(self, request: JudgeRequest[R], owner: str, log: CallLog) -> Verdict[R]:
+        own = () if request.temperature is None else (request.temperature,)
+        key = content_key(self.engine.fingerprint, request.prompt, request.parts, self.seed, *own)
         call = log.get(owner, key)
         if call is None:
-            dialogue = self._dialogue(ask.prompt)
+            dialogue = self._dialogue(request.prompt)
             room = self.engine.max_context - dialogue.tokens
             params = SamplingParams(
-                temperature=self.settings.temperature if ask.temperature is None else ask.temperature,
+                temperature=self.settings.temperature if request.temperature is None else request.temperature,
                 top_p=self.settings.top_p,
                 max_tokens=min(self.settings.max_tokens, room),
-                seed=int(content_key("judge", self.seed, ask.parts)[:8], 16) >> 1,
-                schema=grammar(ask.reply, self.settings.max_tokens) if self.settings.constrained else None,
+                seed=int(content_key("judge", self.seed, request.parts)[:8], 16) >> 1,
+                schema=grammar(request.reply, self.settings.max_tokens) if self.settings.constrained else None,
             )
             completion = await self._generate(dialogue, params)
             again = completion.finish_reason == "length" and params.max_tokens < room and self._lengthen
@@ -264,7 +236,7 @@ class Judge:
                 asked_again=again,
             )
             await log.add(call)
-        value = read_reply(call.text, ask.reply, self.settings.parsing)
+        value = read_reply(call.text, request.reply, self.settings.parsing)
         return Verdict(call.text, call.finish_reason, value, call.asked_again)
 
     async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:

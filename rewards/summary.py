@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
-from typing import Any
 
 from rich.table import Table
 
@@ -169,38 +168,6 @@ def whatif_table(now: Selection, then: Selection) -> Table:
         "",
         f"{len(changed)} ({gained} now kept, {lost} now dropped, {len(changed) - gained - lost} other trajectories)",
     )
-    return table
-
-
-RULES: dict[str, dict[str, Any]] = {
-    "and ties=1": {"ties": 1},
-    "and drop_all_equal": {"drop_all_equal": True},
-    "and only_mixed": {"only_mixed": True},
-    "and similarity=0.9": {"similarity": 0.9},
-    "and difficulty=failure_rate": {"difficulty": "failure_rate"},
-}
-"""Rules of rewards.select that `whatif` shows, each added by itself."""
-
-
-def rules_table(selections: Mapping[str, Selection]) -> Table:
-    """What selections keep, a row each: questions, trajectories, candidates (which objectives other than sft learn
-    from), mean reward of the kept, mean weight of a kept question, and the kept ones with a hint."""
-    table = Table("rule", "questions", "kept", "candidates", "mean reward", "mean weight", title="Each rule by itself")
-    has_hints = any(choice.hinted for selection in selections.values() for choice in selection.questions)
-    if has_hints:
-        table.add_column("hinted")
-    for label, selection in selections.items():
-        summary = summarise(selection)
-        choices = [choice for choice in selection.questions if choice.kept]
-        table.add_row(
-            label,
-            str(summary.kept_questions),
-            str(summary.kept),
-            str(sum(len(choice.candidates) for choice in choices)),
-            _number(summary.kept_reward),
-            _number(fmean(choice.weight for choice in choices) if choices else None),
-            *((str(summary.hinted_kept),) if has_hints else ()),
-        )
     return table
 
 

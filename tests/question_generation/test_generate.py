@@ -35,7 +35,7 @@ async def run(
     wanted = plan_questions(CATEGORIES, made, 1)
     engines = {"agent": engine} if isinstance(engine, ScriptedEngine) else engine
     outcome, candidates = await generate(wanted, divided, CATEGORIES, made, engines, 1, folder, concurrency)
-    return outcome, candidates, summarise(outcome, candidates, wanted, CATEGORIES)
+    return outcome, candidates, summarise(outcome, candidates, wanted)
 
 
 async def test_a_good_model_fills_every_split_with_one_candidate_each(tmp_path: Path) -> None:

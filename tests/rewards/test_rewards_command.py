@@ -99,30 +99,10 @@ def test_whatif_shows_another_selection_and_writes_nothing(experiment: Experimen
     assert "f1=1" in said
     assert "nugget_containment=1" in said
     assert "questions changed" in said
-    status, said = experiment("whatif", "--weights", "f1=1", "--min-reward", "-0.5", "--ties", "2")
+    status, said = experiment("whatif", "--set", "rewards.select={min_reward: -0.5, ties: 2}")
     assert status == 0
     assert "1 (1 now kept, 0 now dropped, 0 other trajectories)" in said
     assert experiment.files() == before
-
-
-def test_whatif_shows_what_each_rule_would_keep(experiment: Experiment) -> None:
-    experiment.prepare(weights={"f1": 1})
-    assert experiment()[0] == 0
-    before = experiment.files()
-    status, said = experiment("whatif", "--similarity", "0.9", "--min-reward", "-1", "--success", "0.9")
-    assert status == 0, said
-    assert "select.similarity" in said and "0.9" in said
-    rules = {
-        words[0]: words[1:]
-        for line in said.splitlines()
-        if len(words := [w.strip() for w in line.split("│")[1:-1]]) == 6
-    }
-    assert rules["what if"] == ["2", "2", "2", "0.500", "1.000"]
-    assert rules["and only_mixed"] == ["1", "1", "1", "1.000", "1.000"]
-    assert rules["and drop_all_equal"] == ["1", "1", "1", "1.000", "1.000"]
-    assert experiment.files() == before
-    status, said = experiment("whatif", "--similarity", "2")
-    assert status == 2 and "--similarity" in said
 
 
 def test_whatif_names_the_command_that_makes_a_missing_score(experiment: Experiment) -> None:
@@ -143,7 +123,7 @@ def test_whatif_names_the_command_that_makes_a_missing_score(experiment: Experim
         (["--weights", "f1"], "expected name=number"),
         (["--weights", "f1=much"], "expected name=number"),
         (["--weights", "f1=-1"], "weights are numbers from 0 up"),
-        (["--weights", "f1=1", "--ties", "0"], "--ties"),
+        (["--set", "rewards.select.ties=0"], "rewards.select.ties"),
     ],
 )
 def test_whatif_refuses_bad_words(experiment: Experiment, words: list[str], complaint: str) -> None:

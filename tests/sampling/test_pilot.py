@@ -118,9 +118,9 @@ def test_a_round_with_a_pilot_spends_the_budget_of_one_without_and_marks_hints_e
     shown = capsys.readouterr().out
     kept = [key for key in hinted if key in kept_of(folder)]
     assert kept and f"{len(hinted)}, {len(kept)} of them kept" in " ".join(shown.split())
-    rewards(["whatif", *asked, "--only-mixed"])
+    rewards(["whatif", *asked, "--set", "rewards.select.only_mixed=true"])
     shown = capsys.readouterr().out
-    assert "sampled with a hint" in shown and "hinted" in shown
+    assert "sampled with a hint" in shown
     table = read_run(tmp_path / "run").to_pylist()
     assert {row["trajectory"] for row in table if row["hinted"]} == hinted
     run = ExperimentRun(load_config(path), ())
