@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.core.prompts.template import FillIn, Prompts
+from agents.core.prompts.template import Prompts
 from ratchet.config import RewardsConfig
 from ratchet.records import Question, Score
 from ratchet.text import Normalise
 from retrieval.encoders.dense import Embed
 from rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict
-from rewards.material import fill, prompt_set
+from rewards.material import fill
 from rewards.nuggets import NuggetStore
 
 
@@ -57,11 +57,6 @@ class ScoreJudge:
     def runs(self) -> range:
         """The numbers of the judge's runs."""
         return range(self.settings.runs)
-
-    @property
-    def fill_in(self) -> FillIn:
-        """Gives the prompt of a slot, with the question's own variables."""
-        return prompt_set(self.prompts, self.question).text
 
     def prompt(self, slot: str, **material: Any) -> str:
         """The prompt of a slot, every value of `material` as JSON."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.core.labels import labels_text, task_text
-from agents.core.prompts.template import Prompt, Prompts, PromptSet
+from agents.core.prompts.template import Prompt, Prompts
 from ratchet.records import Question, content_key
 
 FORM = 2
@@ -31,16 +31,12 @@ def template(instructions: str, fields: Sequence[str], note: str) -> Prompt:
     return Prompt(f"{instructions}\n\n{{\n{material}\n}}", note=note)
 
 
-def prompt_set(prompts: Prompts, question: Question) -> PromptSet:
-    """The prompts with the variables that each of them knows (`agents.core.prompts.template.TASK`)."""
-    task = {"question": question.text, "task": task_text(question), "labels": labels_text(question.labels)}
-    return PromptSet(prompts, {"form": question.form, **{name: _json(text) for name, text in task.items()}})
-
-
 def fill(prompts: Prompts, slot: str, question: Question, **material: Any) -> str:
-    """The prompt of a slot about a question, every value of `material` as JSON."""
-    values = {name: _json(value) for name, value in material.items()}
-    return prompt_set(prompts, question).text(slot, **values)
+    """The prompt of a slot, with `material` and the variables that every prompt knows
+    (`agents.core.prompts.template.TASK`), all but the question's form as JSON."""
+    task = {"question": question.text, "task": task_text(question), "labels": labels_text(question.labels)}
+    values = {name: _json(value) for name, value in (task | material).items()}
+    return prompts[slot].fill({"form": question.form, **values})
 
 
 def _json(value: Any) -> str:

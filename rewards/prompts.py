@@ -1,7 +1,7 @@
 """The judge's prompts of all built-in rewards, and the texts that a config has in their place (`rewards.prompts`).
 
 Fields and scales are those of Salemi et al. 2025 (arXiv 2506.10844), figures 22 to 25; the wording is ours. Each prompt
-stands in the file of the reward that asks it; those of RAGAS are the ones that Tool-MAD's scorer has.
+stands in the file of the reward that asks it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agents.core.prompts.template import Prompts, replace_prompts
 from ratchet.config import RewardsConfig
-from rewards import claims, nuggets, ragas
+from rewards import claims, nuggets
 from rewards.builtin import correctness, faithfulness, precision, relevance
 from rewards.material import replaced_texts
 from rewards.reward import Judged, Reward
@@ -22,7 +22,6 @@ PROMPTS: Prompts = {
     **faithfulness.PROMPTS,
     **precision.PROMPTS,
     **relevance.PROMPTS,
-    **ragas.PROMPTS,
 }
 """By slot, with the score that asks it."""
 

@@ -80,7 +80,7 @@ stored score that asks it: such scores are judged again, and others are not. Fig
 [mRAG's paper](../papers/mrag.md). The reply is to be the JSON that the figures ask for, alone or in one block of JSON.
 
 Each variable is filled in as a JSON value (a string in quotes, an object, a list), apart from `{{form}}`: an answer or
-a document cannot pose as another part of the prompt. The prompts of RAGAS have all of it in one object (`material`).
+a document cannot pose as another part of the prompt.
 
 {judge}
 

@@ -1,7 +1,6 @@
 """Faithfulness and answer relevance after RAGAS (Es et al. 2024, arXiv 2309.15217, section 3), as Tool-MAD uses them.
 
-Tool-MAD is Jeong et al. 2026, arXiv 2601.04742, section III-C. Systems score their own turns with this module, and the
-judge scores answers (rewards/ragas.py).
+Tool-MAD is Jeong et al. 2026, arXiv 2601.04742, section III-C. Systems score their own turns with this module.
 
 faithfulness: the answer is split into statements that can be understood alone (1 call), each of them gets 1 (it can be
 inferred from the documents) or 0 (1 call), and the mean counts. answer_relevance: so many times (3 calls at once) a

@@ -122,8 +122,6 @@ MEASURES = (
     Measure("faithfulness_raw", "... from -1 to 1", "quality"),
     *_in_every_form("relevance", "Relevance", "judge"),
     *_in_every_form("unattributed", "Unattributed claims", "judge", "lower"),
-    *_in_every_form("ragas_faithfulness", "RAGAS faithfulness", "judge"),
-    *_in_every_form("answer_relevance", "RAGAS relevance", "judge"),
     *_in_every_form("reference_similarity", "Reference similarity", "rule"),
     *_in_every_form("nugget_containment", "Nugget containment", "rule"),
     *_in_every_form("lexical_support", "Lexical support", "rule"),

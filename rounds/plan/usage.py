@@ -176,8 +176,6 @@ def assumed_judge_use(rewards: RewardsConfig, names: Iterable[str], samples: int
         "correctness": draws / samples + ITEMS * runs,
         "faithfulness": claims + runs,
         "precision": runs + (0 if "faithfulness" in scores else claims),
-        "ragas_faithfulness": 2.0 * runs,
-        "answer_relevance": 3.0 * runs,
     }
     calls = {name: float(known.get(short_name(name), runs)) for name in scores}
     return JudgeUse(calls, f"assumed: {ITEMS:g} nuggets, {runs} runs")

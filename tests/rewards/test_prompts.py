@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -63,9 +62,6 @@ REPLIES: dict[str, dict[str, Any]] = {
     "score": {"score": 1, "rationale": "so"},
     "answer_aspects": {"answer_aspects": [{"id": 1, **ASPECT}]},
     "scores_list": {"scores_list": [{"id": 1, "score": 1, "rationale": "so"}]},
-    "statements": {"statements": ["It lies by the sea."]},
-    "verdicts": {"verdicts": [1]},
-    "question": {"question": "Where is it?", "noncommittal": 0},
 }
 
 
@@ -91,7 +87,6 @@ Score = Callable[[Config, str], list[str]]
 @pytest.fixture
 def prompts_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Score:
     """The prompts that one score of one trajectory asks under a config."""
-    monkeypatch.setattr(scoring, "open_embedder", lambda _: lambda texts: np.ones((len(texts), 1), np.float32))
 
     def score(config: Config, name: str) -> list[str]:
         engine = judge()
