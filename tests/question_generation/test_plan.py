@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -20,34 +21,20 @@ from ratchet.errors import UserError
 from tests.helpers.making import corpus, settings
 
 PUBLISHED = {
-    "user_expertise": {"expert": 0.5, "novice": 0.5},
-    "question_type": {
-        "concise and natural": 0.35,
-        "verbose and natural": 0.35,
-        "short search query": 0.1,
-        "long search query": 0.1,
-        "concise and fancy": 0.05,
-        "verbose and fancy": 0.05,
-    },
-    "answer_type": {
-        "concise and natural": 0.4,
-        "verbose and natural": 0.4,
-        "concise and fancy": 0.1,
-        "verbose and fancy": 0.1,
-    },
-    "answer_intent": {"factoid": 0.5, "open-ended": 0.5},
-    "premise_inclusion": {"without premise": 0.7, "with premise": 0.3},
-    "question_intent": {
-        "clarification": 0.2,
-        "opinion": 0.2,
-        "comparison": 0.2,
-        "yes/no": 0.2,
-        "hypothetical": 0.2,
-    },
-    "lexical_similarity": {"similar to document": 0.3, "distant from document": 0.4, "unpopular entities": 0.3},
-    "aspect_granularity": {"single-aspect": 0.5, "multi-aspect": 0.5},
-    "interaction_type": {"single-turn": 0.5, "two-turn": 0.5},
-    "document_granularity": {"single-doc": 0.5, "multi-doc": 0.5},
+    name: {category: float(share) for category, share in re.findall(r"(\S[^,]*?) ([\d.]+)(?:, |$)", categories)}
+    for name, categories in {
+        "user_expertise": "expert 0.5, novice 0.5",
+        "question_type": "concise and natural 0.35, verbose and natural 0.35, short search query 0.1, "
+        "long search query 0.1, concise and fancy 0.05, verbose and fancy 0.05",
+        "answer_type": "concise and natural 0.4, verbose and natural 0.4, concise and fancy 0.1, verbose and fancy 0.1",
+        "answer_intent": "factoid 0.5, open-ended 0.5",
+        "premise_inclusion": "without premise 0.7, with premise 0.3",
+        "question_intent": "clarification 0.2, opinion 0.2, comparison 0.2, yes/no 0.2, hypothetical 0.2",
+        "lexical_similarity": "similar to document 0.3, distant from document 0.4, unpopular entities 0.3",
+        "aspect_granularity": "single-aspect 0.5, multi-aspect 0.5",
+        "interaction_type": "single-turn 0.5, two-turn 0.5",
+        "document_granularity": "single-doc 0.5, multi-doc 0.5",
+    }.items()
 }
 ADDED = [
     {"answer_intent", "lexical_similarity"},

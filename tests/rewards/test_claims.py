@@ -146,21 +146,3 @@ def test_precision_is_judged_by_the_short_answers_where_there_is_no_reference(tm
     question = Question(id="q1", text="Who?", answers=("Ada Torrin", "Torrin"))
     assert judge_it(tmp_path, engine, "precision", question, trajectory(answer="Torrin.")).value == 1.0
     assert material(engine.calls[-1].messages)["expected_output"] == "Ada Torrin; Torrin"
-
-
-def test_precision_takes_over_the_claims_of_faithfulness(tmp_path: Path) -> None:
-    judged = trajectory(answer="Ada Torrin built it. She was tall.", documents=["She was tall"])
-    faithful = judge_it(tmp_path / "a", scripted_judge(), "faithfulness", QUESTION, judged)
-    engine = scripted_judge()
-    score = judge_it(tmp_path / "b", engine, "precision", QUESTION, judged, faithful)
-    assert len(engine.calls) == 2, "one a run: no claims extracted"
-    assert score == judge_it(tmp_path / "c", scripted_judge(), "precision", QUESTION, judged)
-    fewer_runs = judge_it(tmp_path / "d", scripted_judge(), "precision", QUESTION, judged, faithful, runs=1)
-    assert len(fewer_runs.verdicts) == 2, "claims of other runs are not these"
-
-
-def test_precision_that_cannot_be_read_is_null(tmp_path: Path) -> None:
-    engine = scripted_judge(lambda given: "no json" if "answer_aspects" in given else judge_reply(given))
-    unread = judge_it(tmp_path / "b", engine, "precision", QUESTION, trajectory())
-    assert (unread.value, unread.unparsed) == (None, 2)
-    assert "no readable verdict" in unread.reason

@@ -87,6 +87,11 @@ def test_every_pair_has_its_score(judged: Judged) -> None:
     assert scores[first, "faithfulness"].value == 0.5
     on_disk = {(s.trajectory, s.name): s for s in read_segments(judged.folder, Score)}
     assert on_disk == scores == stored_scores(judged.folder, {t.key for t in TRAJECTORIES})
+    assert judged(None, ["em", "correctness", "faithfulness", "f1"]).items() >= scores.items(), "and no judge is opened"
+    engine = scripted_judge()
+    later = judged(engine, ["precision", "faithfulness"])
+    assert len(engine.calls) == len(TRAJECTORIES) * 2, "the claims of faithfulness are stored"
+    assert later[first, "precision"].value == 0.5
 
 
 def test_the_calls_about_one_answer_belong_together_wherever_they_are_answered(judged: Judged) -> None:
@@ -112,23 +117,6 @@ def test_precision_costs_one_call_a_run_beside_faithfulness_and_two_alone(judged
     scores = alone(engine, ["precision"])
     assert len(engine.calls) == len(TRAJECTORIES) * 2 * 2
     assert {key: score for key, score in beside.items() if key[1] == "precision"} == scores
-
-
-def test_precision_asked_for_later_finds_the_stored_claims(judged: Judged) -> None:
-    judged(scripted_judge(), ["faithfulness"])
-    engine = scripted_judge()
-    judged(engine, ["faithfulness", "precision"])
-    assert len(engine.calls) == len(TRAJECTORIES) * 2
-
-
-def test_rules_open_no_judge(judged: Judged) -> None:
-    judged(None, ["em", "f1", "nugget_containment", "lexical_support"])
-    assert judged.opened == 0
-
-
-def test_a_finished_stage_runs_again_without_its_judge(judged: Judged) -> None:
-    scores = judged(scripted_judge())
-    assert judged(None) == scores
 
 
 @pytest.mark.parametrize(("nuggets", "draws"), [("once", 1), ("per_run", 2)])
@@ -250,34 +238,33 @@ def test_calls_in_flight_stay_within_the_judges_concurrency(judged: Judged) -> N
     assert engine.max_running == 4
 
 
-def test_a_failed_trajectory_is_null_and_costs_no_call(judged: Judged) -> None:
-    engine = scripted_judge()
-    failed = trajectory(answer="Fact 0.", question="q0", status="failed", documents=["Fact 0"])
-    scores = judged(engine, JUDGED, [failed])
-    assert {score.reason for score in scores.values()} == {"the trajectory failed"}
-    assert engine.calls == []
+FAILED = trajectory(answer="Fact 0.", question="q0", status="failed", documents=["Fact 0"])
+EMPTY = trajectory(answer=" \n", question="q0", documents=["Fact 0"])
+BARE = [Question(id="q0", text="Who?")]
 
 
-def test_an_empty_answer_is_zero_and_costs_no_call(judged: Judged) -> None:
-    engine = scripted_judge()
-    empty = trajectory(answer=" \n", question="q0", documents=["Fact 0"])
-    scores = judged(engine, [*JUDGED, "precision"], [empty])
-    assert {(score.value, score.reason) for score in scores.values()} == {(0.0, "the answer is empty")}
-    assert engine.calls == []
-
-
-def test_a_question_without_anything_to_compare_with_is_null_and_costs_no_call(
-    judged: Judged, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("made", "questions", "names", "value", "reason"),
+    [
+        (FAILED, QUESTIONS, JUDGED, None, "the trajectory failed"),
+        (EMPTY, QUESTIONS, [*JUDGED, "precision"], 0.0, "the answer is empty"),
+        (TRAJECTORIES[0], BARE, ["correctness"], None, "the question has neither nuggets nor a reference"),
+        (EMPTY, BARE, ["precision"], None, "the question has no reference, answers or nuggets"),
+    ],
+)
+def test_what_the_ending_or_the_question_decides_costs_no_call(
+    judged: Judged,
+    monkeypatch: pytest.MonkeyPatch,
+    made: Trajectory,
+    questions: list[Question],
+    names: list[str],
+    value: float | None,
+    reason: str,
 ) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "QUESTIONS", questions)
     engine = scripted_judge()
-    monkeypatch.setattr(sys.modules[__name__], "QUESTIONS", [Question(id="q0", text="Who?")])
-    for answer in ("Fact 0.", ""):
-        made = trajectory(answer=answer, question="q0", key=f"answer {answer}")
-        scores = judged(engine, ["correctness", "precision"], [made])
-        assert [score.value for score in scores.values()] == [None, None]
-        assert "neither nuggets nor a reference" in scores[made.key, "correctness"].reason
-        assert "no reference, answers or nuggets" in scores[made.key, "precision"].reason
-    assert engine.calls == []
+    scores = judged(engine, names, [made])
+    assert {(score.value, score.reason) for score in scores.values()} == {(value, reason)} and engine.calls == []
 
 
 def test_what_does_not_fit_the_context_is_null_and_finished(judged: Judged) -> None:

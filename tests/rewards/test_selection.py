@@ -69,22 +69,28 @@ def test_the_papers_rule_keeps_identical_ties_and_has_no_threshold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "rule", "reason"),
+    ("values", "rule", "cause", "reason"),
     [
-        ((0.0, 0.0), {}, "dropped: best reward is not above 0.0 (best 0.000 of 2)"),
-        ((0.5, 0.2), {"min_reward": 0.5}, "dropped: best reward is not above 0.5 (best 0.500 of 2)"),
-        ((0.5, 0.5), {"drop_all_equal": True}, "dropped: all rewards are equal (2 times 0.500)"),
+        ((0.0, 0.0), {}, "reward_too_low", "dropped: best reward is not above 0.0 (best 0.000 of 2)"),
+        ((0.5, 0.2), {"min_reward": 0.5}, "reward_too_low", "dropped: best reward is not above 0.5 (best 0.500 of 2)"),
+        ((0.5, 0.5), {"drop_all_equal": True}, "all_equal", "dropped: all rewards are equal (2 times 0.500)"),
         (
             (0.4, 0.5),
             {"min_scores": {"f1": 0.5}},
+            "score_too_low",
             "dropped: in some score no candidate is above its rewards.select.min_scores (best f1 0.500)",
         ),
-        ((None, None), {}, "dropped: no candidate has all its scores (2 without f1)"),
-        ((), {}, "dropped: no trajectory was sampled"),
+        ((None, None), {}, "missing_scores", "dropped: no candidate has all its scores (2 without f1)"),
+        ((), {}, "no_trajectory", "dropped: no trajectory was sampled"),
     ],
 )
-def test_a_dropped_question_says_why(values: tuple[float | None, ...], rule: dict[str, Any], reason: str) -> None:
+def test_a_dropped_question_says_why(
+    values: tuple[float | None, ...], rule: dict[str, Any], cause: str, reason: str
+) -> None:
     assert choose(*values, **rule) == ([], reason)
+    made = [trajectory(i) for i in range(len(values))]
+    selection = select(QUESTION, made, scored(*values), {"f1": 1.0}, SelectConfig.model_validate(rule))
+    assert selection.questions[0].cause == cause
 
 
 def test_a_random_selection_keeps_as_many_of_each_question_whatever_their_reward() -> None:
@@ -112,21 +118,6 @@ def test_a_random_selection_keeps_as_many_of_each_question_whatever_their_reward
         select(questions, every, scores, {"f1": 1.0}, SelectConfig(keep_status=("finished", "out_of_budget"))), every, 1
     )
     assert {t.status for t in every if t.key in late.kept} == {"finished", "out_of_budget"}
-
-
-def test_every_question_has_a_cause_of_a_closed_set() -> None:
-    def cause(*values: float | None, status: Status = "finished", **rule: object) -> str:
-        found = [trajectory(i, status=status) for i in range(len(values))]
-        selection = select(QUESTION, found, scored(*values), {"f1": 1.0}, SelectConfig.model_validate(rule))
-        return selection.questions[0].cause
-
-    assert cause(1.0, None) == "kept"
-    assert cause() == "no_trajectory"
-    assert cause(1.0, status="unparsed") == "none_finished"
-    assert cause(None, None) == "missing_scores"
-    assert cause(0.5, 0.2, min_reward=0.5) == "reward_too_low"
-    assert cause(0.5, 0.5, drop_all_equal=True) == "all_equal"
-    assert cause(0.5, 0.2, min_scores={"f1": 0.5}) == "score_too_low"
 
 
 def test_each_axis_needs_some_candidate_above_its_minimum_and_not_the_best_one() -> None:
