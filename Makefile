@@ -23,7 +23,7 @@ INSPECT := .venv-inspect
 # The versions that were tested, which `make lock` writes for the core, the demo's extras and those that the tests run.
 LOCK := requirements.lock
 DEMO := dev,gguf
-ENGINES := server,dense,milvus,mcp,benchmark,notebook,test,otel,liger
+ENGINES := server,lucene,dense,milvus,mcp,benchmark,notebook,test,otel,liger
 
 # uv installs in seconds what takes pip a minute. Where it cannot, behind a package index that only pip is set up for, pip does.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python
@@ -127,7 +127,7 @@ test-fast: $(VENV)/engines
 $(OLDEST)/installed: pyproject.toml | $(VENV)/installed
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev,gguf,server,dense,mcp]'
+	$(BIN)/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable '.[dev,gguf,server,dense,lucene,mcp]'
 	touch $@
 
 # What the lower bounds of the core may break: training, both engines, the servers and one whole round.

@@ -1,4 +1,4 @@
-"""What a shard holds beside its texts, by the kind of index: BM25 postings or encoded vectors."""
+"""What a shard holds beside its texts, by the kind of index: BM25 postings, encoded vectors, or nothing."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class ContentFactory:
 
 def open_content_factory(config: IndexConfig) -> ContentFactory:
     """What makes the content of an index of this config; loads its encoder where it has one."""
+    if config.engine == "lucene":
+        return ContentFactory(lambda folder, kept: TextsOnly(), "")
     if config.kind == "bm25":
         words = Analyzer(config.stemmer, config.stop_words)
         return ContentFactory(lambda folder, kept: Bm25Postings(words, folder, config.k1, config.b), "")
@@ -192,6 +194,19 @@ class RowVectors:
 
     def close(self) -> None:
         self._parts.clear()
+
+
+class TextsOnly:
+    """Texts alone: another engine indexes them."""
+
+    def add(self, texts: Sequence[str]) -> None:
+        pass
+
+    def write(self, files: FolderWriter) -> dict[str, Any]:
+        return {"terms": 0, "postings": 0, "total_length": 0, "top": 1.0}
+
+    def close(self) -> None:
+        pass
 
 
 def encoding_folder(shard: Path) -> Path:

@@ -1,7 +1,8 @@
-"""What Milvus makes of a finished index: a collection of vectors of the same chunks."""
+"""What other engines make of a finished index: Lucene's own index, or a Milvus collection, over the same chunks."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ ROWS = 4096
 
 def build_engine_index(config: IndexConfig, target: Path, manifest: Manifest) -> None:
     """Build what the config's engine needs beside the shards, unless it is there."""
-    if config.engine == "milvus":
+    if config.engine == "lucene":
+        _finish_lucene(config, target, open_store(target, manifest))
+    elif config.engine == "milvus":
         _finish_milvus(config, target, manifest, open_store(target, manifest))
 
 
@@ -29,6 +32,19 @@ def drop_older_engine_index(config: IndexConfig, target: Path, manifest: Manifes
         from retrieval.backends.milvus import drop_milvus
 
         drop_milvus(milvus_uri(target, config.milvus), vector_space(manifest, open_store(target, manifest)))
+
+
+def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
+    from retrieval.backends.lucene import LuceneRanker, build_lucene
+
+    folder = target / "lucene"
+    if folder.exists():
+        if len(LuceneRanker(folder, config.k1, config.b)) == len(store):
+            return
+        shutil.rmtree(folder)  # of before shards were added
+    with Progress("indexing chunks with Lucene", len(store)) as progress:
+        texts = store.chunk_texts(0, len(store))
+        build_lucene(texts, folder, stemmer=config.stemmer, stop_words=config.stop_words, progress=progress)
 
 
 def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store: Store) -> None:

@@ -41,6 +41,10 @@ def main(arguments: Sequence[str], prog: str = "python -m index_build inspect") 
     shards = read_shards(given.folder, manifest)
     if given.verify:
         count = verify(given.folder, manifest, shards, everything=True)
+        if manifest.settings.engine == "lucene":
+            from retrieval.backends.lucene import LuceneRanker
+
+            LuceneRanker(given.folder / "lucene", manifest.settings.k1, manifest.settings.b).verify()
         print(f"{given.folder}: {count} files have the checksums they were built with")
     print_index(given.folder, manifest, shards)
 
@@ -62,8 +66,9 @@ def print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -
     for shard in shards:
         for name, entry in shard.files.items():
             sizes[SEARCHED.get(name, "texts and ids")] += entry.bytes
-    milvus = [folder / MILVUS_LITE, *(folder / MILVUS_LITE).rglob("*")]
-    sizes[MILVUS_LITE] += sum(path.stat().st_size for path in milvus if path.is_file())
+    for name in ("lucene", MILVUS_LITE):  # files or folders of other engines
+        paths = [folder / name, *(folder / name).rglob("*")]
+        sizes[name] += sum(path.stat().st_size for path in paths if path.is_file())
     postings = sum(shard.postings for shard in shards)
     for part, size in (+sizes).most_common():
         per = f"  {size / postings:6.2f} bytes a posting" if postings and part != "texts and ids" else ""

@@ -3,6 +3,7 @@
     manifest.json         settings, sources, shards with their digests, removed documents
     shards/00000, ...     retrieval/shards.py
     removed-DIGEST        int64 ascending: numbers of documents that were removed
+    lucene                where the engine is Lucene: its own index over the same chunks
     plan.json             how the sources are cut into shards (index_build/plan.py)
     verified.json         when each file last had the checksum that its manifest states; of this machine alone
 
@@ -40,7 +41,7 @@ class IndexSettings(Record):
     """The settings of a config that decide an index's content."""
 
     kind: Literal["bm25", "sparse", "dense"]
-    engine: Literal["ratchet", "milvus"]
+    engine: Literal["ratchet", "lucene", "milvus"]
     chunk_tokens: int
     chunk_overlap: int
     tokenizer: str

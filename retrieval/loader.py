@@ -102,6 +102,16 @@ def _ranker(
     encoder = manifest.encoder_settings | (
         {**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {}
     )
+    if settings.engine == "lucene":
+        from retrieval.backends.lucene import LuceneRanker
+
+        lucene = LuceneRanker(folder / "lucene", settings.k1, settings.b)
+        if len(lucene) != len(store):  # a build was killed between Lucene's index and the manifest
+            raise UserError(
+                f"{folder}: its Lucene index has {len(lucene)} chunks, and {len(store)} are listed; run "
+                "`python -m index_build --config ...` again, which resumes the build"
+            )
+        return lucene
     if settings.engine == "milvus" or settings.kind == "dense":
         return _vector_ranker(folder, manifest, store, encoder, milvus, threads)
     if settings.kind == "bm25":

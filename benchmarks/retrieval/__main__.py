@@ -1,4 +1,4 @@
-"""Compare our retrieval engine with bm25s, tantivy and Lion's kernel, on the same data in one run.
+"""Compare our retrieval engine with bm25s, tantivy, Lucene and Lion's kernel, on the same data in one run.
 
     python -m benchmarks.retrieval                                    200,000 documents, about 5 minutes on 2 cores
     python -m benchmarks.retrieval --large                            and the lists of one query over 29M documents
@@ -8,7 +8,7 @@
 Parts: A, BM25 and 5 terms a query; B, learned sparse vectors and 30 weighted terms; C, the 30 posting lists that one
 learned query touches. corpus.py describes how corpora and queries are drawn, oracle.py what exact means. Single
 queries: quantiles over queries of each query's median round. Rates: the median round.
-bm25s, tantivy: pip install '.[benchmark]'.
+bm25s, tantivy: pip install '.[benchmark]'. Lucene: pip install '.[lucene]'.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ratchet.errors import UserError
 try:
     from benchmarks.retrieval.baselines import Bm25s, Engine, Lion, Tantivy, empty_folder
     from benchmarks.retrieval.checkout import Checkout
-    from benchmarks.retrieval.engines import Ours
+    from benchmarks.retrieval.engines import Lucene, Ours
 except ModuleNotFoundError as error:
     sys.exit(f"error: cannot import {error.name}; pip install '.[benchmark]'")
 from benchmarks.retrieval.corpus import (
@@ -54,6 +54,7 @@ ENGINES: dict[str, type[Engine]] = {
     "ours": Ours,
     "bm25s": Bm25s,
     "tantivy": Tantivy,
+    "lucene": Lucene,
     "lion": Lion,
 }
 VOCABULARY = 128_000

