@@ -1,19 +1,13 @@
-"""The in-process engine beside transformers' generate and vLLM's build for CPUs, and its prefill beside its limit.
+"""The in-process engine beside transformers' generate and vLLM's build for CPUs.
 
     python -m benchmarks.engine [--dtype bfloat16] [--requests 1,8,24,64] [--samples 8] [--tokens 24] [--repeats 2]
-    python -m benchmarks.engine --prefill [--threads 1,2] [--other CHECKOUT]
 
 Each question is sampled several times, as in self-training. transformers gets all requests as one left-padded batch;
 the engine and vLLM get single requests, the engine once with its default workers and once as one batch on all cores.
 Every request makes exactly --tokens new tokens, so the work is the same and only its organisation differs. A second
 turn then goes on from the first one's text. Each contender is a process of its own, which loads the model once; they
 are measured in turns, --repeats times, with other prompts each time, and the best of each counts. vLLM is left out
-where there is none (`make vllm`).
-
-With --prefill, prompt tokens a second of one uncached prompt in a single worker, up to its first new token, beside
-the limit: the matrix products of the same shapes, number format and threads by torch's linear alone, in turns in the
-same process. --other measures the engine of another checkout before this one's; each share is of one process. Both
-print Markdown tables.
+where there is none (`make vllm`). It prints Markdown tables.
 """
 
 from __future__ import annotations
@@ -26,14 +20,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import product
 from pathlib import Path
 
-from benchmarks.engine import prefill
 from benchmarks.engine.contenders import CONTENDERS, VLLM, Setting, Turn, answer_questions
-from benchmarks.engine.table import better, cached_line, decoding_table, prefill_table
+from benchmarks.engine.table import better, cached_line, decoding_table
 from ratchet.config import ModelConfig
-from ratchet.packages import ROOT
 
 COMMAND = (sys.executable, "-m", "benchmarks.engine")
 
@@ -91,19 +82,6 @@ def compare(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     print(f"\n{cached_line(best)}")
 
 
-def compare_prefill(options: argparse.Namespace) -> None:
-    """Measure prefill with each number of threads, and print the table."""
-    checkouts = {"other": options.other.resolve()} if options.other else {}
-    found = []
-    for threads, (name, checkout) in product(numbers(options.threads), (checkouts | {"this": ROOT}).items()):
-        # -P: the modules beside this file are not the other checkout's.
-        command = [sys.executable, "-P", prefill.__file__, options.model, options.dtype, str(options.repeats)]
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(checkout)}
-        made = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment).stdout
-        found += [(name, prefill.Prefill(*one)) for one in json.loads(made)]
-    print(f"{options.dtype}, prompts in one worker, medians of {options.repeats}:\n\n{prefill_table(found)}")
-
-
 def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
 
@@ -118,9 +96,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--contenders", default=",".join(CONTENDERS), help="which of them, by name")
     parser.add_argument("--vllm", default=".venv-vllm/bin/python", help="a Python interpreter that has vLLM")
-    parser.add_argument("--prefill", action="store_true", help="measure prefill beside its limit instead")
-    parser.add_argument("--threads", default="1,2", help="with --prefill: numbers of threads")
-    parser.add_argument("--other", type=Path, metavar="CHECKOUT", help="with --prefill: measure its engine as well")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--log", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -130,8 +105,6 @@ def main(arguments: Sequence[str]) -> None:
         vllm = str(Path(options.vllm).absolute())
         common = (options.model, options.dtype, options.samples, options.tokens, counts, vllm, options.log)
         answer_questions(options.contender, Setting(*common))
-    elif options.prefill:
-        compare_prefill(options)
     else:
         compare(options, arguments)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from benchmarks.engine.contenders import CONTENDERS, ENGINE, GENERATE, VLLM, Turn
-from benchmarks.engine.prefill import Prefill
 
 Best = Mapping[tuple[str, int], Sequence[Turn]]
 """The turns of a contender at a number of requests."""
@@ -49,34 +48,3 @@ def cached_line(best: Best) -> str:
     shares = {name: " and ".join(f"{turn.cached:.0%}" for turn in best[name, most]) for name, n in best if n == most}
     said = ", ".join(f"{name} {share}" for name, share in shares.items() if name != GENERATE)
     return f"Prompt tokens from the cache with {most} requests, first and second turn: {said}" if said else ""
-
-
-def prefill_table(found: Sequence[tuple[str, Prefill]]) -> str:
-    """A row for each of a checkout's figures.
-
-    The last column counts attention's products in the limit, at the rate that the linear layers' products have.
-    """
-    header = [
-        "checkout",
-        "threads",
-        "prompt tokens",
-        "tokens/s",
-        "products alone, tokens/s",
-        "GFLOP/s",
-        "share of the limit",
-    ]
-    header.append("with attention's products")
-    rows = [
-        [
-            name,
-            str(one.threads),
-            str(one.prompt),
-            f"{one.prompt / one.seconds:.0f}",
-            f"{one.prompt / one.products:.0f}",
-            f"{one.operations / one.products / 1e9:.0f}",
-            f"{one.products / one.seconds:.0%}",
-            f"{one.products * (1 + one.attention / one.operations) / one.seconds:.0%}",
-        ]
-        for name, one in found
-    ]
-    return markdown(header, rows)

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 import benchmarks.engine.__main__ as benchmark
-from benchmarks.engine import prefill
 from benchmarks.engine.contenders import ENGINE, GENERATE, VLLM, Turn, question_prompts
-from benchmarks.engine.prefill import Prefill, Products, attention_operations, linear_shapes
-from benchmarks.engine.table import better, cached_line, decoding_table, prefill_table
-from ratchet.packages import ROOT
+from benchmarks.engine.table import better, cached_line, decoding_table
 from tests.helpers.tiny import tiny_format
-from tests.helpers.world import tiny_model
 
 
 def test_samples_share_the_prompt_of_their_question_and_no_prompt_of_another_repetition() -> None:
@@ -48,44 +39,6 @@ def test_a_table_has_new_tokens_a_second_and_the_ratios_of_the_engine() -> None:
         "| CPU time      | second | 8        | 4        | 10   | 8      | 2.0               | 0.8           |",
     ]
     assert cached_line(best).endswith("with 8 requests, first and second turn: vLLM 25% and 50%, engine 75% and 90%")
-
-
-def test_prefill_is_a_share_of_its_matrix_products_rate() -> None:
-    found = Prefill(threads=2, prompt=512, seconds=2.0, products=0.5, operations=1e11, attention=2e10)
-    table = prefill_table([("this", found)])
-    assert [cell.strip() for cell in table.splitlines()[-1].split("|")[1:-1]] == [
-        *("this", "2", "512", "256", "1024", "200", "25%", "30%")
-    ]  # fmt: skip
-
-
-def test_prefill_of_another_checkout_is_measured_by_this_benchmark(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    seen = []
-
-    def run(command: Sequence[str], env: dict[str, str], **_: Any) -> Any:
-        seen.append((env["PYTHONPATH"], env["OMP_NUM_THREADS"]))
-        assert command[1:4] == ["-P", prefill.__file__, "some-model"]
-        return subprocess.CompletedProcess(command, 0, json.dumps([[2, 512, 2.0, 0.5, 1e11, 2e10]]))
-
-    monkeypatch.setattr(benchmark.subprocess, "run", run)
-    benchmark.main(["--prefill", "--model", "some-model", "--threads", "2", "--other", str(tmp_path)])
-    assert seen == [(str(tmp_path), "2"), (str(ROOT), "2")]
-    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[-2:]] == ["other", "this"]
-
-
-def test_the_limit_has_every_linear_layer_but_the_output_layer(tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    path = tiny_model(tmp_path / "model", tied=False)
-    model = AutoModelForCausalLM.from_pretrained(path)
-    shapes = linear_shapes(str(path))
-    weights = [one.weight for name, one in model.named_modules() if isinstance(one, torch.nn.Linear)]
-    assert sorted((size, out) for out, size in (weight.shape for weight in weights[:-1])) == sorted(shapes)
-    assert Products(shapes, 3, torch.float32).operations == 6 * sum(weight.numel() for weight in weights[:-1])
-    config = model.config
-    each = 4 * config.num_hidden_layers * config.hidden_size
-    assert attention_operations(str(path), 3) == each * (1 + 2 + 3)
 
 
 class FakeProcess:
