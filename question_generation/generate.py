@@ -21,7 +21,7 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment
 from ratchet.progress import Progress
 from ratchet.records import Record
-from ratchet.tasks import gather_or_cancel
+from ratchet.tasks import for_each
 from rewards.judge import CallLog, Judge, JudgeError
 
 
@@ -78,21 +78,18 @@ async def _make_all(
     tasks: Sequence[Attempt], make: Callable[[Attempt], Awaitable[Candidate]], progress: Progress, concurrency: int
 ) -> None:
     """Make all candidates of one attempt. Raises UserError where an engine did not serve some of them."""
-    queue = iter(tasks)
     failures: list[JudgeError] = []
     good = 0
 
-    async def worker() -> None:
+    async def try_to_make(task: Attempt) -> None:
         nonlocal good
-        for task in queue:
-            try:
-                good += not (await make(task)).dropped
-            except JudgeError as failure:
-                failures.append(failure)
-                continue
+        try:
+            good += not (await make(task)).dropped
             progress.advance(note=f"{good} good")
+        except JudgeError as failure:
+            failures.append(failure)
 
-    await gather_or_cancel([worker() for _ in range(min(concurrency, len(tasks)))])
+    await for_each(tasks, try_to_make, concurrency)
     if failures:
         raise UserError(
             f"{len(failures)} of {len(tasks)} candidates are unfinished, such as: {failures[0]}. Everything else is "

@@ -47,10 +47,10 @@ def scripts(text: str) -> Counter[str]:
 
 def same_script(text: str, documents: str) -> bool:
     """Whether most letters of the text are of the script that most letters of the documents are of."""
-    wanted, found = scripts(documents), scripts(text)
-    if not wanted or not found:
+    wanted, letters = scripts(documents), scripts(text)
+    if not wanted or not letters:
         return True
-    return found[wanted.most_common(1)[0][0]] >= SAME_SCRIPT * found.total()
+    return letters[wanted.most_common(1)[0][0]] >= SAME_SCRIPT * letters.total()
 
 
 def other_language(text: str, language: str) -> str | None:

@@ -21,6 +21,18 @@ async def gather_or_cancel(work: Sequence[Awaitable[T]]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def for_each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once: int) -> None:
+    """Do `work` for each item, begun in their order, `at_once` at a time. The first error cancels the rest, and is
+    raised after that."""
+    queue = iter(items)
+
+    async def worker() -> None:
+        for item in queue:
+            await work(item)
+
+    await gather_or_cancel([worker() for _ in range(min(at_once, len(items)))])
+
+
 def run_or_cancel(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
     """Run `work`. An interrupt is raised when all that ran has been cancelled, so the caller may close what it used.
 

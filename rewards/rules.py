@@ -69,8 +69,8 @@ def exact_match(answer: str, references: Sequence[str], normalise: Normalise = n
     """1.0 where the normalised answer equals one of the normalised references, else 0.0 (Rajpurkar et al. 2016,
     arXiv 1606.05250)."""
     _require(references)
-    found = normalise(answer)
-    return float(any(found == normalise(reference) for reference in references))
+    said = normalise(answer)
+    return float(any(said == normalise(reference) for reference in references))
 
 
 def is_right(answer: str, question: Question, normalise: Normalise = normalise_answer) -> float | None:
@@ -109,20 +109,20 @@ class _Overlap(NamedTuple):
 
 def _best(answer: str, references: Sequence[str], normalise: Normalise) -> _Overlap:
     _require(references)
-    found = normalise(answer)
-    every = [_overlap(found, normalise(reference)) for reference in references]
+    said = normalise(answer)
+    every = [_overlap(said, normalise(reference)) for reference in references]
     return _Overlap(*(max(column) for column in zip(*every, strict=True)))
 
 
-def _overlap(found: str, expected: str) -> _Overlap:
-    if found != expected and (found in CLOSED_ANSWERS or expected in CLOSED_ANSWERS):
+def _overlap(said: str, expected: str) -> _Overlap:
+    if said != expected and (said in CLOSED_ANSWERS or expected in CLOSED_ANSWERS):
         return _Overlap(0.0, 0.0, 0.0)
-    found_words, expected_words = found.split(), expected.split()
-    common = (Counter(found_words) & Counter(expected_words)).total()
+    said_words, expected_words = said.split(), expected.split()
+    common = (Counter(said_words) & Counter(expected_words)).total()
     if not common:
         return _Overlap(0.0, 0.0, 0.0)
-    both = len(found_words) + len(expected_words)
-    return _Overlap(2 * common / both, common / len(found_words), common / len(expected_words))
+    both = len(said_words) + len(expected_words)
+    return _Overlap(2 * common / both, common / len(said_words), common / len(expected_words))
 
 
 def _require(references: Sequence[str]) -> None:

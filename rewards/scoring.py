@@ -7,11 +7,11 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from inference.engine import Engine
 from inference.engines import close_engines, max_requests, open_engines
@@ -23,7 +23,7 @@ from ratchet.lease import Lease
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Question, Score, Trajectory, content_key
-from ratchet.tasks import gather_or_cancel, run_or_cancel
+from ratchet.tasks import for_each, run_or_cancel
 from ratchet.text import NORMALISATIONS, plain_text
 from retrieval.encoders.embedder import open_embedder
 from retrieval.errors import SourceError
@@ -145,62 +145,56 @@ class Scorer:
         if any(reward.needs_embedder for reward in rewards):
             # A model that is not available is found out before the judge has worked.
             await asyncio.to_thread(embed, ())
+        settings = {reward.name: self.judge_settings(reward, engine.fingerprint) for reward in rewards}
         with contextlib.ExitStack() as stack:
             writer = content_key(str(work.folder.resolve()))[:8]
             nuggets = stack.enter_context(NuggetStore(self._nuggets, judge, prompts, writer))
-            files: dict[str, _Files] = {}
+            segments: dict[str, Segment] = {}
+            logs: dict[str, CallLog] = {}
             scores: Scores = {}
-            for reward in rewards:
-                name, settings = reward.name, self.judge_settings(reward, engine.fingerprint)
-                stored = read_scores(work.folder, name, settings, work.trajectories)
-                segment = stack.enter_context(Segment(score_file(work.folder, name, settings)))
-                log = stack.enter_context(CallLog(call_log_file(work.folder, name, settings), set(stored)))
-                files[name] = _Files(segment, log)
-                record_settings(work.folder, name, settings)
+            for name in settings:
+                stored = read_scores(work.folder, name, settings[name], work.trajectories)
                 scores |= {(key, name): score for key, score in stored.items()}
-            tally = _ScoreCounts()
-            for score in scores.values():
-                tally.add(score)
+                segments[name] = stack.enter_context(Segment(score_file(work.folder, name, settings[name])))
+                log_file = call_log_file(work.folder, name, settings[name])
+                logs[name] = stack.enter_context(CallLog(log_file, set(stored)))
+                record_settings(work.folder, name, settings[name])
             total = len(work.trajectories) * len(rewards)
             progress = stack.enter_context(Progress("judge", total, len(scores)))
+            tally = _Tally(scores.values())
 
-            async def worker(todo: Iterator[tuple[Judged, Trajectory]]) -> None:
-                for reward, trajectory in todo:
-                    question, (segment, log) = work.question(trajectory), files[reward.name]
-                    before = {
-                        name: scores[trajectory.key, name] for name in reward.after if (trajectory.key, name) in scores
-                    }
-                    asker = ScoreJudge(
-                        judge,
-                        log,
-                        {**reward.prompts, **prompts},
-                        nuggets,
-                        embed,
-                        before,
-                        question,
-                        trajectory.key,
-                        short_name(reward.name),
-                    )
-                    with session(question.id):  # what is asked of one answer begins alike: one server, of several
-                        score = await _judge_one(reward, question, trajectory, asker)
-                    if score.state != "unfinished":
-                        segment.append(score)
-                        log.forget(trajectory.key)
-                    scores[trajectory.key, reward.name] = score
-                    tally.add(score)
-                    progress.advance(note=str(tally))
+            async def score(pair: tuple[Judged, Trajectory]) -> None:
+                reward, trajectory = pair
+                name, question = reward.name, work.question(trajectory)
+                asker = ScoreJudge(
+                    judge=judge,
+                    log=logs[name],
+                    prompts={**reward.prompts, **prompts},
+                    nuggets=nuggets,
+                    embed=embed,
+                    scores={other: scores[at] for other in reward.after if (at := (trajectory.key, other)) in scores},
+                    question=question,
+                    owner=trajectory.key,
+                    name=short_name(name),
+                )
+                with session(question.id):  # what is asked of one answer begins alike: one server, of several
+                    given = await _judge_one(reward, question, trajectory, asker)
+                if given.state != "unfinished":
+                    segments[name].append(given)
+                    logs[name].forget(trajectory.key)
+                scores[trajectory.key, name] = given
+                tally.add(given)
+                progress.advance(note=str(tally))
 
             # Precision comes after the rest: it reuses the claims that faithfulness extracted.
             for late in (False, True):
                 turn = [reward for reward in rewards if bool(reward.after) is late]
-                todo = [(r, t) for t in work.trajectories.values() for r in turn if (t.key, r.name) not in scores]
-                queue = iter(todo)
-                await gather_or_cancel([worker(queue) for _ in range(min(concurrency, len(todo)))])
+                pairs = [(reward, trajectory) for trajectory in work.trajectories.values() for reward in turn]
+                missing = [pair for pair in pairs if (pair[1].key, pair[0].name) not in scores]
+                await for_each(missing, score, concurrency)
         left = unfinished(scores)
-        for reward in rewards:
-            if not any(score.name == reward.name for score in left):
-                settings = self.judge_settings(reward, engine.fingerprint)
-                call_log_file(work.folder, reward.name, settings).unlink(missing_ok=True)
+        for name in settings.keys() - {score.name for score in left}:
+            call_log_file(work.folder, name, settings[name]).unlink(missing_ok=True)
         if left:
             print(
                 f"{len(left)} of {total} judged scores are unfinished, such as: {plain_text(left[0].reason)}\n"
@@ -264,20 +258,18 @@ async def _score_async(
     reward: Rule, missing: Sequence[Trajectory], work: Work, inputs: Inputs, fresh: list[Score]
 ) -> None:
     """Add the scores of an async rule to `fresh` as they are finished."""
-    queue = iter(missing)
 
-    async def worker() -> None:
-        for trajectory in queue:
-            question = work.question(trajectory)
-            score = fixed_score(reward, question, trajectory)
-            if score is None:
-                with reward.errors(question, trajectory):
-                    result: Any = reward.score(question, trajectory, inputs)
-                    result = await result
-                score = reward.make_score(trajectory, result)
-            fresh.append(score)
+    async def score(trajectory: Trajectory) -> None:
+        question = work.question(trajectory)
+        given = fixed_score(reward, question, trajectory)
+        if given is None:
+            with reward.errors(question, trajectory):
+                result: Any = reward.score(question, trajectory, inputs)
+                result = await result
+            given = reward.make_score(trajectory, result)
+        fresh.append(given)
 
-    await gather_or_cancel([worker() for _ in range(min(MAX_IN_FLIGHT, len(missing)))])
+    await for_each(missing, score, MAX_IN_FLIGHT)
 
 
 async def _judge_one(reward: Judged, question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Score:
@@ -300,24 +292,19 @@ async def _judge_one(reward: Judged, question: Question, trajectory: Trajectory,
     return score
 
 
-class _Files(NamedTuple):
-    """The files of one judged score."""
-
-    scores: Segment
-    log: CallLog
-
-
-@dataclass
-class _ScoreCounts:
+class _Tally:
     """What a progress line says of the scores so far."""
 
-    counts: Counter[str] = field(default_factory=Counter)
+    def __init__(self, scores: Iterable[Score]) -> None:
+        self._counts: Counter[str] = Counter()
+        for score in scores:
+            self.add(score)
 
     def add(self, score: Score) -> None:
-        self.counts["unfinished"] += score.state == "unfinished"
-        self.counts["null"] += score.state == "null"
-        self.counts["unparsed verdicts"] += score.unparsed
-        self.counts["cut off"] += cut_off(score.verdicts)[0]
+        self._counts["unfinished"] += score.state == "unfinished"
+        self._counts["null"] += score.state == "null"
+        self._counts["unparsed verdicts"] += score.unparsed
+        self._counts["cut off"] += cut_off(score.verdicts)[0]
 
     def __str__(self) -> str:
-        return "  ".join(f"{name} {count}" for name, count in self.counts.items() if count)
+        return "  ".join(f"{name} {count}" for name, count in self._counts.items() if count)

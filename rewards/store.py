@@ -32,10 +32,11 @@ def call_log_file(folder: Path, name: str, settings: Settings) -> Path:
 
 def read_scores(folder: Path, name: str, settings: Settings, wanted: Collection[str]) -> dict[str, Score]:
     """Stored scores of the wanted trajectories, by trajectory key."""
-    found = (score for score in read_segment(score_file(folder, name, settings), Score) if score.trajectory in wanted)
     # The file of a reward of one's own may have been named by another path when it was stored.
     return {
-        score.trajectory: score if score.name == name else score.model_copy(update={"name": name}) for score in found
+        score.trajectory: score if score.name == name else score.model_copy(update={"name": name})
+        for score in read_segment(score_file(folder, name, settings), Score)
+        if score.trajectory in wanted
     }
 
 

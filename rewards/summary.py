@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
 
@@ -18,48 +17,29 @@ from rewards.selection import cause_text
 from sampling.allocation import Allocation
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A selection in numbers."""
-
-    questions: int
-    trajectories: int
-    mean_reward: float | None
+def mean_reward(selection: Selection) -> float | None:
     """Mean over all trajectories that have a reward."""
-    best_reward: float | None
+    return _mean(chain(*_known(selection)))
+
+
+def best_reward(selection: Selection) -> float | None:
     """Mean over questions of the best reward, which best-of-n reaches."""
-    kept_reward: float | None
-    """Mean reward of the kept trajectories."""
-    kept_questions: int
-    kept: int
-    per_question: Counter[int]
-    """By number of kept trajectories, how many questions keep that many."""
-    dropped: Counter[Cause]
-    """By cause, the number of dropped questions."""
-    hinted: int
-    """The number of trajectories that were sampled with a hint."""
-    hinted_kept: int
+    return _mean(max(values) for values in _known(selection) if values)
 
 
-def summarise(selection: Selection) -> Summary:
-    """Compute the summary of a selection."""
-    choices = selection.questions
-    kept = [value for choice in choices for key in choice.kept if (value := choice.rewards[key]) is not None]
-    known = [[value for value in choice.rewards.values() if value is not None] for choice in choices]
-    best = [max(values) for values in known if values]
-    return Summary(
-        questions=len(choices),
-        trajectories=sum(len(choice.rewards) for choice in choices),
-        mean_reward=fmean(chain(*known)) if best else None,
-        best_reward=fmean(best) if best else None,
-        kept_reward=fmean(kept) if kept else None,
-        kept_questions=sum(bool(choice.kept) for choice in choices),
-        kept=len(selection.kept),
-        per_question=Counter(len(choice.kept) for choice in choices if choice.kept),
-        dropped=Counter(choice.cause for choice in choices if not choice.kept),
-        hinted=sum(len(choice.hinted) for choice in choices),
-        hinted_kept=sum(key in choice.hinted for choice in choices for key in choice.kept),
-    )
+def _known(selection: Selection) -> list[list[float]]:
+    """By question, the rewards of its trajectories that have one."""
+    return [[value for value in choice.rewards.values() if value is not None] for choice in selection.questions]
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return fmean(listed) if listed else None
+
+
+def _dropped(selection: Selection) -> list[tuple[Cause, int]]:
+    """(cause, number of dropped questions), commonest first."""
+    return Counter(choice.cause for choice in selection.questions if not choice.kept).most_common()
 
 
 def _because(cause: Cause, selection: Selection) -> str:
@@ -82,17 +62,17 @@ def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], 
         "rewards.select.keep_status says has 0"
     )
     for name in names:
-        found = [score for (_, scored), score in scores.items() if scored == name]
-        values = [score.value for score in found if score.value is not None]
+        given = [score for (_, scored), score in scores.items() if scored == name]
+        values = [score.value for score in given if score.value is not None]
         reward = load_reward(name)
-        why = Counter((score.state, score.reason) for score in found if score.value is None)
+        why = Counter((score.state, score.reason) for score in given if score.value is None)
         table.add_row(
             reward.title if reward.is_outside else name,
             judge if reward.needs_judge else "rule, no judge",
-            _number(fmean(values) if values else None),
-            str(len(found) - len(values)),
+            _number(_mean(values)),
+            str(len(given) - len(values)),
             "\n".join(f"{count}: {_of_state(*reason)}" for reason, count in why.most_common(3)),
-            _unparsed(found) if reward.needs_judge else "",
+            _unparsed(given) if reward.needs_judge else "",
         )
     return table
 
@@ -120,28 +100,32 @@ def selection_table(selection: Selection, trajectories: Sequence[Trajectory]) ->
 
 
 def _rows(selection: Selection) -> list[tuple[str, str]]:
-    summary = summarise(selection)
-    dropped = "\n".join(f"{count}: {_because(cause, selection)}" for cause, count in summary.dropped.most_common())
-    spread = ", ".join(f"{count} keep {number}" for number, count in sorted(summary.per_question.items()))
+    choices = selection.questions
+    rewards = {key: value for choice in choices for key, value in choice.rewards.items()}
+    hinted = {key for choice in choices for key in choice.hinted}
+    kept_reward = _mean(value for key in selection.kept if (value := rewards[key]) is not None)
+    per_question = Counter(len(choice.kept) for choice in choices if choice.kept)
+    spread = ", ".join(f"{count} keep {number}" for number, count in sorted(per_question.items()))
+    dropped = "\n".join(f"{count}: {_because(cause, selection)}" for cause, count in _dropped(selection))
     return [
-        ("mean reward", _number(summary.mean_reward)),
-        ("best of n", _number(summary.best_reward)),
-        ("mean reward of the kept", _number(summary.kept_reward)),
-        ("questions kept", f"{summary.kept_questions} of {summary.questions}" + (f" ({spread})" if spread else "")),
-        ("trajectories kept", f"{summary.kept} of {summary.trajectories}"),
+        ("mean reward", _number(mean_reward(selection))),
+        ("best of n", _number(best_reward(selection))),
+        ("mean reward of the kept", _number(kept_reward)),
+        ("questions kept", f"{per_question.total()} of {len(choices)}" + (f" ({spread})" if spread else "")),
+        ("trajectories kept", f"{len(selection.kept)} of {len(rewards)}"),
         ("questions dropped", dropped or "0"),
-        ("sampled with a hint", f"{summary.hinted}, {summary.hinted_kept} of them kept"),
-    ][: None if summary.hinted else -1]
+        ("sampled with a hint", f"{len(hinted)}, {len(hinted & set(selection.kept))} of them kept"),
+    ][: None if hinted else -1]
 
 
 def allocation_table(allocation: Allocation) -> Table:
     """What a pilot came to: by number of successes, how many questions there are and what each gets on average."""
     table = Table("successes", "questions", "trajectories each", "with a hint", title="Pilot")
     for successes in sorted(set(allocation.successes.values())):
-        found = [allocation.questions[name] for name, count in allocation.successes.items() if count == successes]
-        each = fmean(counts.plain + counts.hinted for counts in found)
-        hinted = str(sum(counts.hinted for counts in found))
-        table.add_row(f"{successes} of {allocation.pilot}", str(len(found)), f"{each:.1f}", hinted)
+        given = [allocation.questions[name] for name, count in allocation.successes.items() if count == successes]
+        each = fmean(counts.plain + counts.hinted for counts in given)
+        hinted = str(sum(counts.hinted for counts in given))
+        table.add_row(f"{successes} of {allocation.pilot}", str(len(given)), f"{each:.1f}", hinted)
     return table
 
 
@@ -149,7 +133,7 @@ def whatif_table(now: Selection, then: Selection) -> Table:
     """The current selection and another one, side by side."""
     table = Table("", "current", "what if", title="What if")
     settings = [("weights", _weights_text(now), _weights_text(then))]
-    old, new = (SelectConfig.model_validate(one.rule) for one in (now, then))
+    old, new = (SelectConfig.model_validate(selection.rule) for selection in (now, then))
     settings += [
         (f"select.{key}", str(getattr(old, key)), str(getattr(new, key)))
         for key in SelectConfig.model_fields
@@ -202,7 +186,7 @@ def single_answer(kept: Sequence[Trajectory]) -> str:
 def nothing_selected(selection: Selection) -> str:
     """Why nothing was kept, by cause, and what may help."""
     lines = ["no trajectory was selected, so there is nothing to train on:"]
-    for cause, count in summarise(selection).dropped.most_common():
+    for cause, count in _dropped(selection):
         lines.append(f"  {count} of {len(selection.questions)} questions: {_because(cause, selection)}")
         lines.append(f"    -> {ADVICE[cause]}")
     lines.append("`python -m rewards whatif --config ... --weights ...` tries other weights and rules on these scores.")

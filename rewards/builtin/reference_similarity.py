@@ -71,7 +71,8 @@ def similarity(question: str, answer: str, reference: str, embed: Embed) -> floa
 
 def contradicts(answer: str, reference: str) -> bool:
     """Whether one begins with yes and the other with no."""
-    openings = {found[1].lower() for text in (answer, reference) if (found := OPENING.match(text))}
+    matches = (OPENING.match(text) for text in (answer, reference))
+    openings = {match[1].lower() for match in matches if match}
     return len(openings) == 2
 
 
@@ -83,8 +84,8 @@ def added_word_f1(question: str, answer: str, reference: str) -> float:
     for skipped in (NO_CONTENT | set(stems(question)), NO_CONTENT, frozenset[str]()):
         wanted = Counter(stems(reference, skipped))
         if wanted:
-            found = Counter(stems(answer, skipped))
-            return 2 * (found & wanted).total() / (found.total() + wanted.total())
+            said = Counter(stems(answer, skipped))
+            return 2 * (said & wanted).total() / (said.total() + wanted.total())
     return 0.0
 
 
@@ -101,10 +102,10 @@ def meaning_recall(question: str, answer: str, reference: str, embed: Embed) -> 
     A sentence that only repeats the question does not count. Where the reference has no other, the cosines are those
     of the whole vectors.
     """
-    expected, found = sentences(reference), sentences(answer)
-    if not expected or not found:
+    expected, said = sentences(reference), sentences(answer)
+    if not expected or not said:
         return 0.0
-    asked, *vectors = embed([end_of(embed, question)[0], *expected, *found])
+    asked, *vectors = embed([end_of(embed, question)[0], *expected, *said])
     whole = np.stack(vectors)
     rest, adds = _without(whole, asked)
     weights = np.array([len(split_words(sentence)) for sentence in expected], np.float64)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from commands.generate import main
 from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
-from tests.helpers.experiment import kill, preloaded
 from tests.helpers.making import corpus, write
 from tests.helpers.small_models import terse_model
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -32,14 +29,13 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
     main()
 
 
-def config(folder: Path, delay: float = 0.0, **generation: Any) -> Path:
+def config(folder: Path) -> Path:
     """A config over 40 documents, with a model that writes about whatever document it is shown."""
     documents = corpus(40)
     rules: list[dict[str, Any]] = [
         {
             "match": "Check them",
             "reply": '{"reason": "", "stands_alone": true, "answerable": true, "supported": true}',
-            "delay": delay,
         }
     ]
     for document in documents:
@@ -60,7 +56,6 @@ def config(folder: Path, delay: float = 0.0, **generation: Any) -> Path:
                 "path": str(save_tiny_tokenizer(folder / "tokenizer")),
                 "engine": "scripted",
                 "script": str(folder / "script.jsonl"),
-                "concurrency": 2,
             }
         },
         "index": {"path": str(folder / "index"), "documents": [str(folder / "documents.jsonl")]},
@@ -72,7 +67,6 @@ def config(folder: Path, delay: float = 0.0, **generation: Any) -> Path:
             "questions": {"train": 6, "dev": 2, "test": 2},
             "document_words": [5, 200],
             "categories": str(folder / "categories.yaml"),
-            **generation,
         },
     }
     path = folder / "config.yaml"
@@ -80,35 +74,19 @@ def config(folder: Path, delay: float = 0.0, **generation: Any) -> Path:
     return path
 
 
-def test_killed_and_run_again_it_finishes_without_repeating(
+def test_it_writes_questions_that_the_other_commands_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = config(tmp_path, delay=0.3)
-    out = tmp_path / "out"
-    first = subprocess.Popen(
-        [sys.executable, "-m", "question_generation", "--config", str(path)],
-        cwd=ROOT,
-        env=preloaded(),
-        stderr=subprocess.DEVNULL,
-    )
-    until = time.monotonic() + 60
-    while time.monotonic() < until and first.poll() is None:
-        if (out / "candidates.jsonl").exists() and (out / "candidates.jsonl").read_text().count("\n") >= 2:
-            break
-        time.sleep(0.02)
-    kill(first)
-    assert first.returncode == -9, "killed in the middle"
-    kept = (out / "candidates.jsonl").read_text()
-    assert 2 <= kept.count("\n") < 10 and not (out / "train.jsonl").exists()
-
+    path, out = config(tmp_path), tmp_path / "out"
     run(monkeypatch, "--config", path)
-    said = capsys.readouterr()
-    assert "were done before; resuming" in said.err and "train: 6 of 6 questions" in said.out
-    assert (out / "candidates.jsonl").read_text().startswith(kept[: kept.rindex("\n") + 1])
+    assert "train: 6 of 6 questions" in capsys.readouterr().out
     calls = [json.loads(line)["key"] for line in (out / "calls.jsonl").read_text().splitlines()]
     assert len(calls) == len(set(calls)) == 20
+    before = (out / "calls.jsonl").read_bytes()
+    run(monkeypatch, "--config", path)
+    assert (out / "calls.jsonl").read_bytes() == before, "nothing is asked again"
 
-    # What it wrote is what the other commands read, and its documents are the corpus's.
+    # The documents are the corpus's.
     known = {d.id for d in corpus(40)}
     gold: list[set[str]] = []
     for split, count in (("train", 6), ("dev", 2), ("test", 2)):

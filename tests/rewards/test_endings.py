@@ -19,7 +19,7 @@ from ratchet.records import Label, Question, Score, Trajectory
 from rewards import scoring
 from rewards.reward import known_rewards
 from rewards.selection import select
-from rewards.summary import summarise
+from rewards.summary import best_reward, mean_reward
 from rounds.choice import dev_rewards
 from tests.helpers.reward_cases import (
     judge_reply,
@@ -231,7 +231,7 @@ def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(
     cut, weights, rule = failures(1)["out of budget with a right answer"], {"f1": 1.0}, SelectConfig(keep_status=keep)
     selection = select(QUESTIONS[1:2], [ARM[1], cut], scores, weights, rule)
     assert selection.questions[0].rewards[cut.key] == value
-    assert (summarise(selection).best_reward, summarise(selection).mean_reward) == (value, value / 2)
+    assert (best_reward(selection), mean_reward(selection)) == (value, value / 2)
     config = make_config(tmp_path, QUESTIONS, rewards={"select": {"keep_status": list(keep)}})
     assert dev_rewards(config.rewards, QUESTIONS, [cut], scores) == {QUESTIONS[1].id: value}
     values, primary = measure(QUESTIONS[1], cut, scores, NAMES, weights), primary_measure(QUESTIONS, NAMES, keep)
@@ -242,7 +242,7 @@ def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(
 
 def test_the_best_of_n_counts_a_question_that_nothing_finished(scores: Scores) -> None:
     made = [ARM[0], failures(1)["unparsed"]]
-    assert summarise(select(QUESTIONS[:2], made, scores, {"f1": 1.0}, SelectConfig())).best_reward == 0.5
+    assert best_reward(select(QUESTIONS[:2], made, scores, {"f1": 1.0}, SelectConfig())) == 0.5
 
 
 def test_scores_of_before_are_not_taken_for_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
