@@ -20,9 +20,10 @@ from typing import Literal
 
 from agents.core.context import RunContext
 from agents.core.system import load_system
+from evaluation.comparisons import make_arm
 from evaluation.measures.measures import Scores
 from evaluation.question_sets import QuestionSet, question_set
-from evaluation.results import Arm, make_arm
+from evaluation.results import Arm
 from questions.leakage import check_adapter_leakage
 from ratchet.config import (
     Config,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from evaluation.formats import format_interval, format_number
 from evaluation.headline import gain_sentence
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, LENIENT, strict_form
-from evaluation.results import TRAINED, Results, format_interval, format_number
+from evaluation.results import TRAINED, Results
 from inference.adapters import adapter_digest
 from ratchet.files import write_atomic
 from training.card import RESULTS_BEGIN, RESULTS_END

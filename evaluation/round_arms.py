@@ -22,27 +22,12 @@ from evaluation.arms import (
     sample_arms,
     stored_arm_scores,
 )
+from evaluation.comparisons import best_baseline, compare, in_form, primary_measure, selection_gain
 from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity
 from evaluation.measures.gain import label_floor
 from evaluation.measures.measures import Scores
-from evaluation.results import (
-    BASE,
-    BASE_AGAIN,
-    BASE_IN_FORM,
-    GOLD,
-    PARENT,
-    RANDOM,
-    RESERVED,
-    TRAINED,
-    TRAINED_IN_FORM,
-    Results,
-    best_baseline,
-    compare,
-    in_form,
-    primary_measure,
-    selection_gain,
-)
+from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, GOLD, PARENT, RANDOM, RESERVED, TRAINED, TRAINED_IN_FORM, Results
 from inference.adapters import is_adapter
 from ratchet.config import SPLITS, EvaluationConfig, SystemConfig, TrainedControl
 from ratchet.errors import UserError
@@ -256,38 +241,30 @@ def _compared(
     asked = settings.question_set(split)
     questions = asked.questions
     trajectories = {name: arm_trajectories(store) for name, store in stores.items()}
-    evaluation, rewards, seed = settings.evaluation, settings.rewards, settings.seed
-    resamples = evaluation.resamples
+    evaluation, rewards = settings.evaluation, settings.rewards
     primary = primary_measure(questions, evaluation.scores, rewards.select.keep_status)
     normalise = NORMALISATIONS[rewards.normalisation]
     arms = [
         measured_arm(settings, name, *store.system_and_policy(), questions, trajectories[name], scores)
         for name, store in stores.items()
     ]
-    comparisons = tuple(compare(arms[0], arm, questions, primary, resamples, seed) for arm in arms[1:])
-    also_trained = evaluation.adapters
-    best = best_baseline(arms, primary, resamples, seed, without=also_trained)
-    rival = best_baseline(arms, primary, resamples, seed, only=also_trained)
-    floor = label_floor(questions)
-    selection = selection_gain(arms, primary, resamples, seed)
-    enforced = in_form(arms, primary, resamples, seed)
-    comparisons = tuple(
-        comparison.model_copy(update={"gain": comparison.gain.model_copy(update={"enforced": enforced})})
-        if comparison.arm == TRAINED
-        else comparison
-        for comparison in comparisons
-    )
+    resampling, also_trained = (evaluation.resamples, settings.seed), evaluation.adapters
+    enforced = {TRAINED: in_form(arms, *resampling)}
+    comparisons = [compare(arms[0], arm, questions, primary, *resampling, enforced.get(arm.name)) for arm in arms[1:]]
+    best = best_baseline(arms, primary, *resampling, without=also_trained)
+    rival = best_baseline(arms, primary, *resampling, only=also_trained)
+    floor, selection = label_floor(questions), selection_gain(arms, primary, *resampling)
     return Results(
         round=number,
         split=split,
         title=asked.title,
         questions=len(questions),
         samples=evaluation.samples,
-        seed=seed,
-        resamples=resamples,
+        seed=settings.seed,
+        resamples=evaluation.resamples,
         primary=primary,
         arms=tuple(arms),
-        comparisons=comparisons,
+        comparisons=tuple(comparisons),
         complementarity={
             name: shares
             for name, sampled in trajectories.items()

@@ -16,11 +16,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from evaluation.formats import SECTIONS, format_p_value, shown_measures
 from evaluation.headline import changes_sentence, verdict_parts
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.verdicts import APART, Verdicts, label_scores
-from evaluation.results import BASE, BASE_AGAIN, SECTIONS, TRAINED, Arm, Results, format_p_value
+from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
 from ratchet.config import Config
 from ratchet.plugins import short_name
 from report.gather import Gathered, Tally
@@ -131,7 +132,7 @@ def _primary(results: Results | None) -> Difference | None:
 
 
 def _groups(results: Results) -> list[tuple[str, list[dict[str, Any]]]]:
-    return [(title, [_row(results, name) for name in results.shown(group)]) for group, title in SECTIONS]
+    return [(title, [_row(results, name) for name in shown_measures(results, group)]) for group, title in SECTIONS]
 
 
 def _row(results: Results, name: str) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def _extent(results: Results) -> float:
         return 1.0
     bounds = [
         abs(bound)
-        for name in results.shown("quality", "ending")
+        for name in shown_measures(results, "quality", "ending")
         if name != "answer_words" and (found := comparison.measures.get(name)) is not None
         for bound in (found.low, found.high)
         if bound is not None
@@ -191,7 +192,7 @@ def _baselines(results: Results) -> dict[str, Any] | None:
             "digits": BY_NAME[name].digits,
             "cells": [(arm.measures.get(name), _difference(results, arm, name)) for arm in arms],
         }
-        for name in results.shown("quality", "ending", "cost")
+        for name in shown_measures(results, "quality", "ending", "cost")
     ]
     return {"names": [arm.name for arm in arms], "rows": rows}
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from evaluation.formats import format_p_value
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, format_p_value, read_results
+from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
 from evaluation.round_arms import results_path
 from ratchet.config import Config
 from ratchet.records import Selection

@@ -13,8 +13,9 @@ from pydantic import Field
 
 from benchmarks.learning.tasks import BASE, CONTROLS, Cell, Setting, cell_config, pool_config, task_folder, task_name
 from evaluation.arms import ArmPlan, ScoreArm, arm_settings, arm_trajectories, check_leaks, open_scoring, sample_arms
+from evaluation.comparisons import make_arm, primary_measure
 from evaluation.measures.gain import LabelFloor, label_floor
-from evaluation.results import BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, make_arm, primary_measure
+from evaluation.results import BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm
 from evaluation.round_arms import plan
 from questions.load import load_questions
 from questions.manifest import open_run

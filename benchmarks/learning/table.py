@@ -8,9 +8,9 @@ from typing import Literal
 
 from benchmarks.learning.cell import CellResult
 from benchmarks.learning.tasks import BASE, RANDOM, SFT
+from evaluation.formats import format_difference, format_estimate, format_number, format_p_value
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.statistics import bootstrap_interval, holm, paired_difference, stratified_interval
-from evaluation.results import format_difference, format_estimate, format_number, format_p_value
 from ratchet.errors import UserError
 from ratchet.tables import new_table, print_table
 

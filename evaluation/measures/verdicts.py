@@ -38,6 +38,9 @@ APART = ("uncertain", "other", *(ending.replace("_", " ") for ending in ENDINGS)
 """The confusion's columns after the labels."""
 BINS = 10
 
+MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}
+"""Measures of a question set as a whole, with whether they are lenient."""
+
 
 class Sample(NamedTuple):
     """The verdict of one trajectory."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from evaluation.arms import ArmPlan, ArmSettings, ArmStatus, arm_status
+from evaluation.comparisons import primary_measure
 from evaluation.question_sets import QuestionSet
-from evaluation.results import primary_measure
 from evaluation.sweep.checkpoints import Checkpoint, check_name, find_checkpoints
 from questions.leakage import normalise_words
 from ratchet.config import LeakageConfig, SweepConfig, SystemConfig

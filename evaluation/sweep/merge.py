@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evaluation.arms import measured_arm
+from evaluation.comparisons import compare_with_best, measure_difference
 from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import holm
-from evaluation.results import Arm, BaselineComparison, compare_with_best, measure_difference
+from evaluation.results import Arm, BaselineComparison
 from evaluation.sweep.cells import Cell, Sweep, SweepQuestionSet
 from evaluation.sweep.choice import choose, evaluations_of, read_test_record
 from evaluation.sweep.records import CellResult, Choice, SetFacts, SweepResults, TestRecord

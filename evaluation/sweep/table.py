@@ -10,10 +10,10 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.formats import format_interval, format_mean, format_number, format_p
 from evaluation.headline import baseline_sentence
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import format_interval, format_mean, format_number, format_p
 from evaluation.sweep.records import CellResult, SweepResults
 from ratchet.console import wide_console
 from ratchet.tables import new_table, print_table

@@ -8,21 +8,11 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.formats import SECTIONS, format_difference, format_estimate, format_mean, format_p_value, shown_measures
 from evaluation.headline import changes_sentence
 from evaluation.measures.complementarity import complementarity_table
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import (
-    BASE,
-    BASE_AGAIN,
-    SECTIONS,
-    TRAINED,
-    Arm,
-    Results,
-    format_difference,
-    format_estimate,
-    format_mean,
-    format_p_value,
-)
+from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
 from ratchet.console import wide_console
 from ratchet.tables import print_table
 
@@ -63,7 +53,7 @@ def print_null_counts(results: Results, out: TextIO | None = None) -> None:
     for arm in results.arms:
         counts = [
             f"{name} {found.nulls}"
-            for name in results.shown("quality")
+            for name in shown_measures(results, "quality")
             if (found := arm.measures.get(name)) is not None and found.nulls
         ]
         if counts:
@@ -85,7 +75,7 @@ def _main_table(results: Results, trained: Arm | None, title: str, intervals: bo
     for group, heading in SECTIONS:
         table.add_section()
         table.add_row(f"[bold]{heading}[/bold]")
-        for name in results.shown(group):
+        for name in shown_measures(results, group):
             cells = [BY_NAME[name].title, shown(results.arms[0].measures.get(name), name)]
             if trained is not None and comparison is not None:
                 found = comparison.measures.get(name)

@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.formats import format_interval
 from evaluation.measures.human import ASPECTS, HumanAgreement, Pair, human_agreement, people_agreement, read_pairs
-from evaluation.results import format_interval
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, Trajectory

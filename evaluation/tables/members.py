@@ -8,10 +8,11 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.formats import format_difference, format_number
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import holm
-from evaluation.results import TRAINED, Results, format_difference, format_number, read_results
+from evaluation.results import TRAINED, Results, read_results
 from evaluation.round_arms import results_path
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError

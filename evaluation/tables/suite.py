@@ -13,12 +13,13 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
+from evaluation.formats import format_mean, shown_measures
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, form_of, strict_form
 from evaluation.measures.statistics import holm, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
 from evaluation.power import paired_differences
-from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results, format_mean
+from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results
 from ratchet.tables import new_table, print_table
 
 COSTS = {
@@ -141,7 +142,7 @@ def _quality(results: Results) -> list[str]:
     """The quality measures to show, in the primary one's form: EM and F1 for short answers, accuracy and macro-F1 for
     labels, F1 and the computed scores of the judge for long answers; and those of rewards from outside our tree."""
     form = form_of(results.primary)
-    own = [name + form for name in results.shown("quality") if name not in BY_NAME and not form_of(name)]
+    own = [name + form for name in shown_measures(results, "quality") if name not in BY_NAME and not form_of(name)]
     if _labelled(results):
         return [results.primary, "macro_f1", *own]
     judged = [name + form for name in ("correctness", "precision", "faithfulness") if name in results.arms[0].measures]
@@ -155,7 +156,7 @@ def _costs(suite: Sequence[Results]) -> dict[str, str]:
     left_out = {"searches"} if _labelled(suite[0]) else {"tool_calls"}
     if strict_form(suite[0].primary) != "correctness":
         left_out.add("answer_words")
-    shown = {name for results in suite for name in results.shown("cost")}
+    shown = {name for results in suite for name in shown_measures(results, "cost")}
     left_out |= {"recalled", "failed_lookups"} - shown
     return {name: heading for name, heading in COSTS.items() if name not in left_out}
 

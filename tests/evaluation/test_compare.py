@@ -12,18 +12,11 @@ import yaml
 from commands.evaluate import main
 from evaluation import round_arms as comparing
 from evaluation.arms import arm_settings, check_leaks, scores_path
+from evaluation.comparisons import best_baseline, compare, make_arm, primary_measure
 from evaluation.headline import verdict, verdict_parts
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import (
-    Arm,
-    Results,
-    best_baseline,
-    compare,
-    make_arm,
-    primary_measure,
-    read_results,
-)
+from evaluation.results import Arm, Results, read_results
 from evaluation.round_arms import plan, read_arms, results_path
 from evaluation.sweep.cells import plan_sweep
 from evaluation.tables.suite import print_suite

@@ -11,9 +11,9 @@ import yaml
 
 from commands.evaluate import main
 from evaluation.arms import arm_settings
+from evaluation.comparisons import compare, selection_gain
 from evaluation.headline import changes_sentence, verdict_parts
 from evaluation.measures.gain import QuestionChanges, question_changes
-from evaluation.results import compare, selection_gain
 from evaluation.round_arms import plan, read_arms
 from questions.leakage import training_question_digests
 from questions.manifest import open_run

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from evaluation.comparisons import make_arm
 from evaluation.measures.statistics import sign_flip_p
 from evaluation.power import paired_differences, questions_needed, smallest_gain
-from evaluation.results import Arm, make_arm
+from evaluation.results import Arm
 from ratchet.records import Question, Trajectory
 
 

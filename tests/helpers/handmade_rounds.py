@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evaluation.results import BASE, Arm, compare
+from evaluation.comparisons import compare
+from evaluation.results import BASE, Arm
 from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.files import Segment, write_json

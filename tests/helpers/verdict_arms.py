@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from evaluation.results import Results, compare, make_arm
+from evaluation.comparisons import compare, make_arm
+from evaluation.results import Results
 from questions.labels import FEVER
 from ratchet.records import Event, Label, Question, Status, Trajectory
 

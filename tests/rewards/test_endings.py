@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evaluation.comparisons import make_arm, primary_measure
+from evaluation.formats import shown_measures
 from evaluation.measures.measures import AS_RETURNED, BY_NAME, LENIENT, Measure, form_of, measure
-from evaluation.results import Arm, Results, make_arm, primary_measure
+from evaluation.results import Arm, Results
 from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.config import SelectConfig
@@ -218,8 +220,8 @@ def test_lenient_measures_look_at_answers_alone_and_are_shown_where_there_is_a_g
     assert found.arms[0].measures["correctness_lenient"].mean == 1.0
     assert found.arms[0].measures["unattributed"].mean == pytest.approx(2 / 3)
     assert found.arms[0].measures["unattributed_lenient"].mean == 0.0
-    assert {"correctness", "correctness_lenient", "reward_lenient"} <= set(found.shown("quality"))
-    shown = results(*ARM).shown("quality")
+    assert {"correctness", "correctness_lenient", "reward_lenient"} <= set(shown_measures(found, "quality"))
+    shown = shown_measures(results(*ARM), "quality")
     assert "correctness" in shown and "correctness_lenient" not in shown and "reward_lenient" not in shown
 
 

@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from commands.config import open_config
+from evaluation.comparisons import make_arm
+from evaluation.formats import shown_measures
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import Results, make_arm
+from evaluation.results import Results
 from inference.scripted import ScriptedEngine
 from questions.load import LoadedSplit
 from ratchet.config import Config
@@ -179,7 +181,7 @@ def test_tables_show_it_by_its_title(mine: Path) -> None:
         round=1, split="test", questions=1, samples=2, seed=0, resamples=10, primary="f1",
         arms=(arm,), comparisons=(), verdict="",
     )  # fmt: skip
-    shown = results.shown("quality")
+    shown = shown_measures(results, "quality")
     assert shown.index("f1") < shown.index(name) < shown.index("reward")
     assert (BY_NAME[name].title, BY_NAME[name].better) == ("Brevity (rule), strict", "higher")
     (mine / "brief.py").unlink()

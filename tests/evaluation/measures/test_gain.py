@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from evaluation.comparisons import best_baseline, compare, in_form, make_arm
 from evaluation.headline import verdict_parts
 from evaluation.measures.gain import MIN_ANSWERED, Gain, label_floor
-from evaluation.results import Arm, best_baseline, compare, in_form, make_arm
+from evaluation.results import Arm
 from ratchet.records import Label, Question, Trajectory
 
 LABELS = (
@@ -102,7 +103,7 @@ def test_with_the_form_enforced_few_answers_in_form_still_tell() -> None:
 
     def enforced(before: list[str], after: list[str]) -> Gain:
         arms = arm("base in form", QUESTIONS, before), arm("adapter in form", QUESTIONS, after)
-        return comparison.gain.model_copy(update={"enforced": in_form(arms, "accuracy", 500, 0)})
+        return comparison.gain.model_copy(update={"enforced": in_form(arms, 500, 0)})
 
     same = enforced(["right", "wrong", "wrong"], ["right", "wrong", "wrong"])
     assert same.is_form_only and same.enforced is not None and same.enforced.mean == 0
@@ -110,4 +111,4 @@ def test_with_the_form_enforced_few_answers_in_form_still_tell() -> None:
     words, sentences = verdict_parts(comparison.model_copy(update={"gain": same}), "accuracy")
     assert words == "The trained model is better in form only"
     assert "With the form enforced, Accuracy on 60 questions: 0.33 -> 0.33: +0.00 [" in sentences
-    assert in_form((base, trained), "accuracy", 500, 0) is None, "these are not the arms of the control"
+    assert in_form((base, trained), 500, 0) is None, "these are not the arms of the control"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from evaluation.comparisons import make_arm
 from evaluation.measures.measures import (
     BY_NAME,
     harmonic_mean,
@@ -14,7 +15,7 @@ from evaluation.measures.measures import (
     values_by_question,
     values_of_samples,
 )
-from evaluation.results import MACRO_F1, make_arm
+from evaluation.measures.verdicts import MACRO_F1
 from ratchet.records import ModelCall, Passage, Question, Score, Search, Trajectory
 from rewards.reward import known_rewards
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from evaluation.comparisons import make_arm
 from evaluation.measures.verdicts import (
     APART,
     Verdicts,
@@ -14,7 +15,7 @@ from evaluation.measures.verdicts import (
     verdicts_of,
     vote_calibration,
 )
-from evaluation.results import Arm, Results, make_arm
+from evaluation.results import Arm, Results
 from questions.labels import FEVER, FEVER_TWO, choice_labels
 from ratchet.records import Label, Question
 from tests.helpers.verdict_arms import claims, results_of, said

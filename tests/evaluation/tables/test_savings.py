@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from evaluation.results import Results, make_arm
+from evaluation.comparisons import make_arm
+from evaluation.results import Results
 from evaluation.tables.savings import memory_pairs, print_savings, savings
 from ratchet.config import Config
 from ratchet.errors import UserError

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from commands.evaluate import main
+from evaluation.comparisons import compare, make_arm
 from evaluation.measures.estimates import Estimate
-from evaluation.results import Results, compare, make_arm
+from evaluation.results import Results
 from evaluation.tables.suite import average_table, print_suite
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from commands.evaluate import main
-from evaluation.results import Results, make_arm
+from evaluation.comparisons import make_arm
+from evaluation.results import Results
 from evaluation.tables.suite import average_table, print_suite
 from evaluation.tables.verdicts import print_verdicts
 from ratchet.errors import UserError

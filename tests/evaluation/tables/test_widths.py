@@ -11,11 +11,12 @@ import pytest
 from rich.table import Table
 
 from commands.plan import render
+from evaluation.comparisons import best_baseline, compare, make_arm
 from evaluation.headline import verdict
 from evaluation.measures.agreement import agreement_table
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import Arm, Results, best_baseline, compare, make_arm
+from evaluation.results import Arm, Results
 from evaluation.sweep.checkpoints import Checkpoint
 from evaluation.sweep.records import CellResult, SetFacts, SweepResults
 from evaluation.sweep.table import print_sweep

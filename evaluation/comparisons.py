@@ -1,0 +1,227 @@
+"""Arms measured and compared: means with intervals, differences paired by question, and the best baseline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from evaluation.measures.estimates import Difference, Estimate
+from evaluation.measures.gain import gain, paired_values, question_changes
+from evaluation.measures.measures import (
+    AS_RETURNED,
+    BY_NAME,
+    Scores,
+    answered_measure,
+    mean_of_answered,
+    values_by_question,
+    values_of_samples,
+)
+from evaluation.measures.statistics import bootstrap_interval, paired_difference
+from evaluation.measures.verdicts import MACRO_F1, macro_f1_difference, macro_f1_interval, verdicts_of
+from evaluation.results import (
+    BASE_IN_FORM,
+    RANDOM,
+    RESERVED,
+    TRAINED,
+    TRAINED_IN_FORM,
+    Arm,
+    BaselineComparison,
+    Comparison,
+    CostPair,
+)
+from ratchet.records import Question, Trajectory
+from ratchet.text import Normalise, normalise_answer
+
+COSTS = ("calls", "prompt_tokens", "new_tokens")
+"""The measures of a baseline's cost that the headline gives."""
+
+
+def primary_measure(
+    questions: Sequence[Question], names: Sequence[str], keep_status: Collection[str] = ("finished",)
+) -> str:
+    """Accuracy of labels, F1 of short answers, of long ones nugget correctness when it is asked for; else F1.
+
+    As returned where `keep_status`, that of `rewards.select`, admits answers at the end of the budget.
+    """
+    form = AS_RETURNED if "out_of_budget" in keep_status else ""
+    if any(question.label is not None for question in questions):
+        return f"accuracy{form}"
+    is_long = "correctness" in names and not any(question.answers for question in questions)
+    return f"{'correctness' if is_long else 'f1'}{form}"
+
+
+def make_arm(
+    name: str,
+    system: str,
+    policy: str,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    scores: Scores,
+    names: Sequence[str],
+    weights: Mapping[str, float],
+    resamples: int,
+    seed: int,
+    keep_status: Collection[str] = ("finished",),
+    normalise: Normalise = normalise_answer,
+) -> Arm:
+    """Compute an arm's measures and verdicts from its trajectories and scores."""
+    samples = values_of_samples(questions, trajectories, scores, names, weights, normalise)
+    values, nulls = values_by_question(samples)
+
+    def estimates(ids: Sequence[str], with_nulls: bool) -> dict[str, Estimate]:
+        by_measure = {}
+        for measure in nulls:
+            known = [value for i in ids if (value := values[i][measure]) is not None]
+            estimate = bootstrap_interval(known, resamples, seed) if known else Estimate(mean=None, n=0)
+            by_measure[measure] = estimate.model_copy(update={"nulls": nulls[measure] if with_nulls else 0})
+        return by_measure
+
+    kinds = {
+        kind: estimates([i for i in ids if i in values], with_nulls=False) for kind, ids in _by_kind(questions).items()
+    }
+    measures = estimates(list(values), with_nulls=True)
+    verdicts = verdicts_of(questions, trajectories)
+    if verdicts is not None:
+        for measure, lenient in MACRO_F1.items():
+            measures[measure] = macro_f1_interval(verdicts, resamples, seed, lenient)
+    return Arm(
+        name=name,
+        system=system,
+        policy=policy,
+        trajectories=len(trajectories),
+        statuses=dict(Counter(trajectory.status for trajectory in trajectories)),
+        measures=measures,
+        kinds=kinds,
+        values=values,
+        answered=mean_of_answered(samples, primary_measure(questions, names, keep_status)),
+        verdicts=verdicts,
+    )
+
+
+def _by_kind(questions: Sequence[Question]) -> dict[str, list[str]]:
+    """Question ids by kind, or nothing when the questions are all of one kind."""
+    kinds: dict[str, list[str]] = {}
+    for question in questions:
+        kinds.setdefault(question.kind or "other", []).append(question.id)
+    return dict(sorted(kinds.items())) if len(kinds) > 1 else {}
+
+
+def compare(
+    base: Arm,
+    arm: Arm,
+    questions: Sequence[Question],
+    primary: str,
+    resamples: int,
+    seed: int,
+    enforced: Difference | None = None,
+) -> Comparison:
+    """Paired differences of `arm` against `base`, by question. `enforced`: that of `in_form`, where it was measured."""
+
+    def difference(measure: str, ids: Sequence[str]) -> Difference:
+        return measure_difference(base, arm, measure, ids, resamples, seed)
+
+    everything, answered = [question.id for question in questions], answered_measure(primary)
+    measures = {name: difference(name, everything) for name in base.measures if name in arm.measures}
+    if base.verdicts is not None and arm.verdicts is not None:
+        for name, lenient in MACRO_F1.items():
+            measures[name] = macro_f1_difference(base.verdicts, arm.verdicts, resamples, seed, lenient)
+    parts = gain(base.answered, arm.answered, _by_id(base, answered), _by_id(arm, answered), resamples, seed)
+    return Comparison(
+        arm=arm.name,
+        measures=measures,
+        kinds={kind: difference(primary, ids) for kind, ids in _by_kind(questions).items()},
+        gain=parts.model_copy(update={"enforced": enforced}),
+        changes=question_changes(_by_id(base, primary), _by_id(arm, primary)),
+    )
+
+
+def _by_id(arm: Arm, measure: str) -> dict[str, float | None]:
+    """A measure by question id."""
+    return {i: values.get(measure) for i, values in arm.values.items()}
+
+
+def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], resamples: int, seed: int) -> Difference:
+    """The difference in one measure, over the given questions on which both arms have a value."""
+    pairs = [
+        (before, after)
+        for i in ids
+        if i in base.values
+        and i in arm.values
+        and (before := base.values[i].get(measure)) is not None
+        and (after := arm.values[i].get(measure)) is not None
+    ]
+    if not pairs:
+        return Difference(n=0)
+    return paired_difference([pair[0] for pair in pairs], [pair[1] for pair in pairs], resamples, seed)
+
+
+def best_baseline(
+    arms: Sequence[Arm],
+    primary: str,
+    resamples: int,
+    seed: int,
+    without: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> BaselineComparison | None:
+    """The trained arm against the baseline with the best mean (of equal ones, that with the fewest model calls) on the
+    same questions; None without a trained arm or a baseline that can be compared with it. `without` and `only`: names
+    of baselines."""
+    trained = _named(arms, TRAINED)
+    baselines = [arm for arm in arms if arm.name not in (*RESERVED, *without) and (only is None or arm.name in only)]
+    return compare_with_best(trained, baselines, primary, resamples, seed) if trained is not None else None
+
+
+def selection_gain(arms: Sequence[Arm], primary: str, resamples: int, seed: int) -> Difference | None:
+    """The trained arm less that of a random selection, on the same questions; None where one of the two is missing."""
+    trained, random = _named(arms, TRAINED), _named(arms, RANDOM)
+    if trained is None or random is None:
+        return None
+    return measure_difference(random, trained, primary, list(trained.values), resamples, seed)
+
+
+def in_form(arms: Sequence[Arm], resamples: int, seed: int) -> Difference | None:
+    """The gain in the primary measure where the form of both is enforced by constrained decoding, over the questions
+    that both then answered; None where that was not run."""
+    base, trained = _named(arms, BASE_IN_FORM), _named(arms, TRAINED_IN_FORM)
+    if base is None or trained is None:
+        return None
+    return paired_values(base.answered, trained.answered, resamples, seed)
+
+
+def _named(arms: Sequence[Arm], name: str) -> Arm | None:
+    return next((arm for arm in arms if arm.name == name), None)
+
+
+def compare_with_best(
+    trained: Arm, baselines: Sequence[Arm], measure: str, resamples: int, seed: int
+) -> BaselineComparison | None:
+    """The trained arm against the best of the baselines, which is chosen on the questions that both were asked."""
+    ids = list(trained.values)
+    differences = [(arm, measure_difference(arm, trained, measure, ids, resamples, seed)) for arm in baselines]
+    candidates = [(arm, difference) for arm, difference in differences if difference.before is not None]
+    if not candidates:
+        return None
+    sign = -1 if BY_NAME[measure].better == "lower" else 1
+
+    def rank(pair: tuple[Arm, Difference]) -> tuple[float, float]:
+        calls = pair[0].measures.get("calls")
+        return sign * (pair[1].before or 0.0), -(calls.mean or 0.0) if calls else 0.0
+
+    best, difference = max(candidates, key=rank)
+    return BaselineComparison(
+        name=best.name,
+        system=best.system,
+        candidates=len(candidates),
+        difference=difference,
+        costs=_compare_costs(best, trained),
+    )
+
+
+def _compare_costs(baseline: Arm, trained: Arm) -> dict[str, CostPair]:
+    """By measure of cost, the means of two arms over their questions."""
+    pairs = {name: (baseline.measures.get(name), trained.measures.get(name)) for name in COSTS}
+    return {
+        name: CostPair(baseline=a.mean, trained=b.mean, ratio=b.mean / a.mean if a.mean else None)
+        for name, (a, b) in pairs.items()
+        if a is not None and b is not None and a.mean is not None and b.mean is not None
+    }
