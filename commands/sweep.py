@@ -1,4 +1,4 @@
-"""python -m evaluation sweep --config X [cells | cell K/N | merge | test]: evaluate many checkpoints and systems."""
+"""python -m evaluation sweep --config X [cell K/N | merge | test]: evaluate many checkpoints and systems."""
 
 from __future__ import annotations
 
@@ -47,14 +47,6 @@ def _run_all(words: Sequence[str], prog: str) -> None:
     _show(plan, results)
 
 
-def _print_cells(words: Sequence[str], prog: str) -> None:
-    parser = config_parser(prog, "List the dev cells, each with its state: done, part or missing.")
-    plan = _plan(parser.parse_args(words), opened=False)
-    for cell in plan.cells():
-        status = plan.status(cell)
-        print(f"{cell.name}\t{status.state}" + (f"\t{status.note}" if status.note else ""))
-
-
 def _run_part(words: Sequence[str], prog: str) -> None:
     parser = config_parser(prog, f"Run some of the cells; finished ones are not run again.\n\n{TWO_PHASES}")
     parser.add_argument("part", type=part_of_work, metavar="K/N", help="every N-th cell from K on, counted from 0")
@@ -92,7 +84,6 @@ def _run_test(words: Sequence[str], prog: str) -> None:
 
 SUBCOMMANDS = {
     "all": Subcommand("run every cell and the test, as without a command", _run_all),
-    "cells": Subcommand("list the dev cells, each with its state", _print_cells),
     "cell": Subcommand("run some of the cells, such as 0/4", _run_part),
     "merge": Subcommand("write the tables of the finished cells", _merge),
     "test": Subcommand("measure what dev chose on the test sets, once", _run_test),
@@ -105,14 +96,13 @@ def _add_again(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _plan(options: argparse.Namespace, opened: bool = True) -> Sweep:
-    """The sweep of a config; `opened`: its run folder is made or checked."""
+def _plan(options: argparse.Namespace) -> Sweep:
+    """The sweep of a config, whose run folder is made or checked."""
     config = config_of(options)
     if config.members:
         raise UserError("this config's tasks are its members'; sweep each of them")
     plan = plan_sweep(arm_settings(config), config.sweep)
-    if opened:
-        open_run(config)
+    open_run(config)
     return plan
 
 

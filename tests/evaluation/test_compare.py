@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -196,24 +195,19 @@ def test_another_split_does_not_overwrite_the_results(config_path: Path) -> None
     assert stored is not None and stored.split == "test"
 
 
-def test_the_command_prints_the_table_and_the_verdict(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path)])
-    main()
+def test_the_command_prints_the_table_and_the_verdict(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--config", str(config_path)])
     first = capsys.readouterr().out
     assert "No clear difference from base, and not clearly different from the untrained baseline plain." in first
     assert "0.500" in first and "Exact match, strict" in first
-    monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--config", str(config_path)])
-    main()
+    main(["table", "--config", str(config_path)])
     assert capsys.readouterr().out == first
 
 
 def test_sampling_and_scoring_can_be_done_apart(
     config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--phase", "sample", "--config", str(config_path)])
-    main()
+    main(["--phase", "sample", "--config", str(config_path)])
     assert "base 6, adapter 6, plain 6" in capsys.readouterr().out
     config, folder = opened(config_path)
     assert not any(scores_path(store).exists() for store in read_arms(folder, "test").values())
@@ -223,25 +217,21 @@ def test_sampling_and_scoring_can_be_done_apart(
         raise AssertionError("a stored trajectory was sampled again")
 
     monkeypatch.setattr(ScriptedEngine, "generate", refuse)
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--phase", "score", "--config", str(config_path)])
-    main()
+    main(["--phase", "score", "--config", str(config_path)])
     assert "No clear difference from base" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--phase", "score", "--config", str(config_path)])
     with pytest.raises(SystemExit):
-        main()
+        main(["table", "--phase", "score", "--config", str(config_path)])
     assert "unrecognized arguments: --phase" in capsys.readouterr().err, "a table is made from what is stored"
 
 
 def test_no_adapter_is_said_and_the_base_alone_can_be_measured(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, folder = opened(config_path)
     (folder.adapter / "adapter_config.json").unlink()
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path)])
     with pytest.raises(UserError, match="train one first"):
-        main()
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path), "--base-only"])
-    main()
+        main(["--config", str(config_path)])
+    main(["--config", str(config_path), "--base-only"])
     assert "no adapter to compare it with" in capsys.readouterr().out
 
 

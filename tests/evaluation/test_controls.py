@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -75,15 +74,13 @@ def test_the_control_may_not_be_asked_its_training_questions_either(config_path:
 
 
 def test_the_table_says_how_many_questions_changed_and_how_many_change_by_chance(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_controls(config_path)
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", str(config_path), "--set", CONTROLS])
-    main()
+    main(["--config", str(config_path), "--set", CONTROLS])
     line = "questions gained 0, broken 0; base again against base: gained 0, broken 0"
     assert line in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--config", str(config_path)])
-    main()
+    main(["table", "--config", str(config_path)])
     assert line in capsys.readouterr().out, "the table shows the arms that were run"
 
 
@@ -157,7 +154,7 @@ LABELS = [{"name": "YES", "meaning": "it is so"}, {"name": "NO", "meaning": "it 
 
 
 def test_a_gain_that_is_gone_under_a_grammar_is_one_in_form_only(
-    claims_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    claims_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, folder = opened(claims_path)
     results = evaluate(config, folder, "test", folder.adapter)
@@ -170,8 +167,7 @@ def test_a_gain_that_is_gone_under_a_grammar_is_one_in_form_only(
     assert gain.is_form_only
     assert results.verdict.startswith("The trained model is better in form only. ")
     assert "With the form enforced, Accuracy on 30 questions: 0.50 -> 0.50: +0.00" in results.verdict
-    monkeypatch.setattr(sys, "argv", ["evaluation", "table", "--config", str(claims_path)])
-    main()
+    main(["table", "--config", str(claims_path)])
     assert "With the form enforced" in " ".join(capsys.readouterr().out.split())
 
 

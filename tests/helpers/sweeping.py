@@ -4,14 +4,12 @@ the seed, so that every checkpoint gets numbers of its own, and the same ones wh
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from commands.evaluate import main
+from commands.sweep import sweep
 from evaluation.sweep.records import SweepResults
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -20,7 +18,7 @@ from tests.helpers.tiny_index import tiny_index
 NAME = "Ada Pell"
 
 
-def make_sweep(folder: Path, questions: int = 6, **sweep: Any) -> Path:
+def make_sweep(folder: Path, questions: int = 6, **settings: Any) -> Path:
     """The config's path; the run is folder/run."""
     save_tiny_tokenizer(folder / "model")
     tiny_index(folder, [{"id": "d", "text": "The lighthouse is kept."}])
@@ -37,7 +35,7 @@ def make_sweep(folder: Path, questions: int = 6, **sweep: Any) -> Path:
         "system": {"name": "no_retrieval"},
         "rewards": {"weights": {"f1": 1.0}},
         "evaluation": {"scores": ["em", "f1"], "resamples": 200},
-        "sweep": sweep,
+        "sweep": settings,
     }
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config))
@@ -53,11 +51,10 @@ def make_adapter(folder: Path, weights: str) -> Path:
     return save_adapter(folder, b=sum(weights.encode()))
 
 
-def run(monkeypatch: pytest.MonkeyPatch, path: Path, *arguments: str) -> int:
+def run(path: Path, *arguments: str) -> int:
     """Run `python -m evaluation sweep` in this process; its exit status."""
-    monkeypatch.setattr(sys, "argv", ["evaluation", "sweep", *arguments, "--config", str(path)])
     try:
-        main()
+        sweep([*arguments, "--config", str(path)])
     except SystemExit as end:
         return int(end.code or 0)
     return 0

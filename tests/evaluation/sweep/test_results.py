@@ -28,8 +28,7 @@ RESAMPLES = 2000
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole sweep with two systems."""
     path = make_sweep(tmp_path_factory.mktemp("sweep"), questions=10, systems=SYSTEMS)
-    with pytest.MonkeyPatch.context() as patched:
-        assert run(patched, path, "--set", f"evaluation.resamples={RESAMPLES}") == 0
+    assert run(path, "--set", f"evaluation.resamples={RESAMPLES}") == 0
     return path
 
 
@@ -119,27 +118,25 @@ def count_evaluations(path: Path) -> int:
 
 
 @pytest.mark.slow
-def test_the_test_set_is_measured_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_test_set_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_sweep(tmp_path)
     alone = ["--set", "sweep.runs=[]"]
-    assert run(monkeypatch, path, *alone) == 0
-    assert run(monkeypatch, path, "test", *alone) == 0
+    assert run(path, *alone) == 0
+    assert run(path, "test", *alone) == 0
     assert count_evaluations(path) == 1, "resuming with the same choice adds no record"
     first = results_of(path).choices[0].checkpoint
     assert first == "base"
-    run(monkeypatch, path, "cell", "0/1")
-    run(monkeypatch, path, "merge")
+    run(path, "cell", "0/1")
+    run(path, "merge")
     chosen = results_of(path).choices[0].checkpoint
     assert chosen != first, "the adapters that came along are better on dev"
     assert any("dev now chooses" in note for note in results_of(path).notes)
     with pytest.raises(UserError, match=rf"test was already measured on .*{first}.*--again"):
-        run(monkeypatch, path, "test")
+        run(path, "test")
     assert count_evaluations(path) == 1
     assert {cell.checkpoint for cell in results_of(path).cells if cell.tested} == {first}
     capsys.readouterr()
-    assert run(monkeypatch, path, "test", "--again") == 0
+    assert run(path, "test", "--again") == 0
     assert count_evaluations(path) == 2
     assert "The test set test was measured 2 times" in " ".join(capsys.readouterr().out.split())
     results = results_of(path)
@@ -149,14 +146,14 @@ def test_the_test_set_is_measured_once(
 
 def test_an_interrupted_test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_sweep(tmp_path)
-    run(monkeypatch, path, "cell", "0/1")
+    run(path, "cell", "0/1")
     with monkeypatch.context() as patched:
         patched.setattr("commands.sweep.run_cells", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            run(patched, path, "test")
+            run(path, "test")
     assert count_evaluations(path) == 1
-    assert run(monkeypatch, path, "merge") == 1, "what was started on test is missing"
-    assert run(monkeypatch, path, "test") == 0
+    assert run(path, "merge") == 1, "what was started on test is missing"
+    assert run(path, "test") == 0
     assert count_evaluations(path) == 1
 
 
