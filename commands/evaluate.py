@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from commands.arguments import (
 from commands.subcommands import Subcommand, run_subcommand
 from evaluation.results import BASE, TRAINED, Results
 from questions.manifest import open_run
-from ratchet.config import Config
+from ratchet.config import Config, EvaluationConfig
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
 from ratchet.tables import print_table
@@ -53,13 +52,12 @@ def _run(words: Sequence[str], prog: str) -> None:
     which.add_argument("--adapter", type=Path, help="another adapter folder than the round's")
     which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
     arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    folder = _folder(config, arguments)
+    config, folder, splits = _open(arguments)
     from evaluation.arms import arm_settings
     from evaluation.round_arms import evaluate, run_arms
     from inference.adapters import is_adapter
 
-    splits, settings = _splits(config, arguments), arm_settings(config)
+    settings = arm_settings(config)
     adapter = None if arguments.base_only else arguments.adapter or folder.adapter
     if adapter is not None and not is_adapter(adapter):
         raise UserError(
@@ -67,7 +65,11 @@ def _run(words: Sequence[str], prog: str) -> None:
             "training.choose_by=reward, then `python -m rounds choose`), or measure the base model alone with "
             "--base-only"
         )
-    with _recorded(config, arguments, splits == config.evaluation.question_sets, adapter):
+    sampling: tuple[StageId, ...] = ("evaluate.sample", "test.sample") if arguments.phase != "score" else ()
+    scoring: tuple[StageId, ...] = ("evaluate", "test") if arguments.phase != "sample" else ()
+    # An evaluation of one split of several is no complete stage.
+    stages = (*sampling, *scoring) if splits == config.evaluation.question_sets else ()
+    with recorded_stages(config, *stages, number=arguments.round, adapter=adapter):
         if arguments.phase == "sample":
             arms = run_arms(settings, folder, splits, adapter)
             for split in splits:
@@ -75,23 +77,22 @@ def _run(words: Sequence[str], prog: str) -> None:
                 print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
             return
         suite = evaluate(settings, folder, splits, adapter, sampled=arguments.phase == "score")
-    _show(suite, config, folder)
+    _show(suite, folder, config.evaluation)
 
 
 def _stored(action: str, words: Sequence[str], prog: str) -> None:
     """Print a table of what earlier runs stored."""
     parser = _parser(prog, f"{STORED[action].capitalize()}. It reads stored results and needs no model.")
     arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    folder = _folder(config, arguments)
+    config, folder, splits = _open(arguments)
     from evaluation.arms import arm_settings
     from evaluation.round_arms import build_results
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
-    suite = build_results(arm_settings(config), folder, _splits(config, arguments))
+    suite = build_results(arm_settings(config), folder, splits)
     if action == "table":
-        return _show(suite, config, folder)
+        return _show(suite, folder, config.evaluation)
     if action == "verdicts":
         return print_verdicts(suite)
     print_savings(config, suite)
@@ -118,22 +119,22 @@ def _agreement(words: Sequence[str], prog: str) -> None:
         "--against", default="f1", metavar="NAME", help="the reward that the others are compared with (default f1)"
     )
     arguments = parser.parse_args(words)
-    config = config_of(arguments) if arguments.config else None
     if arguments.human is not None:
         from evaluation.tables.human import print_human_agreement
 
+        config = config_of(arguments) if arguments.config else None
         print_human_agreement(config, arguments.human, arguments.reward, arguments.against)
     elif arguments.reward:
         parser.error("--reward is compared with people: add --human FILE")
-    elif config is None:
+    elif not arguments.config:
         parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
     else:
         from evaluation.arms import arm_settings, stored_arm_scores
         from evaluation.measures.agreement import agreement_table
         from evaluation.round_arms import build_results, read_arms
 
-        folder = _folder(config, arguments)
-        for results in build_results(arm_settings(config), folder, _splits(config, arguments)):
+        config, folder, splits = _open(arguments)
+        for results in build_results(arm_settings(config), folder, splits):
             print(f"{results.title}:")
             scores = stored_arm_scores(read_arms(folder, results.split).values())
             print_table(agreement_table(scores.values()))
@@ -156,10 +157,10 @@ def _thresholds(words: Sequence[str], prog: str) -> None:
         help="print only the argument of --set that gives the first method's thresholds to every system",
     )
     arguments = parser.parse_args(words)
-    config = config_of(arguments)
+    config, folder, _ = _open(arguments)
     from evaluation.tables.thresholds import print_thresholds
 
-    folder, split = _folder(config, arguments), arguments.split or "dev"
+    split = arguments.split or "dev"
     print_thresholds(config, folder, split, arguments.quantile, arguments.setting)
 
 
@@ -198,14 +199,13 @@ def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _splits(config: Config, arguments: argparse.Namespace) -> list[str]:
-    return [arguments.split] if arguments.split else config.evaluation.question_sets
-
-
-def _folder(config: Config, arguments: argparse.Namespace) -> RoundFolder:
+def _open(arguments: argparse.Namespace) -> tuple[Config, RoundFolder, list[str]]:
+    """The config, the folder of the round, and the question sets that are asked for."""
+    config = config_of(arguments)
     if config.members:
         raise UserError("this config's tasks are its members'; `python selftrain.py` evaluates them all")
-    return open_run(config).round(arguments.round)
+    splits = [arguments.split] if arguments.split else config.evaluation.question_sets
+    return config, open_run(config).round(arguments.round), splits
 
 
 STORED = {
@@ -231,17 +231,7 @@ SUBCOMMANDS = {
 }
 
 
-def _recorded(
-    config: Config, arguments: argparse.Namespace, every_split: bool, adapter: Path | None
-) -> contextlib.AbstractContextManager[None]:
-    """Record the stages of this phase. An evaluation of one split of several is no complete stage."""
-    sampling: tuple[StageId, ...] = ("evaluate.sample", "test.sample") if arguments.phase != "score" else ()
-    scoring: tuple[StageId, ...] = ("evaluate", "test") if arguments.phase != "sample" else ()
-    ids = (*sampling, *scoring) if every_split else ()
-    return recorded_stages(config, *ids, number=arguments.round, adapter=adapter)
-
-
-def _show(suite: list[Results], config: Config, folder: RoundFolder) -> None:
+def _show(suite: list[Results], folder: RoundFolder, evaluation: EvaluationConfig) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
     from evaluation.card import complete_card
     from evaluation.results import read_results
@@ -259,7 +249,7 @@ def _show(suite: list[Results], config: Config, folder: RoundFolder) -> None:
         print_candidates(results)
         print_null_counts(results)
     for results in suite:
-        print(f"written to {results_path(folder, config.evaluation, results.split)}")
-    stored = [read_results(results_path(folder, config.evaluation, split)) for split in config.evaluation.question_sets]
+        print(f"written to {results_path(folder, evaluation, results.split)}")
+    stored = [read_results(results_path(folder, evaluation, split)) for split in evaluation.question_sets]
     if is_adapter(folder.adapter):
         complete_card(folder.adapter, [results for results in stored if results is not None])

@@ -19,7 +19,7 @@ def complete_card(adapter: Path, suite: Sequence[Results]) -> bool:
     """Write the results into the adapter's card, in place of earlier ones; False where they are of another adapter, or
     the card has no place for them."""
     card = adapter / "README.md"
-    trained = [found for results in suite if (found := results.arm(TRAINED)) is not None]
+    trained = [arm for results in suite if (arm := results.arm(TRAINED)) is not None]
     if not trained or not card.exists() or {arm.policy for arm in trained} != {adapter_digest(adapter)}:
         return False
     text = card.read_text(encoding="utf-8")
@@ -66,11 +66,11 @@ def _of_set(results: Results) -> str:
     return f"### {_cell(title)}: {results.questions} questions\n\n{table}\n\n{words}\n"
 
 
-def _with_interval(found: Estimate | Difference | None, name: str, sign: bool = False) -> str:
-    if found is None or found.mean is None:
+def _with_interval(estimate: Estimate | Difference | None, name: str, sign: bool = False) -> str:
+    if estimate is None or estimate.mean is None:
         return "-"
     digits = BY_NAME[name].digits
-    return f"{format_number(found.mean, digits, sign)} {format_interval(found, digits)}".rstrip()
+    return f"{format_number(estimate.mean, digits, sign)} {format_interval(estimate, digits)}".rstrip()
 
 
 def _cell(text: str) -> str:

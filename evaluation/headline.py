@@ -124,9 +124,9 @@ def baseline_sentence(best: BaselineComparison, primary: str, is_trained: bool =
 
 
 def _cost(best: BaselineComparison, trained: bool) -> str:
-    found = {name: pair.trained if trained else pair.baseline for name, pair in best.costs.items()}
-    tokens = [value for name, value in found.items() if name != "calls"]
-    parts = [f"{found['calls']:.1f} model calls"] if "calls" in found else []
+    costs = {name: pair.trained if trained else pair.baseline for name, pair in best.costs.items()}
+    tokens = [value for name, value in costs.items() if name != "calls"]
+    parts = [f"{costs['calls']:.1f} model calls"] if "calls" in costs else []
     return " and ".join([*parts, *([f"{sum(tokens):.0f} tokens"] if tokens else [])])
 
 

@@ -18,15 +18,12 @@ Columns = Mapping[str, Sequence[Sequence[float]]]
 """By checkpoint, in the sweep's order: for each dev set the values of its questions, the same for every checkpoint."""
 
 
-def choose(
-    system: str, columns: Columns, policies: Mapping[str, str], measure: str, resamples: int, seed: int
-) -> Choice:
+def choose(system: str, columns: Columns, policies: Mapping[str, str], measure: str) -> Choice:
     """The checkpoint with the best mean over the dev sets; of equal ones the first, which is the earlier or simpler."""
     sign = -1.0 if BY_NAME[measure].better == "lower" else 1.0
     means = {name: float(np.mean([np.mean(values) for values in sets])) for name, sets in columns.items()}
     order = sorted(means, key=lambda name: -sign * round(means[name], 12))  # stable: ties stay in the sweep's order
     best, runner_up = order[0], order[1] if len(order) > 1 else None
-    optimism = _optimism(list(columns.values()), sign, resamples, seed) if runner_up else None
     return Choice(
         system=system,
         checkpoint=best,
@@ -34,47 +31,22 @@ def choose(
         mean=means[best],
         runner_up=runner_up,
         margin=None if runner_up is None else abs(means[best] - means[runner_up]),
-        optimism=optimism,
-        sentence=_sentence(system, best, runner_up, means, measure, optimism),
+        sentence=_sentence(system, best, runner_up, means, measure),
     )
 
 
-def _sentence(
-    system: str, best: str, runner_up: str | None, means: Mapping[str, float], measure: str, optimism: float | None
-) -> str:
-    title = BY_NAME[measure].short
-    text = f"{system}: best on dev is {best}, {title} {means[best]:.3f}"
-    if runner_up is None or optimism is None:
+def _sentence(system: str, best: str, runner_up: str | None, means: Mapping[str, float], measure: str) -> str:
+    text = f"{system}: best on dev is {best}, {BY_NAME[measure].short} {means[best]:.3f}"
+    if runner_up is None:
         return f"{text}; it is the only checkpoint."
     gap = abs(means[best] - means[runner_up])
     ahead = (
         f"{gap:.3f} ahead of {runner_up}" if gap >= 0.0005 else f"level with {runner_up}, which is later in the sweep"
     )
     return (
-        f"{text}, {ahead}. The best of {len(means)} is optimistically biased on the questions that chose it, here by "
-        f"{optimism:.3f} or more (bootstrap): rely on the test sets for its quality."
+        f"{text}, {ahead}. The best of {len(means)} is optimistically biased on the questions that chose it: rely on "
+        "the test sets for its quality."
     )
-
-
-def _optimism(columns: Sequence[Sequence[Sequence[float]]], sign: float, resamples: int, seed: int) -> float:
-    """How far the best checkpoint of a resample of the questions is, on that resample, above its mean on all of them.
-
-    This is the bootstrap's estimate of how far the best one here is above its mean over all possible questions (Efron
-    1983, for error rates). It is rather too small: resamples keep the differences that are due to chance.
-    """
-    rng = np.random.default_rng(seed)
-    sets = [sign * np.array(values, dtype=np.float64) for values in zip(*columns, strict=True)]  # checkpoint x question
-    full = np.mean([values.mean(axis=1) for values in sets], axis=0)
-    total = 0.0
-    for _ in range(resamples):
-        drawn = [values[:, rng.integers(values.shape[1], size=values.shape[1])].mean(axis=1) for values in sets]
-        means = np.mean(drawn, axis=0)
-        best = int(np.argmax(means))
-        total += means[best] - full[best]
-    return max(0.0, total / resamples)
-
-
-# The test sets
 
 
 def read_test_record(folder: Path) -> TestRecord:

@@ -129,7 +129,7 @@ def _choices(sweep: Sweep, arms: Mapping[str, Arm]) -> tuple[list[Choice], list[
         if not all(next(iter(columns.values()))):
             undecided.append(f"{system}: on some dev set no question has a value under every checkpoint")
             continue
-        choices.append(choose(system, columns, policies, sweep.dev[0].measure, *_resampling(sweep)))
+        choices.append(choose(system, columns, policies, sweep.dev[0].measure))
     return choices, undecided
 
 

@@ -56,8 +56,6 @@ class Choice(Record):
     runner_up: str | None
     margin: float | None
     """The distance in mean to the runner-up."""
-    optimism: float | None
-    """The optimistic bias of the best mean on the questions that chose it, by bootstrap."""
     sentence: str
 
 
