@@ -14,7 +14,6 @@ from evaluation.arms import arm_settings, check_leaks, scores_path
 from evaluation.comparisons import best_baseline, compare, make_arm, primary_measure
 from evaluation.headline import verdict, verdict_parts
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.measures import BY_NAME
 from evaluation.results import Arm, Results, read_results
 from evaluation.round_arms import plan, read_arms, results_path
 from evaluation.sweep.cells import plan_sweep
@@ -26,7 +25,6 @@ from questions.leakage import training_question_digests
 from questions.manifest import open_run
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
-from ratchet.files import write_record
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder
 from tests.helpers.adapter_folders import save_adapter
@@ -112,26 +110,6 @@ def test_running_again_asks_no_model_and_the_table_needs_none(
     assert read_results(results_path(folder, config.evaluation, "test")) == results
 
 
-def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, folder = opened(config_path)
-    with pytest.raises(UserError, match="base/test: this arm was not sampled yet"):
-        comparing.evaluate(arm_settings(config), folder, ["test"], folder.adapter, sampled=True)
-    comparing.run_arms(arm_settings(config), folder, ["test"], folder.adapter, parent=folder.adapter)
-
-    def refuse(*args: object) -> None:
-        raise AssertionError("a model was opened")
-
-    monkeypatch.setattr("inference.engines.open_engine", refuse)
-    [results] = comparing.evaluate(arm_settings(config), folder, ["test"], folder.adapter, folder.adapter, sampled=True)
-    assert [arm.name for arm in results.arms] == ["base", "parent", "adapter", "plain"]
-    assert build_results(config, folder, "test") == results, "the parent stays in the table"
-    save_adapter(folder.adapter, 2.0)
-    with pytest.raises(UserError, match="parent/test: this arm was not sampled yet"):
-        comparing.evaluate(arm_settings(config), folder, ["test"], folder.adapter, folder.adapter, sampled=True)
-
-
 def test_an_interrupted_evaluation_goes_on(config_path: Path) -> None:
     config, folder = opened(config_path)
     whole = evaluate(config, folder, "test", folder.adapter)
@@ -145,14 +123,52 @@ def test_an_interrupted_evaluation_goes_on(config_path: Path) -> None:
     assert segment.read_text().startswith("".join(lines[:2]))
 
 
-def test_another_adapter_is_another_arm(config_path: Path) -> None:
+def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
+    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     config, folder = opened(config_path)
-    evaluate(config, folder, "test", folder.adapter)
-    first = read_arms(folder, "test")["adapter"]
+    settings, both = arm_settings(config), (folder.adapter, folder.adapter)
+    with pytest.raises(UserError, match="base/test: this arm was not sampled yet"):
+        comparing.evaluate(settings, folder, ["test"], folder.adapter, sampled=True)
+    main(["--phase", "sample", "--config", str(config_path)])
+    assert "base 6, adapter 6, plain 6" in capsys.readouterr().out
+    assert not any(scores_path(store).exists() for store in read_arms(folder, "test").values())
+    assert not results_path(folder, config.evaluation, "test").exists()
+
+    def refuse(*args: object) -> None:
+        raise AssertionError("a model was opened")
+
+    monkeypatch.setattr("inference.engines.open_engine", refuse)
+    main(["--phase", "score", "--config", str(config_path)])
+    assert "No clear difference from base" in capsys.readouterr().out
+    [results] = comparing.evaluate(settings, folder, ["test"], *both, sampled=True)
+    assert [arm.name for arm in results.arms] == ["base", "parent", "adapter", "plain"]
+    assert build_results(config, folder, "test") == results, "the parent stays in the table"
     save_adapter(folder.adapter, 2.0)
-    second = evaluate(config, folder, "test", folder.adapter).arm("adapter")
-    assert second is not None and first.system_and_policy() != ("no_retrieval", second.policy)
+    with pytest.raises(UserError, match="parent/test: this arm was not sampled yet"):
+        comparing.evaluate(settings, folder, ["test"], *both, sampled=True)
+    with pytest.raises(SystemExit):
+        main(["table", "--phase", "score", "--config", str(config_path)])
+    assert "unrecognized arguments: --phase" in capsys.readouterr().err, "a table is made from what is stored"
+
+
+def test_results_are_of_one_adapter_and_split_each(config_path: Path) -> None:
+    config, folder = opened(config_path)
+    path = results_path(folder, config.evaluation, "test")
+    assert read_results(path) is None
+    with pytest.raises(UserError, match="python -m evaluation"):
+        build_results(config, folder, "test")
+    first = evaluate(config, folder, "test", folder.adapter).arm("adapter")
+    save_adapter(folder.adapter, 2.0)
+    results = evaluate(config, folder, "test", folder.adapter)
+    second = results.arm("adapter")
+    assert first is not None and second is not None and first.policy != second.policy
     assert second.trajectories == 6, "the earlier adapter's trajectories are kept and not counted"
+    assert evaluate(config, folder, "dev", None).split == "dev"
+    assert read_results(path) == results, "another split does not replace the results"
+    path.write_text("{}")
+    with pytest.raises(UserError, match="python -m evaluation table"):
+        read_results(path)
 
 
 def test_another_round_finds_the_arms_and_scores_that_are_known(
@@ -186,15 +202,6 @@ def test_a_sweep_finds_the_arms_that_an_evaluation_ran(config_path: Path) -> Non
     }
 
 
-def test_another_split_does_not_overwrite_the_results(config_path: Path) -> None:
-    config, folder = opened(config_path)
-    evaluate(config, folder, "test", None)
-    dev = evaluate(config, folder, "dev", None)
-    assert dev.split == "dev"
-    stored = read_results(results_path(folder, config.evaluation, "test"))
-    assert stored is not None and stored.split == "test"
-
-
 def test_the_command_prints_the_table_and_the_verdict(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--config", str(config_path)])
     first = capsys.readouterr().out
@@ -202,26 +209,6 @@ def test_the_command_prints_the_table_and_the_verdict(config_path: Path, capsys:
     assert "0.500" in first and "Exact match, strict" in first
     main(["table", "--config", str(config_path)])
     assert capsys.readouterr().out == first
-
-
-def test_sampling_and_scoring_can_be_done_apart(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["--phase", "sample", "--config", str(config_path)])
-    assert "base 6, adapter 6, plain 6" in capsys.readouterr().out
-    config, folder = opened(config_path)
-    assert not any(scores_path(store).exists() for store in read_arms(folder, "test").values())
-    assert not results_path(folder, config.evaluation, "test").exists()
-
-    async def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("a stored trajectory was sampled again")
-
-    monkeypatch.setattr(ScriptedEngine, "generate", refuse)
-    main(["--phase", "score", "--config", str(config_path)])
-    assert "No clear difference from base" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["table", "--phase", "score", "--config", str(config_path)])
-    assert "unrecognized arguments: --phase" in capsys.readouterr().err, "a table is made from what is stored"
 
 
 def test_no_adapter_is_said_and_the_base_alone_can_be_measured(
@@ -233,12 +220,6 @@ def test_no_adapter_is_said_and_the_base_alone_can_be_measured(
         main(["--config", str(config_path)])
     main(["--config", str(config_path), "--base-only"])
     assert "no adapter to compare it with" in capsys.readouterr().out
-
-
-def test_a_table_before_any_run_says_what_to_do(config_path: Path) -> None:
-    config, folder = opened(config_path)
-    with pytest.raises(UserError, match="python -m evaluation"):
-        build_results(config, folder, "test")
 
 
 def test_a_baseline_cannot_take_a_name_that_is_taken(config_path: Path) -> None:
@@ -376,12 +357,6 @@ def test_equal_baselines_are_told_apart_by_their_calls_and_without_any_there_is_
     assert best_baseline([arms[0], *arms[2:]], "f1", 500, 0) is None
 
 
-def test_a_measure_is_named_by_its_parts() -> None:
-    one = BY_NAME["correctness_lenient"]
-    assert (one.short, one.title) == ("Nugget correctness (judge)", "Nugget correctness (judge), lenient")
-    assert (BY_NAME["em"].heading, BY_NAME["calls"].title) == ("EM", "Model calls")
-
-
 def test_the_verdict_of_nothing_to_compare() -> None:
     assert verdict_parts(None, "f1")[0] == ""
     a, b = (make_arm(n, "s", "p", [], [], {}, (), {}, 10, 0) for n in "ab")
@@ -394,15 +369,3 @@ def test_long_form_questions_are_judged_by_correctness() -> None:
     assert primary_measure([long], ("correctness",)) == "correctness"
     assert primary_measure([long, short], ("correctness",)) == "f1"
     assert primary_measure([long], ("em",)) == "f1"
-
-
-def test_damaged_results_name_the_way_out(tmp_path: Path, config_path: Path) -> None:
-    path = tmp_path / "results.json"
-    assert read_results(path) is None
-    path.write_text("{}")
-    with pytest.raises(UserError, match="python -m evaluation table"):
-        read_results(path)
-    config, folder = opened(config_path)
-    results = evaluate(config, folder, "test", None)
-    write_record(path, results)
-    assert read_results(path) == results
