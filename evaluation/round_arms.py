@@ -27,7 +27,18 @@ from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity
 from evaluation.measures.gain import label_floor
 from evaluation.measures.measures import Scores
-from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, GOLD, PARENT, RANDOM, RESERVED, TRAINED, TRAINED_IN_FORM, Results
+from evaluation.results import (
+    BASE,
+    BASE_AGAIN,
+    BASE_IN_FORM,
+    GOLD,
+    PARENT,
+    RANDOM,
+    RESERVED,
+    TRAINED,
+    TRAINED_IN_FORM,
+    Results,
+)
 from inference.adapters import is_adapter
 from ratchet.config import SPLITS, EvaluationConfig, SystemConfig, TrainedControl
 from ratchet.errors import UserError

@@ -14,10 +14,10 @@ from statistics import stdev
 from pydantic import ValidationError
 
 from evaluation.arms import ArmSettings
+from evaluation.comparisons import compare
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.power import paired_differences, questions_needed, smallest_gain
-from evaluation.comparisons import compare
 from evaluation.results import BASE, PARENT, TRAINED
 from evaluation.round_arms import evaluate, results_path, run_arms
 from inference.adapters import adapter_digest
