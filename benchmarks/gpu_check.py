@@ -181,18 +181,6 @@ def not_run(sizes: Sizes, what: str, package: str) -> Line | None:
     return Line(what, "not run", f"{what} is not installed" if sizes.on_gpu else "needs a GPU", None)
 
 
-def fused_layers(sizes: Sizes) -> Iterator[Line]:
-    """Liger's fused layers against those of transformers."""
-    if absent := not_run(sizes, "Liger", "liger_kernel"):
-        yield absent
-        return
-    words = ("--shape", sizes.large, "--length", min(sizes.length, 4_000), "--rows", 2, "--steps", 3)
-    plain, fused = measure(sizes, *words), measure(sizes, *words, "--liger")
-    gain = fused["tokens_per_second"] / plain["tokens_per_second"]
-    yield Line("Liger: speed", f"{gain:.2f} times as fast", "at least as fast", gain >= 1)
-    yield losses_agree("Liger: loss", fused["losses"], plain["losses"], 1e-2)
-
-
 def sharded(sizes: Sizes) -> Iterator[Line]:
     """FSDP: one process on the GPU, two on a CPU, against training without it."""
     words = (
@@ -256,7 +244,6 @@ STEPS: dict[str, Callable[[Sizes], Iterator[Line]]] = {
     "loss": same_loss_as_on_the_cpu,
     "step": training_step,
     "packed": packed_rows,
-    "liger": fused_layers,
     "fsdp": sharded,
     "adapters": two_adapters,
     "vllm": served_by_vllm,

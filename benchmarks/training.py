@@ -4,7 +4,7 @@
     python benchmarks/training.py --shape smollm2-135m --length 450 --rows 20 --checkpointing never      a laptop's CPU
     python benchmarks/training.py --shape tiny --length 64
     python benchmarks/training.py --shape smollm2-135m --length 240 --rows 8 --micro-batch 8 --checkpointing never \\
-        --prefix 100 --padding-free --share-prompts      rows of one role, whose instructions are computed once
+        --prefix 100 --padding-free      rows of one role, whose instructions are computed once
 
 It runs the trainer of train.py (same rows, loss, LoRA, optimiser) on synthetic rows and prints one JSON object; under
 `accelerate launch` with a file of configs/accelerate the main process prints it. `losses` are those of every step: the
@@ -43,7 +43,6 @@ from ratchet.files import read_log
 from ratchet.records import TokenRow
 from training.callback import TrainingCallback
 from training.flops import peak_tflops
-from training.liger import fuse_layers
 from training.lora import add_lora, compute_type, on_cpu
 from training.memory import OPTIMIZER_BYTES, Activations
 from training.order import EpochSampler
@@ -100,9 +99,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=4, help="steps; the first warms up and is not counted")
     parser.add_argument("--checkpointing", choices=["always", "never", "auto"], default="always")
     parser.add_argument("--padding-free", action="store_true")
-    parser.add_argument("--share-prompts", action="store_true", help="with --padding-free, on a CPU")
     parser.add_argument("--prefix", type=int, default=0, help="tokens with which all rows begin alike")
-    parser.add_argument("--liger", action="store_true", help="with Liger's fused layers, on a GPU")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--device", choices=["auto", "cpu"], default="auto")
     return parser.parse_args(words)
@@ -131,13 +128,10 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
         warmup_steps=1,
         gradient_checkpointing={"always": True, "never": False, "auto": "auto"}[arguments.checkpointing],
         padding_free=arguments.padding_free,
-        share_prompts=arguments.share_prompts,
         eval_steps=arguments.steps + 1,
     )
     rows = make_rows(arguments, shape.vocab_size)
     learner = add_lora(base, training.lora, seed=0)
-    if arguments.liger:
-        fuse_layers(learner)
     table = rows_table(rows)
     # Every process has a folder; the main one's has the log.
     with tempfile.TemporaryDirectory() as name:
@@ -208,7 +202,7 @@ def computed(trainer: RowTrainer, arguments: argparse.Namespace, dtype: torch.dt
         some = [rows[number] for number in order[at : at + size]]
         lengths, learnt = [len(row.ids) for row in some], sum(sum(row.loss_mask) for row in some)
         tokens = sum(lengths) if arguments.padding_free else max(lengths) * len(some)
-        if arguments.share_prompts:
+        if arguments.padding_free and trainer.args.use_cpu:
             tokens = as_tree([row.model_dump() for row in some])["input_ids"].numel()
         rule, checkpointing = trainer.checkpointing_rule, arguments.checkpointing != "never"
         if rule is not None:

@@ -13,6 +13,7 @@ from ratchet.plugins import is_path
 from retrieval.sources.plugin import load_source
 from rewards.prompts import judge_prompts
 from rewards.reward import load_reward
+from training.objectives.objective import load_objective
 
 
 def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = "") -> Config:
@@ -36,7 +37,7 @@ def _check_file(config: Config, path: str | Path) -> None:
 
 def _check_plugins(config: Config) -> None:
     """Check what only the plug-ins know: a system's settings and roles, a benchmark's name and splits, the scores, the
-    settings of a source."""
+    settings of a source, the objective."""
     for key, system in config.systems.items():
         load_system(system, key)
     named: dict[str, SplitConfig] = {}
@@ -53,6 +54,7 @@ def _check_plugins(config: Config) -> None:
         if isinstance(source, PluginConfig):
             load_source(name, source)
     _check_scores(config)
+    load_objective(config.training)
 
 
 def _check_scores(config: Config) -> None:

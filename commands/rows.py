@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from commands.arguments import add_round_argument, config_of, config_parser
 from commands.subcommands import Subcommand, run_subcommand
 from inference.tokenizer import load_tokenizer
 from ratchet.config import Config
 from ratchet.errors import UserError, did_you_mean
+from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
-from sampling.store import TrajectoryStore
-from training.kept import read_kept
-from training.rows import check_rows, prepare_rows, table_rows
+from training.kept import KeptTrajectories, learnt_rounds, read_kept
+from training.rows import RowsFile, check_rows, prepare_rows, table_rows
+from training.show import render_row, summary
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m training") -> None:
@@ -55,43 +56,40 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 def show_row(config: Config, number: int, row: int, role: str | None) -> None:
     """Print row number `row`, or the first row of `role`."""
-    folder = RunFolder(config.folder).round(number)
-    table = prepare_rows(config, folder)[0].table
+    rows, kept = _prepare(config, number)
     if role is not None:
-        roles = table["role"].to_pylist()
+        roles = rows.table["role"].to_pylist()
         if role not in roles:
             raise UserError(f"--role {role}: no row has this role{did_you_mean(role, set(roles))}")
         row = roles.index(role)
-    if not 0 <= row < len(table):
-        raise UserError(f"--row {row}: the rows are numbered 0 to {len(table) - 1}")
-    shown = next(table_rows(table.slice(row, 1)))
-    stores = [TrajectoryStore(one.folder.trajectories) for one in read_kept(config, folder)]
-    [trajectory] = (one for store in stores for one in store.read([shown.trajectory]))
-    conversation = trajectory.conversations[shown.conversation]
+    if not 0 <= row < len(rows.table):
+        raise UserError(f"--row {row}: the rows are numbered 0 to {len(rows.table) - 1}")
+    shown = next(table_rows(rows.table.slice(row, 1)))
+    [trajectory] = _read(kept, [shown.trajectory])
     model = config.models[config.training.model]
     tokenizer = load_tokenizer(model.path, model.revision)
     decode = lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))  # noqa: E731
-    from training.show import render_row  # here, since it loads torch
-
-    print(render_row(shown, conversation, decode, colour=sys.stdout.isatty()))
+    print(render_row(shown, trajectory.conversations[shown.conversation], decode, colour=sys.stdout.isatty()))
 
 
 def print_summary(config: Config, number: int) -> None:
     """Build the rows, check them against the trajectories, and print the totals."""
-    folder = RunFolder(config.folder).round(number)
-    built, _ = prepare_rows(config, folder)
-    from training.show import summary  # here, since it loads torch
-
-    print(summary(built.table, built.skipped))
-    trained = built.table["trajectory"].unique().to_pylist()
-    stores = [TrajectoryStore(one.folder.trajectories) for one in read_kept(config, folder)]
-    stored = {trajectory.key: trajectory for store in stores for trajectory in store.read(trained)}
-    for one in read_kept(config, folder):
-        if weights := one.role_weights(config.training):
-            where = f" ({one.prefix or one.example_prefix or 'this round'})"
-            print(f"weights of roles{where}: " + ", ".join(f"{role} {weight:.2f}" for role, weight in weights.items()))
-    actions = check_rows(table_rows(built.table), stored)
+    rows, kept = _prepare(config, number)
+    print(summary(rows.table, rows.skipped))
+    trained = rows.table["trajectory"].unique().to_pylist()
+    stored = {trajectory.key: trajectory for trajectory in _read(kept, trained)}
+    actions = check_rows(table_rows(rows.table), stored)
     print(f"checked: the labels of {actions} actions equal the sampled ids, id for id")
+
+
+def _prepare(config: Config, number: int) -> tuple[RowsFile, list[KeptTrajectories]]:
+    folder = RunFolder(config.folder).round(number)
+    rounds, model = learnt_rounds(config, folder), config.models[config.training.model]
+    return prepare_rows(rounds, folder.rows, config.training, model)[0], read_kept(rounds)
+
+
+def _read(kept: Sequence[KeptTrajectories], keys: Sequence[str]) -> Iterator[Trajectory]:
+    return (trajectory for one in kept for trajectory in one.store.read(keys))
 
 
 SUBCOMMANDS = {

@@ -42,9 +42,9 @@ from rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
 from rounds.status import LEASE, print_status
-from training.gpu_packages import check_gpu_packages
-from training.recipe import check_model_is_open
 from training.schedule import accumulation_steps
+from training.task import check_model_is_open
+from training.unsloth import check_unsloth
 
 ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
 kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or
@@ -105,13 +105,14 @@ def training_processes(experiment: ExperimentRun) -> int | None:
     UserError where training.batch_size cannot be divided over the processes, the model cannot be trained, training
     asks for GPU kernels that cannot run here, or the adapter of a baseline is missing.
     """
-    check_model_is_open(experiment.config)
-    baseline_adapters(experiment.config.evaluation)
     training, file = experiment.config.training, experiment.accelerate
+    check_model_is_open(training.model, experiment.config.models[training.model])
+    baseline_adapters(experiment.config.evaluation)
     launch = read_mapping(Path(file)) if file is not None else {}
     on_cpu = experiment.config.models[training.model].device == "cpu" or launch.get("use_cpu")
     gpus = 0 if on_cpu else len(visible_gpus())
-    check_gpu_packages(training, has_gpu=gpus > 0)
+    if training.backend == "unsloth":
+        check_unsloth(has_gpu=gpus > 0)
     if file is not None and (gpus == 0 or int(launch.get("num_machines") or 1) > 1):
         # Without a GPU, and over several machines, the file alone says how many.
         accumulation_steps(training, int(launch.get("num_processes") or 1))

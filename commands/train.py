@@ -12,17 +12,30 @@ adapter is there and was trained on the same rows, model and settings, the comma
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import add_round_argument, config_of, config_parser, recorded_stages
-from training.recipe import stop_with_launcher, train
+from questions.leakage import check_leakage, training_question_digests
+from questions.manifest import open_run
+from ratchet.config import Config, TrainedControl, load_members
+from ratchet.errors import UserError
+from ratchet.files import read_json_file, write_record
+from ratchet.lease import Lease
+from ratchet.plugins import short_name
+from ratchet.runfolder import RoundFolder, RunFolder, earlier_rounds
+from training.task import Provenance, TrainingTask, check_model_is_open
 
 if TYPE_CHECKING:
     from rounds.records import StageId
+
+PR_SET_PDEATHSIG = 1
 
 
 def main(words: Sequence[str] | None = None, prog: str = "train.py") -> None:
@@ -34,13 +47,100 @@ def main(words: Sequence[str] | None = None, prog: str = "train.py") -> None:
     parser.add_argument("--control", choices=["random", "gold"], help="train on a random selection, or on gold answers")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    is_writer = os.environ.get("RANK", "0") == "0"
     stages: dict[str | None, StageId] = {"random": "train.random", "gold": "train.gold"}
     recording = recorded_stages(
         config, stages.get(arguments.control, "train"), number=arguments.round, adapter=arguments.start
     )
-    with recording if is_writer else nullcontext():
-        train(config, arguments.round, arguments.start, arguments.control)
+    with recording if _is_writer() else nullcontext():
+        train_round(config, arguments.round, arguments.start, arguments.control)
     from training.processes import end_process  # late: it imports torch
 
     end_process()
+
+
+def stop_with_launcher() -> None:
+    """Ask the system for a SIGTERM when `accelerate launch` ends: with one process it does not pass SIGTERM on."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None and any(name.startswith("ACCELERATE_") for name in os.environ):
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _is_writer() -> bool:
+    """Whether this process is the one of several that writes."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def train_round(config: Config, number: int, start: Path | None = None, control: TrainedControl | None = None) -> None:
+    """Train round `number`, from the adapter in folder `start` if there is one; or one of its controls
+    (evaluation.controls). What is missing is said before torch is loaded."""
+    # Late: the command's help needs none of it.
+    from training.kept import check_token_ids, learnt_rounds, read_kept, warn_of_single_answer
+    from training.lessons import check_lessons
+    from training.objectives.objective import load_objective
+    from training.unsloth import import_unsloth
+
+    training, model = config.training, config.models[config.training.model]
+    if training.backend == "unsloth":  # before anything imports transformers, which it patches
+        import_unsloth()
+    check_model_is_open(training.model, model)
+    if control and (problem := config.why_no_trained_control()):
+        raise UserError(f"--control {control} is not possible here: {problem}")
+    round_folder = RunFolder(config.folder).round(number)
+    if control != "gold":  # which needs no kept trajectory
+        kept = read_kept(learnt_rounds(config, round_folder))
+        if _is_writer() and not control:
+            warn_of_single_answer(kept)
+        check_lessons(load_objective(training), [one.selection for one in kept])
+        check_token_ids(kept)
+    folder = round_folder.control(control) if control else round_folder
+    # The lease is taken before it looks for earlier work.
+    with Lease(folder.path / ".training.lease", str(folder.training)) if _is_writer() else nullcontext():
+        if control and _is_writer():
+            for one in (*earlier_rounds(config, round_folder), round_folder):
+                _write_control(config, one, control)
+        warnings = [
+            warning
+            for member in load_members(config).values()
+            for warning in check_leakage(member.splits, member.seed, member.questions.leakage)
+        ]
+        rounds, provenance = partial(learnt_rounds, config, folder), cache(partial(_provenance, config))
+        task = TrainingTask(training, model, config.seed, folder, start, rounds, provenance)
+        if _is_writer():
+            open_run(config)
+            task.prepare()
+        from training.recipe import train  # late: it imports torch
+
+        train(task, warnings)
+
+
+def _write_control(config: Config, folder: RoundFolder, control: TrainedControl) -> None:
+    """Write the selection of the round's control, and trajectories with gold answers where it learns from them."""
+    from rewards.selection import select_at_random
+    from sampling.store import TrajectoryStore
+    from training.gold import write_gold
+    from training.kept import read_kept_selection
+
+    if control == "gold":
+        model = config.models[config.training.model]
+        write_gold(folder, config.system, config.questions.train, config.seed, model)
+        return
+    selection = read_kept_selection(folder)
+    sampled = [key for choice in selection.questions if choice.kept for key in choice.rewards]
+    chosen = select_at_random(selection, TrajectoryStore(folder.trajectories).load(sampled), config.seed)
+    if folder.control("random").read_selection() != chosen:
+        write_record(folder.control("random").selection, chosen)
+
+
+def _provenance(config: Config) -> Provenance:
+    from training.card import data_licences, example_prompt
+
+    members = load_members(config)
+    first = next(iter(members.values()))
+    return Provenance(
+        run=config.run,
+        code=read_json_file(RunFolder(config.folder).manifest)["code"],
+        systems=sorted({short_name(member.system.name) for member in members.values()}),
+        prompt=example_prompt(first.system, first.questions.train, first.seed, config.models[config.training.model]),
+        data_licences=data_licences(member.questions.train for member in members.values()),
+        questions=training_question_digests(config),
+    )

@@ -27,6 +27,7 @@ from report.run_table import COLUMNS, trajectory_row
 from rewards.store import current_settings, stored_scores
 from sampling.store import TrajectoryStore
 from training.card import data_licences
+from training.kept import learnt_rounds
 from training.rows import RowsFile, prepare_rows
 
 Scope = Literal["kept", "all"]
@@ -78,7 +79,11 @@ def export_dataset(config: Config, number: int, scope: Scope, out: Path) -> Path
     }
     selections = {name: folder.read_selection() for name, folder in folders.items()}
     with_rows = scope == "kept" or all(selection is not None and selection.kept for selection in selections.values())
-    rows = prepare_rows(config, own)[0] if with_rows else None
+    rows = (
+        prepare_rows(learnt_rounds(config, own), own.rows, config.training, config.models[config.training.model])[0]
+        if with_rows
+        else None
+    )
     learnt = set(rows.table["trajectory"].unique().to_pylist()) if rows else set()
     members = []
     for name, member in load_members(config).items():
@@ -238,5 +243,5 @@ def _card(
         members=described,
         statuses=statuses,
         rows=rows,
-        licences=data_licences(config),
+        licences=data_licences(member.questions.train for member in load_members(config).values()),
     )

@@ -17,6 +17,7 @@ from ratchet.errors import UserError, first_line
 from ratchet.files import write_atomic, write_json
 from training.adapter import read_facts
 from training.card import FACTS, FORMS, CardForm, describe_base, model_card, results_of
+from training.task import check_model_is_open
 
 PROMPTS = "prompts"
 
@@ -52,10 +53,10 @@ def open_trained_model(config: Config, folder: Path, name: str, base_id: str = "
     """The adapter in `folder` and the model that the config trains. UserError where the adapter is damaged or was
     trained for another model."""
     from inference.local.model import model_fingerprint  # late: it imports torch
-    from training.recipe import check_model_is_open
 
-    check_model_is_open(config)
-    adapter, model, facts = read_adapter(folder), config.models[config.training.model], read_facts(folder)
+    model = config.models[config.training.model]
+    check_model_is_open(config.training.model, model)
+    adapter, facts = read_adapter(folder), read_facts(folder)
     digest = model_fingerprint(model)
     if facts is not None and facts["made_of"].get("base model") != digest:
         raise UserError(

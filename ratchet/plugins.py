@@ -1,4 +1,5 @@
-"""Finding a plug-in by the name that a config gives it: a system, a reward, a benchmark or a source.
+"""Finding a plug-in by the name that a config gives it: a system, a reward, a benchmark, a source or an
+objective.
 
 A name is looked for, in this order, as
 
@@ -35,7 +36,7 @@ from ratchet.errors import UserError, did_you_mean
 from ratchet.packages import module_name
 from ratchet.text import short_line
 
-Kind = Literal["systems", "rewards", "benchmarks", "sources"]
+Kind = Literal["systems", "rewards", "benchmarks", "sources", "objectives"]
 
 MODULE_PREFIX = "ratchet_plugin_"  # of the modules that are imported from a path
 
@@ -55,6 +56,7 @@ FOLDERS: dict[Kind, Folder] = {
     "rewards": Folder("rewards.builtin"),
     "benchmarks": Folder("questions.benchmarks"),
     "sources": Folder(""),
+    "objectives": Folder("training.objectives", ("objective",)),
 }
 
 

@@ -10,7 +10,7 @@ The functions are pure: the same scores, weights and rule (`rewards.select`) giv
    one that does the same as a kept one is skipped (`rewards.similarity`), unless `similarity` is null.
 
 Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may
-learn from (`training.examples`): all of them that are not the same as another.
+learn from (`training.objectives`): all of them that are not the same as another.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +26,12 @@ SAVE_SECONDS = 600.0
 hours apart."""
 
 
-def patience_is_over(losses: Sequence[float], patience: int | None) -> bool:
-    """Whether the last `patience` evaluations were all no better than the best before them."""
-    return patience is not None and len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience])
-
-
-def held_out_losses(log: Path, last_step: int | None = None) -> list[float]:
-    """The losses on the held-out rows that a log holds, those up to `last_step`, the one before training included."""
-    lines = [line for line in read_log(log) if "dev_loss" in line]
-    return [line["dev_loss"] for line in lines if last_step is None or line["step"] <= last_step]
-
-
 class TrainingCallback(TrainerCallback):
     """Callback of one training. Every process has one; only the main one writes."""
 
-    def __init__(
-        self, folder: Path, eval_steps: int, has_dev: bool, first: int = 1, patience: int | None = None
-    ) -> None:
-        """`first`: the first step that changes the adapter; before it there is nothing to keep. `patience`: see
-        `patience_is_over`."""
+    def __init__(self, folder: Path, eval_steps: int, has_dev: bool, first: int = 1) -> None:
+        """`first`: the first step that changes the adapter; before it there is nothing to keep."""
         self.folder, self.eval_steps, self.has_dev, self.first = folder, eval_steps, has_dev, first
-        self.patience, self._losses = patience, list[float]()
         self.log = folder / "log.jsonl"
         self.evaluated = EvaluatedAdapters(folder)
         self.stop_request = StopRequest()
@@ -61,7 +44,6 @@ class TrainingCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._saved = time.monotonic()
-        self._losses = held_out_losses(self.log, state.global_step) if state.global_step else []
         if not state.is_world_process_zero:
             return
         # Lines of steps after the checkpoint are written again as those steps are done again.
@@ -137,8 +119,8 @@ class TrainingCallback(TrainerCallback):
     def _check_finite(self, which: str, loss: float, step: int) -> None:
         if not math.isfinite(loss):
             raise UserError(
-                f"the {which} loss is {loss} at step {step}: lower training.learning_rate or "
-                f"training.max_grad_norm, and delete {self.folder} to start again"
+                f"the {which} loss is {loss} at step {step}: lower training.learning_rate, and delete {self.folder} to "
+                "start again"
             )
 
     def on_evaluate(
@@ -152,12 +134,6 @@ class TrainingCallback(TrainerCallback):
     ) -> None:
         dev_loss = (metrics or {})["eval_loss"]
         self._check_finite("dev", dev_loss, state.global_step)
-        self._losses.append(dev_loss)  # the same in every process
-        if patience_is_over(self._losses, self.patience):
-            control.should_training_stop = True
-            if state.is_world_process_zero:
-                said = f"step {state.global_step}: no lower held-out loss in {self.patience} evaluations (patience)"
-                print(f"\n{said}; training ends here", file=sys.stderr, flush=True)
         weights = adapter_weights(model)
         if not self._segment:
             return

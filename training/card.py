@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from inference.wrappers import WrapperFormat
 from questions.benchmark import load_benchmark
 from questions.leakage import TRAINING_QUESTIONS
 from questions.load import load_questions
-from ratchet.config import Config, ModelConfig, load_members
+from ratchet.config import ModelConfig, SplitConfig, SystemConfig
 from ratchet.records import Passage, Question
 from ratchet.text import short_line
 
@@ -63,42 +63,39 @@ def _card_licence(card: Path) -> str:
     return licence if isinstance(licence, str) and licence.isprintable() else UNKNOWN
 
 
-def data_licences(config: Config) -> dict[str, str]:
+def data_licences(splits: Iterable[SplitConfig]) -> dict[str, str]:
     """By training question set, its licence: its benchmark's, or 'unknown'."""
-    names = {member.questions.train.benchmark for member in load_members(config).values()}
     return {
         f"training questions, {name}" if name else "training questions, own file": (
             load_benchmark(name).licence if name else UNKNOWN
         )
-        for name in sorted(names, key=str)
+        for name in sorted({split.benchmark for split in splits}, key=str)
     }
 
 
-def example_prompt(config: Config) -> dict[str, str]:
+def example_prompt(system: SystemConfig, asked: SplitConfig, seed: int, model: ModelConfig) -> dict[str, str]:
     """The first prompt of a trainable role, in the model's chat format, for an invented question and passage.
 
-    No text of a data set is in it: the config's own worked examples are left out. Empty where the system does not ask a
+    No text of a data set is in it: the config's own worked examples are left out. Of the questions `asked`, the first
+    gives the form of the answer and its labels. Empty where the system does not ask a
     trainable role without its sources.
     """
-    member = next(iter(load_members(config).values()))
-    model = config.models[config.training.model]
     try:
-        return asyncio.run(_first_prompt(member, model))
+        return asyncio.run(_first_prompt(system, load_questions(asked, seed)[0], model))
     except Exception as error:  # a card must never cost a finished training
         logging.getLogger(__name__).warning("the model card has no example of a prompt: %r", error)
         return {}
 
 
-async def _first_prompt(config: Config, model: ModelConfig) -> dict[str, str]:
+async def _first_prompt(config: SystemConfig, asked: Question, model: ModelConfig) -> dict[str, str]:
     chat = WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
-    roles = {name: role.model_copy(update={"examples": ()}) for name, role in config.system.roles.items()}
-    system = load_system(config.system.model_copy(update={"roles": roles}))
+    roles = {name: role.model_copy(update={"examples": ()}) for name, role in config.roles.items()}
+    system = load_system(config.model_copy(update={"roles": roles}))
     engines = {name: ScriptedEngine(chat, lambda prompt, params, messages: "") for name in system.models}
-    asked = load_questions(config.questions.train, config.seed)[0]
     question = Question(id="example", text=INVENTED, form=asked.form, labels=asked.labels)
     context = RunContext(temperature=0.0, frozen_temperature=0.0, top_p=1.0, adapter=None, policy="base")
-    found = await run_episode(question, system, engines, _OnePassage(), context, key="example", sample=0, seed=0)
-    for conversation in found.conversations:
+    played = await run_episode(question, system, engines, _OnePassage(), context, key="example", sample=0, seed=0)
+    for conversation in played.conversations:
         if conversation.trainable:
             end = next((span.start for span in conversation.spans if span.sampled), len(conversation.ids))
             text = chat.decode(conversation.ids[:end])

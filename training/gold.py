@@ -16,7 +16,7 @@ from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
 from questions.load import load_questions
-from ratchet.config import Config
+from ratchet.config import ModelConfig, SplitConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.files import write_jsonl, write_record
 from ratchet.records import ModelCall, Question, QuestionChoice, Selection, Span, Trajectory, content_key
@@ -26,18 +26,18 @@ from sampling.store import FIRST_SEGMENT, TrajectoryStore
 GoldAction = Callable[[Question], tuple[str, str]]
 
 
-def write_gold(config: Config, folder: RoundFolder) -> None:
-    """Write trajectories and selection of the round's control of gold answers. Raises UserError where it has none."""
-    role, action = _gold_action(config)
+def write_gold(folder: RoundFolder, system: SystemConfig, asked: SplitConfig, seed: int, model: ModelConfig) -> None:
+    """Write trajectories and selection of the round's control of gold answers to the questions `asked`, in the model's
+    chat format. Raises UserError where it has none."""
+    role, action = _gold_action(system)
     selection = folder.read_selection()
     if selection is None:
         raise UserError(
             f"{folder.selection}: does not exist; select the round's trajectories first: `python -m rewards`"
         )
-    questions = {question.id: question for question in load_questions(config.questions.train, config.seed)}
+    questions = {question.id: question for question in load_questions(asked, seed)}
     rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
     chosen = _one_for_each_question(TrajectoryStore(folder.trajectories), rewards, questions, role)
-    model = config.models[config.training.model]
     chat = WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
     made: dict[str, Trajectory] = {}
     reasons: dict[str, str] = {}
@@ -73,9 +73,9 @@ def write_gold(config: Config, folder: RoundFolder) -> None:
         write_record(control.selection, gold)
 
 
-def _gold_action(config: Config) -> tuple[str, GoldAction]:
+def _gold_action(config: SystemConfig) -> tuple[str, GoldAction]:
     """(the role whose action is the answer, what gives that action for a question)."""
-    system = load_system(config.system)
+    system = load_system(config)
     if system.spec.gold_action is None:
         raise UserError(
             f"--control gold is not possible here: the system {system.name} does not say which action gives the right "
@@ -100,8 +100,8 @@ def _one_for_each_question(
         question = questions.get(trajectory.question_id)
         if question is None or trajectory.status == "failed" or _last_call(trajectory, role) is None:
             continue
-        found = len({passage.document_id for passage in trajectory.passages} & set(question.gold_ids))
-        rank = (trajectory.status == "finished", found, rewards[trajectory.key] or 0.0, -trajectory.sample)
+        documents = len({passage.document_id for passage in trajectory.passages} & set(question.gold_ids))
+        rank = (trajectory.status == "finished", documents, rewards[trajectory.key] or 0.0, -trajectory.sample)
         if question.id not in best or rank > best[question.id][0]:
             best[question.id] = rank, trajectory
     return {name: trajectory for name, (_, trajectory) in best.items()}
@@ -109,12 +109,12 @@ def _one_for_each_question(
 
 def _last_call(trajectory: Trajectory, role: str) -> int | None:
     """Where among the events the last action in a conversation of the role is."""
-    found = [
+    places = [
         at
         for at, event in enumerate(trajectory.events)
         if isinstance(event, ModelCall) and trajectory.conversations[event.conversation].role == role
     ]
-    return found[-1] if found else None
+    return places[-1] if places else None
 
 
 def with_last_action(

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from agents.core.hints import holds_hint
-from ratchet.config import Config, ModelConfig, TrainingConfig, load_members
+from ratchet.config import Config, ModelConfig, load_members
 from ratchet.errors import UserError
 from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, earlier_rounds
 from rewards.summary import single_answer
 from sampling.store import TrajectoryStore
-from training.credit import role_effects, role_weights
-from training.examples import Lesson, trajectory_lessons
 
 
 def read_kept_selection(folder: RoundFolder) -> Selection:
@@ -36,77 +34,70 @@ def read_kept_selection(folder: RoundFolder) -> Selection:
 
 
 @dataclass(frozen=True)
-class KeptTrajectories:
-    """The trajectories that one experiment kept in a round."""
+class LearntRound:
+    """A round whose kept trajectories are trained on."""
 
-    name: str
-    """The member's name; empty where the config has none and trains on its own."""
     folder: RoundFolder
-    selection: Selection
+    member: str = ""
+    """The name of the config's member that sampled it; empty where the config has none and trains on its own."""
     example_prefix: str = ""
     """What makes an example's name unique: several rounds may sample the same question."""
 
     @property
     def prefix(self) -> str:
         """What makes a question's id unique: two members may use the same for different questions."""
-        return f"{self.name}/" if self.name else ""
+        return f"{self.member}/" if self.member else ""
+
+
+@dataclass(frozen=True)
+class KeptTrajectories:
+    """The trajectories that were kept in a round."""
+
+    source: LearntRound
+    selection: Selection
+
+    @property
+    def store(self) -> TrajectoryStore:
+        return TrajectoryStore(self.source.folder.trajectories)
 
     @property
     def questions(self) -> dict[str, str]:
         """Trajectory key to question, of every question that something is kept of."""
         return {
-            key: self.prefix + choice.question_id
+            key: self.source.prefix + choice.question_id
             for choice in self.selection.questions
             if choice.kept
             for key in (*choice.kept, *choice.rewards)
         }
 
-    def lessons(self, training: TrainingConfig) -> dict[str, Lesson]:
-        """What is learnt of whole trajectories, by their keys."""
-        return {
-            key: self.unique(lesson)
-            for choice in self.selection.questions
-            for key, lesson in trajectory_lessons(choice, training, self.prefix).items()
-        }
 
-    def role_weights(self, training: TrainingConfig) -> dict[str, float]:
-        """By role, the factor on the weights of its rows (training.role_credit)."""
-        if not training.role_credit:
-            return {}
-        read = TrajectoryStore(self.folder.trajectories).read(self.questions)
-        return role_weights(role_effects(read, self.selection), training.role_credit)
-
-    def unique(self, lesson: Lesson) -> Lesson:
-        """The lesson with its example's unique name."""
-        return replace(lesson, example=self.example_prefix + lesson.example) if lesson.example else lesson
-
-
-def read_kept(config: Config, folder: RoundFolder) -> list[KeptTrajectories]:
-    """What a round trains on: its own selection and those of earlier rounds that it learns from too, or those of the
-    config's members. UserError where one is missing."""
+def learnt_rounds(config: Config, folder: RoundFolder) -> tuple[LearntRound, ...]:
+    """What a round, or one of its controls, trains on: itself and the earlier rounds that it learns from too, or the
+    same round of the config's members."""
     if config.members:
-        folders = {name: RoundFolder(one.folder / folder.path.name) for name, one in load_members(config).items()}
-        return [KeptTrajectories(name, one, read_kept_selection(one)) for name, one in folders.items()]
+        members = load_members(config)
+        return tuple(LearntRound(RoundFolder(one.folder / folder.path.name), name) for name, one in members.items())
     earlier = earlier_rounds(config, folder)
-    return [
-        KeptTrajectories("", folder, read_kept_selection(folder)),
-        *(KeptTrajectories("", one, read_kept_selection(one), f"round-{one.number}/") for one in earlier),
-    ]
+    return (LearntRound(folder), *(LearntRound(one, example_prefix=f"round-{one.number}/") for one in earlier))
+
+
+def read_kept(rounds: Sequence[LearntRound]) -> list[KeptTrajectories]:
+    """What was kept in these rounds. UserError where a selection is missing or kept nothing."""
+    return [KeptTrajectories(one, read_kept_selection(one.folder)) for one in rounds]
 
 
 def check_token_ids(kept: Iterable[KeptTrajectories]) -> None:
     """Raises UserError where the first of the kept trajectories of an experiment cannot be trained on. All of them are
     checked as they become rows; this needs no more than a look, and no torch."""
     for one in kept:
-        for trajectory in TrajectoryStore(one.folder.trajectories).read(one.selection.kept):
+        for trajectory in one.store.read(one.selection.kept):
             check_ids_are_known(trajectory)
             break
 
 
 def warn_of_single_answer(kept: Iterable[KeptTrajectories]) -> None:
     """Print a warning where all that is trained on gives the same answer."""
-    found = [one for part in kept for one in TrajectoryStore(part.folder.trajectories).load(part.selection.kept)]
-    if warning := single_answer(found):
+    if warning := single_answer([one for part in kept for one in part.store.load(part.selection.kept)]):
         print(f"warning: {warning}", file=sys.stderr)
 
 

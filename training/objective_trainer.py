@@ -1,4 +1,4 @@
-"""RowTrainer with the losses of the objectives other than `sft`.
+"""RowTrainer with the losses of rows that have lessons: their weights, sides and examples.
 
 TRL's DPOTrainer and KTOTrainer tokenise text, and hold a pair in one forward pass. Here the labels are the ids that
 were sampled, and a trajectory has a row for each conversation. So the loss of a step is computed twice: first without
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Sampler
@@ -28,18 +27,16 @@ from ratchet.errors import UserError
 from ratchet.progress import Progress
 from training.callback import TrainingCallback
 from training.collator import IGNORED, Collator, labels_of_rows
-from training.objectives import dpo_losses, kto_losses, weighted_loss
+from training.objectives.objective import (
+    ExampleLogProbabilities,
+    ExampleObjective,
+    RowLogProbabilities,
+    RowObjective,
+    load_objective,
+)
 from training.packing import Packing, packing_of
 from training.reference import PART_ROWS, LogProbabilities, ReferenceCache
 from training.trainer import RowTrainer
-
-
-def with_numbers(rows: pa.Table) -> pa.Table:
-    """The rows with two more columns: their number in the table, and that of their example."""
-    examples = pc.dictionary_encode(rows["example"].combine_chunks()).indices.cast(pa.int64())
-    return rows.append_column("number", pa.array(range(len(rows)), pa.int64())).append_column(
-        "example_number", examples
-    )
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class PackedSampler(Sampler[int]):
 
 
 class ObjectiveTrainer(RowTrainer):
-    """Trains a PeftModel on rows with lessons (`training.examples`), which `with_numbers` numbered before the split."""
+    """Trains a PeftModel on rows with lessons (`training.lessons`), which `with_numbers` numbered before the split."""
 
     collator = LessonCollator
     shares_prompts = False
@@ -84,8 +81,8 @@ class ObjectiveTrainer(RowTrainer):
         resumed: bool,
         training: TrainingConfig,
     ) -> None:
-        self.training_config, self.resumed, self.watch = training, resumed, watch
-        self.packing = packing_of(train, training)
+        self.objective, self.resumed, self.watch = load_objective(training), resumed, watch
+        self.packing = packing_of(train, self.objective)
         self.rows = pa.concat_tables([train, dev]).sort_by("number").combine_chunks()
         self.cache = ReferenceCache(Path(str(arguments.output_dir)) / "reference", self.rows)
         self._reference: list[LogProbabilities] | None = None
@@ -93,7 +90,6 @@ class ObjectiveTrainer(RowTrainer):
         self.example_weights[self.rows["example_number"].to_pylist()] = torch.tensor(
             self.rows["weight"].to_pylist(), dtype=torch.float64
         )
-        self.has_negatives = min(self.rows["weight"].to_pylist()) < 0
         super().__init__(model, tokenizer, arguments, train, dev, watch, resumed, training)
 
     def rows_per_epoch(self) -> int:
@@ -148,7 +144,7 @@ class ObjectiveTrainer(RowTrainer):
             part = missing[at + here] if is_mine else missing[at]
             numbers = self.cache.parts[part]
             rows = sorted(self.rows.slice(numbers.start, len(numbers)).to_pylist(), key=lambda row: -len(row["ids"]))
-            found: dict[int, LogProbabilities] = {}
+            computed: dict[int, LogProbabilities] = {}
             # Every process makes as many forward passes, since under FSDP they make them together.
             for first in range(0, PART_ROWS, size):
                 batch = rows[first : first + size] or rows[:1]
@@ -156,9 +152,9 @@ class ObjectiveTrainer(RowTrainer):
                 with torch.no_grad(), self.compute_loss_context_manager():
                     logps, learnt = self.log_probabilities(self.model, inputs)
                 for row, values, own in zip(batch, logps.float(), learnt, strict=True):
-                    found[row["number"]] = values[own].cpu().numpy()
+                    computed[row["number"]] = values[own].cpu().numpy()
             if is_mine:
-                self.cache.write(part, [found[number] for number in numbers])
+                self.cache.write(part, [computed[number] for number in numbers])
             if progress:
                 progress.advance(sum(len(self.cache.parts[one]) for one in missing[at : at + processes]))
             self.watch.end_if_told()
@@ -168,10 +164,10 @@ class ObjectiveTrainer(RowTrainer):
     def _reference_of(self, inputs: Mapping[str, torch.Tensor], learnt: torch.Tensor) -> torch.Tensor:
         """The reference as `log_probabilities` lays it out; 0 for a blank row."""
         values = self.reference()
-        found = torch.zeros(learnt.shape, dtype=torch.float32, device=learnt.device)
+        reference = torch.zeros(learnt.shape, dtype=torch.float32, device=learnt.device)
         known = [values[number] if number >= 0 else np.zeros(0, np.float32) for number in inputs["number"].tolist()]
-        found[learnt] = torch.from_numpy(np.concatenate(known)).to(found.device)
-        return found
+        reference[learnt] = torch.from_numpy(np.concatenate(known)).to(reference.device)
+        return reference
 
     def compute_loss(
         self,
@@ -188,9 +184,10 @@ class ObjectiveTrainer(RowTrainer):
             summed = (inputs["derivative"] * logps.sum(1)).sum()
             # The value is the loss; the gradient is that of the sum.
             return (summed - summed.detach() + inputs["share"].sum()) * self.accelerator.num_processes
-        weights = inputs["weight"]
-        reference = self._reference_of(inputs, learnt) if self.has_negatives else torch.zeros_like(logps)
-        total = weighted_loss(logps, reference, learnt, weights, self.training_config.weighted.clip)
+        assert isinstance(self.objective, RowObjective)
+        has_reference = self.objective.needs_reference
+        reference = self._reference_of(inputs, learnt) if has_reference else torch.zeros_like(logps)
+        total = self.objective.loss(RowLogProbabilities(logps, reference, learnt, inputs["weight"]))
         if num_items_in_batch is None:
             return total / learnt.sum()
         return total / num_items_in_batch * self.accelerator.num_processes
@@ -200,7 +197,7 @@ class ObjectiveTrainer(RowTrainer):
         if self.packing is not None:
             batches = [self._prepare_inputs(batch) for batch in batches]
             self._derive(batches)
-        elif self.has_negatives:
+        elif self.objective.needs_reference:
             self.reference()
         return batches, items
 
@@ -218,17 +215,14 @@ class ObjectiveTrainer(RowTrainer):
             ratio = total - self._reference_of(batch, learnt).double().sum(1)
             chosen = batch["chosen"].double()
             columns = (ratio * chosen, ratio * (1 - chosen), total * chosen, learnt.sum(1) * chosen, learnt.any(1))
-            sums.index_add_(0, batch["example_number"], torch.stack([one.double() for one in columns], 1))
+            sums.index_add_(0, batch["example_number"], torch.stack([column.double() for column in columns], 1))
         self.model.train()
         sums = self.accelerator.reduce(sums, "sum")
         present = sums[:, 4] > 0
         values = sums[present, :3].requires_grad_()
         tokens, weights = sums[present, 3], self.example_weights.to(sums.device)[present]
-        preference = self.training_config.preference
-        if self.training_config.objective == "dpo":
-            losses = dpo_losses(values[:, 0], values[:, 1], values[:, 2], tokens, preference)
-        else:
-            losses = kto_losses(values[:, :2].sum(1), tokens > 0, preference)
+        assert isinstance(self.objective, ExampleObjective)
+        losses = self.objective.losses(ExampleLogProbabilities(values[:, 0], values[:, 1], values[:, 2], tokens))
         losses = losses * weights / len(losses)
         derivatives = torch.zeros_like(sums[:, :3])
         [derivatives[present]] = torch.autograd.grad(losses.sum(), [values])
@@ -244,7 +238,7 @@ class ObjectiveTrainer(RowTrainer):
 
     def dev_loss(self) -> float:
         if self.packing is None:
-            if self.has_negatives:
+            if self.objective.needs_reference:
                 self.reference()
             return super().dev_loss()
         size, here, processes = self.args.per_device_train_batch_size, self.args.process_index, self.args.world_size

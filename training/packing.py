@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
+from training.objectives.objective import ExampleObjective, Objective
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Packing:
             of_size[len(example)].append(example)
         for examples in of_size.values():
             rng.shuffle(examples)
-        found: list[int] = []
+        order: list[int] = []
         for step in rng.sample(self.steps, len(self.steps)):
             rows = [row for size in step for row in of_size[size].pop()]
             free = self.batch_size - len(rows) if len(self.steps) > 1 else 0
-            found += [*sorted(rows, key=lambda row: -lengths[row]), *[len(lengths)] * free]
-        return found
+            order += [*sorted(rows, key=lambda row: -lengths[row]), *[len(lengths)] * free]
+        return order
 
 
 def pack(examples: Sequence[Sequence[int]], batch_size: int) -> Packing:
@@ -70,11 +70,11 @@ def pack(examples: Sequence[Sequence[int]], batch_size: int) -> Packing:
     return Packing(tuple(map(tuple, examples)), tuple(map(tuple, steps)), batch_size)
 
 
-def packing_of(rows: pa.Table, training: TrainingConfig) -> Packing | None:
+def packing_of(rows: pa.Table, objective: Objective) -> Packing | None:
     """How the rows make up steps; None where every row stands alone."""
-    if training.objective not in ("dpo", "kto"):
+    if not isinstance(objective, ExampleObjective):
         return None
     examples: dict[str, list[int]] = defaultdict(list)
     for number, example in enumerate(rows["example"].to_pylist()):
         examples[example].append(number)
-    return pack(list(examples.values()), training.batch_size)
+    return pack(list(examples.values()), objective.training.batch_size)

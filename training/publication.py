@@ -1,37 +1,40 @@
-"""One adapter that is trained: what it is made of, and its publication with the facts behind it.
-
-Nothing here needs torch before something is published.
-"""
+"""One adapter that is trained: what it is made of, and its publication with the facts behind it."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from questions.leakage import training_question_digests
-from ratchet.config import Config, load_members
-from ratchet.files import read_json_file
-from ratchet.plugins import short_name
-from ratchet.runfolder import RoundFolder, RunFolder
+import pyarrow as pa
+from accelerate import PartialState
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from accelerate import PartialState
-
-    from training.schedule import Schedule
+from inference.adapters import write_index
+from questions.leakage import TRAINING_QUESTIONS
+from ratchet.files import disk_error, write_atomic, write_json
+from ratchet.runfolder import RoundFolder
+from training.adapter import SETTINGS, publish, read_facts
+from training.card import FACTS, describe_base, model_card
+from training.checkpoints import EvaluatedAdapters, publish_folder
+from training.role_adapters import GroupFolder, Groups
+from training.rows import loss_tokens, row_lengths
+from training.schedule import Schedule
+from training.task import TrainingTask
 
 
 @dataclass(frozen=True)
 class TrainingJob:
     """One adapter to train, or those of all groups of roles together."""
 
-    config: Config
-    run: RunFolder
+    task: TrainingTask
     folder: RoundFolder
     """Where its checkpoints and its adapter go."""
+    target: Path
+    """Where its adapter goes."""
     inputs: dict[str, Any]
     """What it is made of; training again with something else is refused."""
     skipped: dict[str, int]
@@ -42,18 +45,14 @@ class TrainingJob:
     """The adapter that training continues."""
     state: PartialState
 
-
-def published_folder(config: Config, folder: RoundFolder) -> Path:
-    """Where training leaves its adapter: the round's, or one that `python -m rounds choose` has to choose first."""
-    return folder.adapter if config.training.choose_by == "held_out_loss" else folder.candidate
+    def say(self, message: str) -> None:
+        """Print a message once, however many processes there are."""
+        if self.state.is_main_process:
+            print(message, file=sys.stderr, flush=True)
 
 
 def publish_adapter(job: TrainingJob, plan: Schedule, dev_loss_before: float | None, mixed_precision: bool) -> None:
     """Put the adapter with the lowest held-out loss in its folder, with the facts behind it."""
-    from training.adapter import publish
-    from training.checkpoints import EvaluatedAdapters
-    from training.rows import loss_tokens, row_lengths
-
     best = EvaluatedAdapters(job.folder.training).best()
     assert best is not None, "training ended without an adapter"
     facts = shared_facts(job) | {
@@ -73,31 +72,78 @@ def publish_adapter(job: TrainingJob, plan: Schedule, dev_loss_before: float | N
             "retokenised": sum(job.train_rows["retokenised"].to_pylist()),
         },
     }
-    target = published_folder(job.config, job.folder)
-    publish(best[0], target, facts, training_question_digests(job.config))
+    publish(best[0], job.target, facts, job.task.provenance().questions)
     loss = f", dev loss {dev_loss_before:.4f} -> {best[1]['dev_loss']:.4f}" if len(job.dev_rows) else ""
-    message = f"{target}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
-    if target != job.folder.adapter:
+    message = f"{job.target}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
+    if job.target != job.folder.adapter:
         message += "; by the loss on held-out kept actions, a cheap stand-in: `python -m rounds choose` decides on dev"
-    print(message, file=sys.stderr, flush=True)
+    job.say(message)
 
 
 def shared_facts(job: TrainingJob) -> dict[str, Any]:
     """The facts of an adapter that its steps do not change."""
-    from training.card import data_licences, describe_base, example_prompt
-
-    model = job.config.models[job.config.training.model]
+    model, provenance, control = job.task.model, job.task.provenance(), job.folder.trained_control
     return {
         "made_of": job.inputs,
         "base_model": model.path,
         "base": describe_base(model, job.inputs["base model"]),
-        "prompt": example_prompt(job.config),
-        "data_licences": data_licences(job.config),
+        "prompt": provenance.prompt,
+        "data_licences": provenance.data_licences,
         "revision": model.revision,
-        "run": job.config.run,
+        "run": provenance.run,
         "round": job.folder.number,
-        "systems": sorted({short_name(member.system.name) for member in load_members(job.config).values()}),
-        "code": read_json_file(job.run.manifest)["code"],
-        "training": job.inputs["training settings"],
-        **({"control": job.folder.trained_control} if job.folder.trained_control else {}),
+        "systems": provenance.systems,
+        "code": provenance.code,
+        "training": job.inputs[SETTINGS],
+        **({"control": control} if control else {}),
+    }
+
+
+def publish_groups(job: TrainingJob, groups: Groups) -> None:
+    """Put the adapters of all groups in the job's folder, completely or not at all."""
+    folder, target = job.folder, job.target
+    own = {name: read_facts(GroupFolder.below(folder, name).adapter) for name in groups}
+    parts = {name: facts for name, facts in own.items() if facts is not None}
+    facts = (
+        shared_facts(job)
+        | _summed(parts, job.skipped)
+        | {"adapters": {name: _own_facts(groups[name], one) for name, one in parts.items()}}
+    )
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        for name in parts:
+            # The card and the questions are those of the whole folder.
+            ignored = shutil.ignore_patterns("README.md", TRAINING_QUESTIONS)
+            shutil.copytree(GroupFolder.below(folder, name).adapter, temporary / name, ignore=ignored)
+    except OSError as error:
+        raise disk_error(target, error) from error
+    write_index(temporary, {role: name for name in parts for role in groups[name]})
+    write_json(temporary / FACTS, facts)
+    write_json(temporary / TRAINING_QUESTIONS, job.task.provenance().questions)
+    write_atomic(temporary / "README.md", model_card(facts))
+    publish_folder(temporary, target)
+    job.say(f"{target}: adapters of {', '.join(groups)}")
+
+
+def _own_facts(roles: Sequence[str], facts: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("steps", "batch", "warmup_steps", "step", "dev_loss", "dev_loss_before")
+    return {"roles": list(roles), "rows": facts["rows"]["train"], **{name: facts[name] for name in names}}
+
+
+def _summed(parts: Mapping[str, Mapping[str, Any]], skipped: dict[str, int]) -> dict[str, Any]:
+    """Rows and steps over all groups; the losses are means over the groups, by their held-out rows."""
+    rows = [one["rows"] for one in parts.values()]
+    sums = {name: sum(one[name] for one in rows) for name in ("train", "dev", "tokens", "loss_tokens", "retokenised")}
+    roles = sum((Counter(one["roles"]) for one in rows), Counter[str]())
+    measured = [one for one in parts.values() if one["dev_loss"] is not None and one["dev_loss_before"] is not None]
+    held = sum(one["rows"]["dev"] for one in measured)
+    losses = {
+        name: sum(one[name] * one["rows"]["dev"] for one in measured) / held if held else None
+        for name in ("dev_loss", "dev_loss_before")
+    }
+    return {
+        "rows": {**sums, "roles": roles, "left_out": skipped},
+        "steps": sum(one["steps"] for one in parts.values()),
+        **losses,
     }

@@ -9,7 +9,7 @@ Rows are never cut: one longer than the limit is skipped and counted, because ha
 Equal rows (ties that took the same steps) all stay: in the paper's sum every kept trajectory counts once.
 
 Objectives other than `sft` learn from more trajectories than the kept ones, or from single actions. Their rows say in
-further columns what is learnt (`training.examples`); a row of an action ends with it.
+further columns what is learnt (`training.lessons`); a row of an action ends with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -27,27 +27,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ratchet.config import Config, ModelConfig, TrainingConfig
+from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.records import Conversation, TokenRow, Trajectory, content_key
-from ratchet.runfolder import RoundFolder
-from sampling.store import TrajectoryStore
-from training.examples import (
-    EQUAL,
+from training.actions import action_lessons
+from training.kept import KeptTrajectories, LearntRound, check_ids_are_known, check_no_hint, read_kept
+from training.lessons import (
     LESSON_FIELDS,
-    action_lessons,
-    action_row,
     check_lessons,
-    compares_actions,
-    learns_from_kept_alone,
-    needs_both_sides,
+    is_plain,
     no_lessons_message,
-    weighted,
+    trajectory_lessons,
     with_lessons,
     without_single_sides,
 )
-from training.kept import KeptTrajectories, check_ids_are_known, check_no_hint, read_kept
+from training.objectives.objective import Objective, load_objective
 from training.schedule import held_out
 
 ROWS_VERSION = 1
@@ -242,103 +237,92 @@ def read_rows(path: Path) -> RowsFile:
     return RowsFile(table, digest, left_out)
 
 
-def prepare_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
-    """The round's rows, built now or read if they were built from the same selections; and trajectory key to question.
+def prepare_rows(
+    rounds: Sequence[LearntRound], path: Path, training: TrainingConfig, model: ModelConfig
+) -> tuple[RowsFile, Mapping[str, str]]:
+    """The rows of what was kept in these rounds, built now or read from `path` if they were built from the same
+    selections; and trajectory key to question.
 
     Raises UserError where the objective finds nothing to learn.
     """
-    kept, training = read_kept(config, folder), config.training
-    model = config.models[training.model]
+    kept, objective = read_kept(rounds), load_objective(training)
     selections = [one.selection for one in kept]
-    check_lessons(training, selections)
-    keys = [key for one in kept for key in one.selection.kept]
-    source = content_key("rows", ROWS_VERSION, keys, training.max_length)
-    is_plain = all(learns_from_kept_alone(training, selection) for selection in selections)
-    if not is_plain:
-        of_objective = training.model_dump(mode="json", include={"objective", "weighted", "preference", "role_credit"})
-        source = content_key(source, of_objective, [choice for one in selections for choice in one.questions])
-    if rows_source(folder.rows) != source:
-        if is_plain:
-            built = [_build_table(one.folder, one.selection.kept, training.max_length, model) for one in kept]
-        elif compares_actions(training):
-            built = [_build_action_table(one, training, model) for one in kept]
-        else:
-            built = [_build_lesson_table(one, training, model) for one in kept]
+    check_lessons(objective, selections)
+    source = content_key("rows", ROWS_VERSION, [key for one in selections for key in one.kept], training.max_length)
+    plain = all(is_plain(objective, selection) for selection in selections)
+    if not plain:
+        settings = training.model_dump(mode="json", include={objective.section} if objective.section else set())
+        choices = [choice for one in selections for choice in one.questions]
+        source = content_key(source, {"objective": objective.name, **settings}, choices)
+    if rows_source(path) != source:
+        build = _build_action_table if objective.compares_actions else _build_lesson_table
+        built = [
+            _build_table(one, one.selection.kept, training.max_length, model)
+            if plain
+            else build(one, objective, training.max_length, model)
+            for one in kept
+        ]
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
-        write_rows(folder.rows, table, source, sum((skipped for _, skipped in built), Counter()))
-    rows = read_rows(folder.rows)
-    if needs_both_sides(training) and len(set(rows.table["chosen"].to_pylist())) < 2:
-        raise UserError(no_lessons_message(training, selections, rows.skipped))
+        write_rows(path, table, source, sum((skipped for _, skipped in built), Counter()))
+    rows = read_rows(path)
+    if objective.needs_both_sides and len(set(rows.table["chosen"].to_pylist())) < 2:
+        raise UserError(no_lessons_message(objective, selections, rows.skipped))
     if not len(rows.table):
         raise UserError(
-            f"{kept[0].folder.selection}: the kept trajectories give no rows to train on (skipped: "
+            f"{rounds[0].folder.selection}: the kept trajectories give no rows to train on (skipped: "
             f"{dict(rows.skipped)}); is any role trainable (system.roles.*.trainable), and training.max_length large "
             "enough?"
         )
     return rows, {key: question for one in kept for key, question in one.questions.items()}
 
 
-def _build_lesson_table(kept: KeptTrajectories, training: TrainingConfig, model: ModelConfig) -> Built:
+def _build_lesson_table(kept: KeptTrajectories, objective: Objective, max_length: int, model: ModelConfig) -> Built:
     """Rows of whole trajectories, with what is learnt of each."""
-    lessons = kept.lessons(training)
-    plain, skipped = _build_table(kept.folder, tuple(lessons), training.max_length, model)
-    of_role = kept.role_weights(training)
-    own = [
-        weighted(lessons[key], of_role.get(role, 1.0))
-        for key, role in zip(plain["trajectory"].to_pylist(), plain["role"].to_pylist(), strict=True)
-    ]
-    table, skipped = _without_weightless(with_lessons(plain, own, [None] * len(plain)), skipped)
-    return without_single_sides(table, skipped) if training.objective == "dpo" else (table, skipped)
+    lessons = trajectory_lessons(kept.selection, objective, kept.source.prefix)
+    plain, skipped = _build_table(kept, tuple(lessons), max_length, model)
+    own = [lessons[key].named(kept.source.example_prefix) for key in plain["trajectory"].to_pylist()]
+    table, single = without_single_sides(with_lessons(plain, own, [None] * len(plain)), objective)
+    return table, skipped + single
 
 
-def _build_action_table(kept: KeptTrajectories, training: TrainingConfig, model: ModelConfig) -> Built:
+def _build_action_table(kept: KeptTrajectories, objective: Objective, max_length: int, model: ModelConfig) -> Built:
     """Rows of single actions: each is its conversation up to the end of the action."""
-    store = TrajectoryStore(kept.folder.trajectories)
-    actions = action_lessons(store.read(kept.questions), kept.selection, training, kept.prefix)
-    wanted: dict[str, list[int]] = {}
-    for number, action in enumerate(actions):
-        wanted.setdefault(action.trajectory, []).append(number)
+    attempts = kept.store.read(kept.questions)
+    lessons = list(action_lessons(attempts, kept.selection, objective, kept.source.prefix))
+    taught: dict[str, list[int]] = {}
+    for number, action in enumerate(lessons):
+        taught.setdefault(action.trajectory, []).append(number)
     tables: dict[int, pa.Table] = {}
     skipped: Counter[str] = Counter()
-    of_role = kept.role_weights(training)
-    for trajectory in store.read(wanted):
+    for trajectory in kept.store.read(taught):
         check_no_hint(trajectory, model)
-        for number in wanted[trajectory.key]:
-            action = actions[number]
-            if action.end > training.max_length:
+        for number in taught[trajectory.key]:
+            action = lessons[number]
+            if action.action.end > max_length:
                 skipped["too long"] += 1
                 continue
-            row = action_row(trajectory, action)
+            row, lesson = action.row(trajectory), action.lesson.named(kept.source.example_prefix)
             check_rows([row], {trajectory.key: trajectory})
-            lesson = weighted(kept.unique(action.lesson), of_role.get(row.role, 1.0))
-            tables[number] = with_lessons(rows_table([row]), [lesson], [action.start])
-    table = pa.concat_tables([LESSON_SCHEMA.empty_table(), *(tables[number] for number in sorted(tables))])
-    table, skipped = _without_weightless(table, skipped)
-    return without_single_sides(table, skipped) if training.objective == "dpo" else (table, skipped)
+            tables[number] = with_lessons(rows_table([row]), [lesson], [action.action.start])
+    ordered = pa.concat_tables([LESSON_SCHEMA.empty_table(), *(tables[number] for number in sorted(tables))])
+    table, single = without_single_sides(ordered, objective)
+    return table, skipped + single
 
 
-def _without_weightless(table: pa.Table, skipped: Counter[str]) -> tuple[pa.Table, Counter[str]]:
-    """The rows that weigh something, and with the others the skipped conversations by reason."""
-    weighs = [abs(weight) > EQUAL for weight in table["weight"].to_pylist()]
-    left_out = Counter({"its role decides nothing": weighs.count(False)})
-    return table.filter(pa.array(weighs, pa.bool_())), skipped + left_out
-
-
-def _build_table(folder: RoundFolder, kept: tuple[str, ...], max_length: int, model: ModelConfig) -> Built:
+def _build_table(kept: KeptTrajectories, keys: tuple[str, ...], max_length: int, model: ModelConfig) -> Built:
     """Trajectory by trajectory, so that memory holds the rows as Arrow and no more than one trajectory in full."""
     tables: dict[str, pa.Table] = {}
     reasons: dict[str, list[str]] = {}
-    for trajectory in TrajectoryStore(folder.trajectories).read(kept):
+    for trajectory in kept.store.read(keys):
         if trajectory.status != "failed":
             check_no_hint(trajectory, model)
             rows, skipped = build_rows([trajectory], [trajectory.key], max_length)
             check_rows(rows, {trajectory.key: trajectory})
             tables[trajectory.key] = rows_table(rows)
             reasons[trajectory.key] = [item.reason for item in skipped]
-    for key in kept:
-        if key not in tables:
-            raise UserError(f"{folder.trajectories}: {missing_message(key)}")
-    ordered = dict.fromkeys(kept)
+    if missing := [key for key in keys if key not in tables]:
+        raise UserError(f"{kept.store.folder}: {missing_message(missing[0])}")
+    ordered = dict.fromkeys(keys)
     return (
         pa.concat_tables([SCHEMA.empty_table(), *(tables[key] for key in ordered)]).combine_chunks(),
         Counter(reason for key in ordered for reason in reasons[key]),

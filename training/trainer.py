@@ -64,9 +64,9 @@ def trainer_config(
             learning_rate=training.learning_rate,
             lr_scheduler_type="linear",
             warmup_steps=plan.warmup,
-            optim=training.optimizer,
-            weight_decay=training.weight_decay,
-            max_grad_norm=training.max_grad_norm,
+            optim="adamw_torch",
+            weight_decay=0.0,  # the paper's Adam
+            max_grad_norm=1.0,
             seed=seed,
             use_cpu=on_cpu(model),
             bf16=mixes_precision(model, training, processes),
@@ -145,7 +145,7 @@ class RowTrainer(SFTTrainer):
             data_collator=self.collator(
                 pad if pad is not None else tokenizer.eos_token_id or 0,
                 training.padding_free,
-                training.share_prompts and self.shares_prompts and arguments.use_cpu,  # no kernel of GPUs does it
+                training.padding_free and self.shares_prompts and arguments.use_cpu,  # no kernel of GPUs does it
             ),
             train_dataset=Dataset(InMemoryTable(with_blank_row(train))),
             processing_class=tokenizer,

@@ -2,31 +2,46 @@
 
 It needs an NVIDIA GPU: on a CPU, importing unsloth kills the process (an illegal instruction, not an exception), so
 it is imported only after CUDA was seen, and before transformers, TRL and PEFT, which it patches while it is imported.
-Written against the signatures of `FastLanguageModel.from_pretrained` and `.get_peft_model`; no machine of ours has
-run it yet. Unsloth pins the versions of TRL and transformers that it knows.
+So nothing of theirs is imported at the top of this file. Written against the signatures of
+`FastLanguageModel.from_pretrained` and `.get_peft_model`; no machine of ours has run it yet. Unsloth pins the versions
+of TRL and transformers that it knows.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 from ratchet.config import ModelConfig, TrainingConfig
-from training.gpu_packages import UNSLOTH
+from ratchet.errors import UserError
 
+PEFT = "`--set training.backend=peft` trains the same adapter here"
 # What 'all-linear' means for the decoder models that Unsloth patches.
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def check_unsloth(has_gpu: bool) -> None:
+    """Raises UserError where there is no GPU, or the package is not installed; imports nothing."""
+    if not has_gpu:
+        raise UserError(f"training.backend=unsloth needs an NVIDIA GPU, and training has none; {PEFT}")
+    if importlib.util.find_spec("unsloth") is None:
+        raise _missing("unsloth is not installed")
 
 
 def import_unsloth() -> Any:
     """The unsloth package, or a UserError that says what is missing."""
     import torch
 
-    UNSLOTH.check_gpu(torch.cuda.is_available())
+    check_unsloth(torch.cuda.is_available())
     try:
         return importlib.import_module("unsloth")
     except ImportError as error:
-        raise UNSLOTH.missing(f"cannot import unsloth ({error})") from error
+        raise _missing(f"cannot import unsloth ({error})") from error
+
+
+def _missing(why: str) -> UserError:
+    return UserError(f"training.backend=unsloth: {why}; `pip install '.[unsloth]'`, or {PEFT}")
 
 
 def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any:

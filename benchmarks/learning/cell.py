@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from benchmarks.learning.tasks import BASE, CONTROLS, Cell, Setting, cell_config, pool_config, task_folder, task_name
+from commands.train import train_round
 from evaluation.arms import ArmPlan, ScoreArm, arm_settings, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.comparisons import make_arm, primary_measure
 from evaluation.measures.gain import LabelFloor, label_floor
@@ -121,8 +122,6 @@ def _measured(config: Config, arm: ArmPlan, score: ScoreArm) -> Arm:
 
 def train_cell(out: Path, setting: Setting, cell: Cell, config: Config) -> Path:
     """Train on the pool's trajectories as `train.py` does in the pool's own folder; the adapter's folder."""
-    from training.recipe import train  # late: the base model's cell needs no torch for it
-
     folder, pool = RunFolder(config.folder).round(1), pool_config(out, setting, cell.task)
     source = RunFolder(pool.folder).round(1)
     if not folder.trajectories.exists():
@@ -130,7 +129,7 @@ def train_cell(out: Path, setting: Setting, cell: Cell, config: Config) -> Path:
         folder.trajectories.symlink_to(source.trajectories.resolve(), target_is_directory=True)
     control = CONTROLS.get(cell.arm.split("+")[0])
     _select(config, pool, folder, source, may_be_empty=control == "gold")
-    train(config, 1, control=control)
+    train_round(config, 1, control=control)
     return (folder.control(control) if control else folder).adapter
 
 

@@ -25,7 +25,7 @@ from ratchet.config.section import Section
 from ratchet.config.sources import McpConfig, PluginConfig, SourceConfig, Sources
 from ratchet.config.sweep import SweepConfig
 from ratchet.config.system import RoleConfig, SystemConfig
-from ratchet.config.training import LoraConfig, PreferenceConfig, TrainingConfig, WeightedConfig
+from ratchet.config.training import LoraConfig, PreferenceConfig, TrainingConfig
 from ratchet.parsing import parse
 
 __all__ = [
@@ -68,7 +68,6 @@ __all__ = [
     "Thresholds",
     "TrainedControl",
     "TrainingConfig",
-    "WeightedConfig",
     "is_missing",
     "load_config",
     "load_members",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from ratchet.config.paths import PluginName
 from ratchet.config.section import Section
 
 GROUP_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
@@ -29,37 +30,21 @@ class LoraConfig(Section):
     The output head gets none."""
 
 
-class WeightedConfig(Section):
-    """Settings of the objective `weighted`."""
-
-    baseline: Literal["question_mean", "none"] = "question_mean"
-    """What is subtracted from a trajectory's reward to give its weight: the mean reward of all attempts at the
-    question, or nothing. Without a baseline no weight is negative."""
-    negative_weight: float = Field(0.1, ge=0)
-    """Factor on negative weights. 0 leaves the trajectories below the baseline out."""
-    clip: float = Field(0.2, gt=0, lt=1)
-    """A token of a trajectory with a negative weight is no longer made less likely once its probability is below
-    1 - clip times what it was before training."""
+class ObjectiveSection(Section):
+    """Settings of objectives. An adapter's record has the sections of its own objective alone."""
 
 
-class PreferenceConfig(Section):
-    """Settings of the objectives `dpo` and `kto`."""
+class PreferenceConfig(ObjectiveSection):
+    """Settings of the objectives that compare: `dpo` and `kto`."""
 
     level: Literal["trajectory", "action"] = "trajectory"
     """What is compared: whole trajectories of a question, or single actions that follow the same tokens of a
     conversation. An action's reward is the mean reward of the trajectories that took it."""
     beta: float = Field(0.1, gt=0)
     """Factor on the log-probability ratio to the model before training: the higher, the closer training stays to it."""
-    min_margin: float = Field(0.0, ge=0)
-    """What is compared differs in reward by more than this: with `dpo`, the two sides of a pair; with `kto`, an example
-    and the mean of its question or of the actions after the same tokens."""
     sft_weight: float = Field(1.0, ge=0)
     """With `dpo`, factor on the mean negative log-probability of the chosen side's tokens (Pang et al. 2024, arXiv
-    2404.19733). 0 leaves it out."""
-    desirable_weight: float = Field(1.0, gt=0)
-    """With `kto`, factor on the loss of desirable examples."""
-    undesirable_weight: float = Field(1.0, gt=0)
-    """With `kto`, factor on the loss of undesirable examples."""
+    2404.19733). 0 leaves it out, as Rafailov et al. (2023, arXiv 2305.18290) do."""
 
 
 class TrainingConfig(Section):
@@ -67,18 +52,12 @@ class TrainingConfig(Section):
 
     model: str = "agent"
     """Name of the model under `models` that is trained."""
-    objective: Literal["sft", "weighted", "dpo", "kto"] = "sft"
+    objective: PluginName = "sft"
     """What is learnt from a question's trajectories. `sft`: likelihood of the kept ones (Salemi et al. 2025, arXiv
     2506.10844). `weighted`: likelihood of all that finished, weighted by reward. `dpo` and `kto`: preferences (Rafailov
-    et al. 2023, arXiv 2305.18290; Ethayarajh et al. 2024, arXiv 2402.01306)."""
-    weighted: WeightedConfig = WeightedConfig()
-    """Settings of the objective `weighted`."""
+    et al. 2023, arXiv 2305.18290; Ethayarajh et al. 2024, arXiv 2402.01306). Or a file of your own, by its path."""
     preference: PreferenceConfig = PreferenceConfig()
-    """Settings of the objectives `dpo` and `kto`."""
-    role_credit: float = Field(0.0, ge=0, le=1, exclude_if=lambda credit: credit == 0)
-    """How far a role's rows weigh by what its actions decide of the reward, which is estimated from attempts that part
-    after the same tokens: the weight is 1 - c + c * effect / mean effect over the roles. 0: all roles weigh the same.
-    It needs `sft`, `weighted`, or a preference of actions."""
+    """Settings of the objectives that compare: `dpo` and `kto`."""
     adapters: Literal["shared", "role"] | dict[str, tuple[str, ...]] = Field(
         "shared", exclude_if=lambda adapters: adapters == "shared"
     )
@@ -96,10 +75,6 @@ class TrainingConfig(Section):
     """The shape of the adapter."""
     learning_rate: float = Field(1e-4, gt=0)
     """Peak learning rate."""
-    optimizer: str = "adamw_torch"
-    """Optimizer, by its name in transformers (`TrainingArguments.optim`)."""
-    weight_decay: float = Field(0.0, ge=0)
-    """Weight decay. 0 makes AdamW plain Adam, as in mRAG (Salemi et al. 2025, arXiv 2506.10844)."""
     warmup_steps: int = Field(50, ge=0)
     """Number of warmup steps, at most a fifth of all steps, so that a short training learns too."""
     max_steps: int = Field(5000, gt=0)
@@ -113,12 +88,8 @@ class TrainingConfig(Section):
     """Number of rows in one forward pass on one device."""
     max_length: int = Field(16_000, gt=0)
     """Maximum number of tokens of a row. A longer row is skipped and counted; actions are never truncated."""
-    max_grad_norm: float = Field(1.0, gt=0)
-    """Gradients are clipped to this norm."""
     eval_steps: int = Field(500, gt=0)
     """Number of steps between two evaluations of the held-out loss. Every evaluated adapter is kept."""
-    patience: int | None = Field(None, gt=0, exclude_if=lambda patience: patience is None)
-    """Training stops after this number of evaluations in a row without a lower held-out loss. Default: it does not."""
     choose_by: Literal["held_out_loss", "reward"] = Field(
         "held_out_loss", exclude_if=lambda chosen: chosen == "held_out_loss"
     )
@@ -128,28 +99,22 @@ class TrainingConfig(Section):
     actions, a cheap stand-in that need not agree with the reward."""
     padding_free: bool = Field(False, exclude_if=lambda padding_free: not padding_free)
     """The rows of a micro-batch are computed one after the other as one sequence, without padding, and long rows share
-    micro-batches with short ones. The loss is the same. It pays with a `micro_batch` of more than one row."""
-    share_prompts: bool = Field(False, exclude_if=lambda share_prompts: not share_prompts)
-    """With `padding_free`, on a CPU: tokens with which the prompts of several rows of a micro-batch begin are computed
-    once. The loss is the same. The larger `micro_batch` is, the more is shared. It has no effect on a GPU, with an
-    objective other than `sft`, and where rows have weights."""
-    liger: bool = Field(False, exclude_if=lambda liger: not liger)
-    """On a GPU: compute norms, rotary positions and gated MLPs by Liger's fused kernels (Hsu et al. 2024, arXiv
-    2410.10989), which need less memory. They are the extra `liger`."""
+    micro-batches with short ones. On a CPU, tokens with which the prompts of several rows begin are computed once,
+    with the objective `sft` where rows have no weights. The loss is the same. It pays with a `micro_batch` of more than
+    one row."""
     gradient_checkpointing: bool | Literal["auto"] = True
     """Recompute activations in the backward pass, which needs less memory and more time. `auto`: only for micro-batches
     whose activations, as computed from the model's shape, do not fit the free memory; under FSDP for all."""
     dev_fraction: float = Field(0.1, ge=0, lt=1)
     """Fraction of the kept questions that is held out; of fewer than ten, none. The loss on their kept actions is
-    measured every `eval_steps`. Default: 0 where `choose_by` is `reward` and `patience` is not set, since nothing needs
-    that loss then."""
+    measured every `eval_steps`. Default: 0 where `choose_by` is `reward`, since nothing needs that loss then."""
     wandb: Literal["off", "offline", "online"] = "off"
     """Log the training to Weights & Biases."""
 
     @model_validator(mode="before")
     @classmethod
     def _hold_out_only_what_is_needed(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("choose_by") == "reward" and data.get("patience") is None:
+        if isinstance(data, dict) and data.get("choose_by") == "reward":
             return {"dev_fraction": 0.0, **data}
         return data
 
@@ -163,8 +128,6 @@ class TrainingConfig(Section):
     def _unsloth_has_its_own(self) -> TrainingConfig:
         if self.padding_free and self.backend == "unsloth":
             raise ValueError("padding_free: backend unsloth has an attention of its own; set padding_free to false")
-        if self.liger and self.backend == "unsloth":
-            raise ValueError("liger: backend unsloth has kernels of its own; set liger to false")
         if self.objective != "sft" and self.backend == "unsloth":
             raise ValueError(f"objective: {self.objective} needs logits, which backend unsloth does not give; set peft")
         return self
@@ -184,25 +147,10 @@ class TrainingConfig(Section):
             raise ValueError(f"{twice[0]}: is named twice" if twice else "names no group; set shared")
         return adapters
 
-    @model_validator(mode="after")
-    def _sharing_is_without_padding(self) -> TrainingConfig:
-        if self.share_prompts and not self.padding_free:
-            raise ValueError("share_prompts: needs padding_free: true as well")
-        return self
-
-    @model_validator(mode="after")
-    def _credit_has_weights(self) -> TrainingConfig:
-        if self.role_credit and self.objective in ("dpo", "kto") and self.preference.level == "trajectory":
-            raise ValueError(
-                f"role_credit: objective={self.objective} compares whole trajectories, in which all roles act; set "
-                "preference.level=action, or role_credit=0"
-            )
-        return self
-
-    def settings(self) -> dict[str, Any]:
-        """All that an adapter depends on, as JSON: without the settings of objectives other than its own, so that an
-        adapter of `sft` has the settings that it had before there were others."""
-        unused = {"wandb"} | {"weighted": {"preference"}, "sft": {"objective", "weighted", "preference"}}.get(
-            self.objective, {"weighted"}
-        )
-        return self.model_dump(mode="json", exclude=unused)
+    def settings(self, section: str | None) -> dict[str, Any]:
+        """All that an adapter depends on, as JSON. `section`: that of its objective, if it has one; those of others are
+        left out, and so is the default objective: a new objective changes the record of no adapter."""
+        fields = TrainingConfig.model_fields
+        others = {name for name, field in fields.items() if isinstance(field.default, ObjectiveSection)} - {section}
+        default = {"objective"} if self.objective == fields["objective"].default else set()
+        return self.model_dump(mode="json", exclude={"wandb"} | others | default)

@@ -31,6 +31,7 @@ from inference.serving.specs import ModelUse, ServerSpec
 from ratchet.config import IndexConfig, ModelConfig, ServeConfig, TrainingConfig, is_missing
 from ratchet.files import read_json_file
 from training.memory import OPTIMIZER_BYTES, Activations
+from training.objectives.objective import load_objective
 
 GB = 1e9
 
@@ -163,7 +164,7 @@ def training_row(training: TrainingConfig, model: ModelConfig, node: Node) -> Ta
     loaded = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
     rank, weight_bytes = training.lora.r, DTYPE_BYTES[model.dtype]
     dtype = getattr(torch, model.dtype)
-    tiled_head = training.objective == "sft"  # the other objectives need each token's log-probability
+    tiled_head = not load_objective(training).keeps_logits
     activations = Activations.of(loaded.get_text_config(), rank, dtype, tiled_head)
     if activations is None:
         return TableRow("train", "?", f"the formula does not describe models of the type {loaded.model_type}")

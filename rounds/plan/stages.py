@@ -10,6 +10,7 @@ from rounds.plan.usage import JudgeUse, RoleUse, SystemUse, assumed_use, judge_u
 from rounds.records import StageKey
 from rounds.stage import ExperimentRun
 from rounds.stages import SAMPLING_STAGES, stages_of
+from training.objectives.objective import load_objective
 from training.schedule import held_out, schedule
 
 
@@ -157,7 +158,8 @@ def _max_kept(experiment: ExperimentRun) -> int:
     """The most trajectories of a question that are learnt from."""
     config = experiment.config
     select, samples = config.rewards.select, config.sampling.samples
-    return min(select.ties, samples) if config.training.objective == "sft" else samples
+    kept_alone = load_objective(config.training).learns_from_kept_alone
+    return min(select.ties, samples) if kept_alone else samples
 
 
 def row_tokens(roles: Sequence[RoleUse], max_length: int) -> float:

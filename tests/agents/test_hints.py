@@ -20,8 +20,8 @@ from ratchet.records import Question, Trajectory
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, task_of
 from tests.helpers.playing import QUESTION, SETTING, Shelf, engine, reach_over
 from tests.helpers.tiny import tiny_format
-from tests.helpers.world import make_run, tiny_model
-from training.rows import build_rows, check_rows, prepare_rows
+from tests.helpers.world import make_run, prepared_rows, tiny_model
+from training.rows import build_rows, check_rows
 
 HINT = hint_of(QUESTION, "answer", Library())
 
@@ -118,4 +118,4 @@ def test_a_row_that_still_holds_a_hint_is_refused(tmp_path: Path) -> None:
                     event["end"] += len(told)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(UserError, match=r"trajectory t3 cannot be trained on: the dialogue of its role searcher still"):
-        prepare_rows(config, folder)
+        prepared_rows(config, folder)

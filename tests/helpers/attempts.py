@@ -14,8 +14,8 @@ from ratchet.records import Question, Score, TokenRow, Trajectory
 from ratchet.runfolder import RoundFolder
 from rewards.selection import select
 from tests.helpers.stored import store
-from tests.helpers.world import dialogue, make_run, trajectory
-from training.rows import prepare_rows, table_rows
+from tests.helpers.world import dialogue, make_run, prepared_rows, trajectory
+from training.rows import table_rows
 
 ACTION: dict[str, Any] = {"preference": {"level": "action"}}
 OBJECTIVES: dict[str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ def start_attempts(folder: Path, model: Path, **training: Any) -> tuple[Path, Co
 
 def rows_of(config: Config, folder: RoundFolder) -> list[TokenRow]:
     """The round's rows, built or read."""
-    return list(table_rows(prepare_rows(config, folder)[0].table))
+    return list(table_rows(prepared_rows(config, folder)[0].table))
 
 
 def label_logps(model: Any, row: dict[str, Any]) -> list[float]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from commands.train import train_round
 from ratchet.files import write_jsonl
 from ratchet.records import Score
 from rewards.store import record_settings, score_file
 from tests.helpers.stored import store
 from tests.helpers.world import make_run, sample_trajectory
-from training import recipe
 
 QUESTIONS = 12
 
@@ -27,5 +27,5 @@ def make_trained(folder: Path) -> Path:
     record_settings(one.scores, "f1", {})
     scores = [Score(trajectory=trajectory.key, name="f1", value=n / 10) for n, trajectory in enumerate(made[:10])]
     write_jsonl(score_file(one.scores, "f1", {}), scores)
-    recipe.train(config, 1)
+    train_round(config, 1)
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,8 +23,9 @@ from ratchet.records import Conversation, ModelCall, Question, QuestionChoice, S
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
 from training.callback import TrainingCallback
+from training.kept import learnt_rounds
 from training.lora import add_lora, load_model
-from training.rows import prepare_rows
+from training.rows import RowsFile, prepare_rows
 from training.trainer import RowTrainer, trainer_config
 
 trl_head_on_cpu = pytest.mark.skipif(
@@ -32,9 +34,14 @@ trl_head_on_cpu = pytest.mark.skipif(
 )
 
 
+def prepared_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
+    """The round's rows as training builds them."""
+    return prepare_rows(learnt_rounds(config, folder), folder.rows, config.training, config.models["agent"])
+
+
 def make_trainer(config: Config, folder: RoundFolder, out: Path) -> tuple[RowTrainer, Table]:
     """A trainer before its first step, and the rows it is to train on."""
-    table = prepare_rows(config, folder)[0].table
+    table = prepared_rows(config, folder)[0].table
     agent = config.models["agent"]
     settings = trainer_config(config.training, agent, out, len(table), 0, 1)
     learner = add_lora(load_model(agent), config.training.lora, 0)

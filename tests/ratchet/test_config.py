@@ -47,7 +47,7 @@ def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
     assert config.rewards.weights == {"correctness": 4.0, "faithfulness": 1.0}
     assert (config.rewards.runs, config.rewards.temperature, config.rewards.select.ties) == (5, 0.5, 3)
     training = config.training
-    assert (training.lora.r, training.learning_rate, training.max_grad_norm) == (16, 1e-4, 1.0)
+    assert (training.lora.r, training.learning_rate) == (16, 1e-4)
     assert (training.warmup_steps, training.max_steps, training.batch_size) == (50, 5000, 128)
     assert (training.max_length, training.eval_steps, config.evaluation.temperature) == (16_000, 500, 0.1)
     assert config.models["agent"].max_context == 32_000

@@ -15,6 +15,7 @@ import yaml
 from commands.evaluate import main as evaluate
 from commands.sample import sample_round
 from commands.score import drop_unsampled
+from commands.train import train_round
 from evaluation.round_arms import read_arms
 from inference.chat import Dialogue
 from inference.completion import Completion
@@ -31,7 +32,6 @@ from report.view import make_view
 from sampling.store import TrajectoryStore
 from tests.helpers.closed_service import KEY, Service, any_answer, closed_service
 from tests.helpers.experiment import ROOT, environment, write_lines
-from training.recipe import train
 from training.rows import build_rows
 
 pytestmark = pytest.mark.server
@@ -119,7 +119,7 @@ def test_its_trajectories_are_refused_by_training_before_torch_is_loaded(tmp_pat
     selection = Selection(weights={}, rule={}, questions=(choice,))
     write_json(round_folder.selection, selection.model_dump(mode="json"))
     with pytest.raises(UserError, match=r"cannot be trained on: its role answerer .* closed model 'agent'"):
-        train(other, 1)
+        train_round(other, 1)
     with pytest.raises(UserError, match="cannot be trained on"):
         build_rows(TrajectoryStore(round_folder.trajectories).read(), sampled.keys, 1000)
     assert open_run(config).path == config.folder

@@ -15,7 +15,7 @@ from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.gather import gather
 from tests.helpers.experiment import make_experiment
-from training.rows import prepare_rows
+from tests.helpers.world import prepared_rows
 
 QUESTIONS, SAMPLES = 8, 4
 
@@ -104,7 +104,7 @@ def test_what_was_sampled_twice_counts_once_everywhere(lab: Lab) -> None:
         assert sorted((again.scores / path.name).read_text().split("\n")) == sorted(path.read_text().split("\n"))
 
     config = load_config(str(lab.config))
-    rows = [prepare_rows(config, folder)[0] for folder in (once, again)]
+    rows = [prepared_rows(config, folder)[0] for folder in (once, again)]
     assert rows[0].digest == rows[1].digest
     pages = [gather(config, folder, 1) for folder in (once, again)]
     assert pages[0].tallies == pages[1].tallies

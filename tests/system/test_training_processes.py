@@ -137,9 +137,7 @@ def test_a_run_goes_on_on_another_device_and_not_in_another_precision(tmp_path: 
 @pytest.mark.parametrize(
     ("gpus", "setting", "said"),
     [
-        (0, "training.liger=true", r"training\.liger: its kernels need a GPU.*set training\.liger=false"),
         (0, "training.backend=unsloth", r"training\.backend=unsloth needs an NVIDIA GPU.*training\.backend=peft"),
-        (1, "training.liger=true", r"training\.liger: liger_kernel is not installed; `pip install '\.\[liger\]'`"),
         (1, "training.backend=unsloth", r"unsloth is not installed; `pip install '\.\[unsloth\]'`"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from commands import train
+from commands.train import train_round
 from questions.leakage import check_adapter_leakage
 from questions.load import load_questions
 from ratchet.config import Config
@@ -107,17 +108,17 @@ def test_an_interrupted_control_resumes_and_a_finished_one_is_left_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     config, whole = trained
-    recipe.train(config, 1, control="random")
+    train_round(config, 1, control="random")
     assert f"{whole.control('random').adapter} is complete" in capsys.readouterr().err
 
     _, config, folder = start(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "publish_adapter", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            recipe.train(config, 1, control="random")
+            train_round(config, 1, control="random")
     [stage] = control_stages(ExperimentRun(with_control(config), ()), 1, None)
     assert stage_progress(ExperimentRun(config, ()), stage) == "step 6 of 6" and not folder.training.exists()
-    recipe.train(config, 1, control="random")
+    train_round(config, 1, control="random")
     found = [(one.control("random").training / "log.jsonl") for one in (whole, folder)]
     assert losses(found[0]) == pytest.approx(losses(found[1]))
     assert folder.control("random").read_selection() == whole.control("random").read_selection()
@@ -139,5 +140,5 @@ def losses(log: Path) -> list[float]:
 def test_objectives_that_learn_from_rewards_have_no_such_control(tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, objective="weighted")
     with pytest.raises(UserError, match=r"--control random is not possible here: training\.objective=weighted"):
-        recipe.train(config, 1, control="random")
+        train_round(config, 1, control="random")
     assert not folder.control("random").selection.exists()

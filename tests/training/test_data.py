@@ -85,7 +85,6 @@ def test_without_padding_rows_lie_one_after_the_other() -> None:
     [
         ({}, 0.1),
         ({"choose_by": "reward"}, 0.0),
-        ({"choose_by": "reward", "patience": 2}, 0.1),
         ({"choose_by": "reward", "dev_fraction": 0.3}, 0.3),
     ],
 )

@@ -13,6 +13,7 @@ import yaml
 
 from agents.core.system import known_systems, load_system
 from commands import train
+from commands.train import train_round
 from inference.completion import Message, SamplingParams
 from ratchet.config import Config, SystemConfig, load_config
 from ratchet.errors import UserError
@@ -25,7 +26,6 @@ from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, task_o
 from tests.helpers.playing import engine, play
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, trajectory
-from training import recipe
 from training.gold import with_last_action
 from training.rows import build_rows, check_rows, read_rows, table_rows
 
@@ -149,5 +149,5 @@ def test_where_there_are_no_gold_actions_one_line_says_so(
 ) -> None:
     _, config, folder = start(tmp_path, system, **training)
     with pytest.raises(UserError, match=f"^--control gold is not possible here: .*{text}") as error:
-        recipe.train(config, 1, control="gold")
+        train_round(config, 1, control="gold")
     assert "\n" not in str(error.value) and not folder.control("gold").selection.exists()

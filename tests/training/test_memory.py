@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig, Qwen2Config
 
+from commands.train import train_round
 from ratchet.config import LoraConfig
 from ratchet.files import read_log
 from tests.helpers.world import make_run, make_trainer
-from training import recipe
 from training.lora import add_lora, take_inputs_as_they_are
 from training.memory import Activations, CheckpointingRule
 from training.trainer import RowTrainer
@@ -98,7 +98,7 @@ def test_auto_checkpoints_the_micro_batches_that_do_not_fit_and_the_curve_stays(
     logs = []
     for name, setting in (("never", False), ("auto", "auto")):
         _, config, folder = make_run(tmp_path / name, gradient_checkpointing=setting)
-        recipe.train(config, 1)
+        train_round(config, 1)
         lines = read_log(folder.training / "log.jsonl")
         logs.append([{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines])
     assert logs[0] == [pytest.approx(line, rel=1e-5) for line in logs[1]]

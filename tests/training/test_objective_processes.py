@@ -16,15 +16,16 @@ import pytest
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from commands.train import train_round
 from ratchet.config import Config, TrainingConfig
 from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder
 from tests.helpers.attempts import OBJECTIVES, label_logps, make_attempts
 from tests.helpers.killed_training import killed_after
-from tests.helpers.world import tiny_model, trl_head_on_cpu
+from tests.helpers.world import prepared_rows, tiny_model, trl_head_on_cpu
 from tests.training.test_processes import PROGRAM, assert_same, finish, launch, start
-from training import recipe
-from training.rows import prepare_rows, split_rows
+from training.objectives.weighted import CLIP
+from training.rows import split_rows
 
 SETTINGS: dict[str, Any] = {"batch_size": 8, "micro_batch": 2, "max_steps": 8, "eval_steps": 4, "learning_rate": 0.02}
 
@@ -43,7 +44,7 @@ def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """The parameter names the objective."""
     settings = SETTINGS | OBJECTIVES[request.param]
     _, config, folder = make_attempts(tmp_path_factory.mktemp("alone"), **settings)
-    recipe.train(config, 1)
+    train_round(config, 1)
     return Trained(config, folder, settings)
 
 
@@ -59,7 +60,7 @@ def defined_loss(config: TrainingConfig, rows: list[dict[str, Any]], now: Any, b
         for row, mine, theirs in zip(rows, logps, reference, strict=True):
             for p, q in zip(mine, theirs, strict=True):
                 weight = row["weight"]
-                total += -weight * p if weight > 0 else -weight * max(p - q, math.log(1 - config.weighted.clip))
+                total += -weight * p if weight > 0 else -weight * max(p - q, math.log(1 - CLIP))
         return total / sum(map(len, logps))
     ratio: dict[tuple[str, bool], float] = defaultdict(float)
     chosen: dict[str, list[float]] = defaultdict(list)
@@ -88,7 +89,7 @@ def defined_loss(config: TrainingConfig, rows: list[dict[str, Any]], now: Any, b
 def test_the_logged_losses_are_the_defined_ones_and_the_gap_widens(alone: Trained) -> None:
     config, folder = alone.config, alone.folder
     log = {line["step"]: line["dev_loss"] for line in read_log(folder.training / "log.jsonl") if "dev_loss" in line}
-    rows, question_of = prepare_rows(config, folder)
+    rows, question_of = prepared_rows(config, folder)
     _, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
     model = config.models["agent"].path
     before = AutoModelForCausalLM.from_pretrained(model).eval()
@@ -117,9 +118,9 @@ def test_in_other_micro_batches_and_killed_after_a_checkpoint_it_has_the_same_cu
 ) -> None:
     _, config, folder = make_attempts(tmp_path, **alone.settings | {"micro_batch": 8})
     with killed_after(5):
-        recipe.train(config, 1)
+        train_round(config, 1)
     assert read_log(folder.training / "log.jsonl")[-1]["step"] == 5 and not folder.adapter.exists()
-    recipe.train(config, 1)
+    train_round(config, 1)
     assert_same(folder, alone.folder, rel=1e-3)  # sums of other micro-batches are rounded differently
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from commands.rows import main
+from commands.train import train_round
 from ratchet.config import SelectConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, TokenRow
@@ -24,11 +25,12 @@ from sampling.store import TrajectoryStore
 from tests.helpers.attempts import ACTION, BAD, GOOD, attempt, every_objective, rows_of
 from tests.helpers.attempts import start_attempts as start
 from tests.helpers.tiny import tiny_format
-from tests.helpers.world import tiny_model, trajectory
-from training import recipe
-from training.examples import action_groups
-from training.kept import KeptTrajectories, read_kept
-from training.rows import SCHEMA, check_rows, prepare_rows, table_rows
+from tests.helpers.world import prepared_rows, tiny_model, trajectory
+from training.actions import action_groups
+from training.kept import KeptTrajectories, LearntRound, learnt_rounds, read_kept
+from training.lessons import trajectory_lessons
+from training.objectives.objective import load_objective, recorded_settings
+from training.rows import SCHEMA, check_rows, table_rows
 
 REPO = Path(__file__).parents[2]
 
@@ -72,26 +74,21 @@ def test_the_labels_are_the_sampled_ids(model: Path, tmp_path: Path, settings: d
 
 def test_the_rows_and_settings_of_sft_are_as_they_were(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model)
-    rows = prepare_rows(config, folder)[0]
+    rows = prepared_rows(config, folder)[0]
     assert rows.table.schema.equals(SCHEMA) and set(rows.table["trajectory"].to_pylist()) == {
         f"t{n}-0" for n in range(12)
     }
-    assert not {"objective", "weighted", "preference"} & config.training.settings().keys()
-    assert TrainingConfig(objective="dpo").settings().keys() - config.training.settings().keys() == {
-        "objective",
-        "preference",
-    }
+    settings, others = (
+        recorded_settings(load_objective(one)).keys() for one in (config.training, TrainingConfig(objective="dpo"))
+    )
+    assert not {"objective", "preference"} & settings and others - settings == {"objective", "preference"}
     assert SelectConfig().model_dump(mode="json").keys() == {"ties", "min_reward", "drop_all_equal", "keep_status"}
 
 
 def test_a_weight_is_the_reward_less_the_mean_of_the_question(model: Path, tmp_path: Path) -> None:
-    def weights(folder: str, **weighted: Any) -> dict[str, float]:
-        _, config, rounds = start(tmp_path / folder, model, objective="weighted", weighted=weighted)
-        return {row.trajectory: row.weight for row in rows_of(config, rounds) if row.question == "q3"}
-
-    assert weights("a") == pytest.approx({"t3-0": 0.5, "t3-1": -0.05, "t3-2": -0.025, "t3-3": 0.25})
-    assert weights("b", negative_weight=0) == pytest.approx({"t3-0": 0.5, "t3-3": 0.25})
-    assert weights("c", baseline="none") == pytest.approx({"t3-0": 1.0, "t3-2": 0.25, "t3-3": 0.75})
+    _, config, rounds = start(tmp_path, model, objective="weighted")
+    weights = {row.trajectory: row.weight for row in rows_of(config, rounds) if row.question == "q3"}
+    assert weights == pytest.approx({"t3-0": 0.5, "t3-1": -0.05, "t3-2": -0.025, "t3-3": 0.25})
 
 
 def test_sides_of_trajectories(model: Path, tmp_path: Path) -> None:
@@ -102,9 +99,6 @@ def test_sides_of_trajectories(model: Path, tmp_path: Path) -> None:
     assert sides("a", objective="dpo") == {("q3#0", "t3-0", True), ("q3#0", "t3-1", False)}
     expected = {("t3-0", "t3-0", True), ("t3-1", "t3-1", False), ("t3-2", "t3-2", False), ("t3-3", "t3-3", True)}
     assert sides("b", objective="kto") == expected
-    assert sides("c", objective="kto", preference={"min_margin": 0.3}) == {
-        one for one in expected if one[0] in ("t3-0", "t3-1")
-    }
 
 
 def test_actions_after_the_same_tokens_are_compared_by_the_mean_reward_of_what_followed(
@@ -137,7 +131,7 @@ def test_nearly_equal_actions_after_the_same_tokens_are_one_where_the_selection_
     def sizes(similarity: float) -> list[list[int]]:
         rule = {**selection.rule, "similarity": similarity}
         groups = action_groups(attempts, selection.model_copy(update={"rule": rule}))
-        return [sorted(len(one.rewards) for one in found.values()) for found in groups.values()]
+        return [sorted(len(taken.rewards) for taken in actions) for actions in groups.values()]
 
     assert sizes(1.0) == [[2, 2], [1, 1], [2], [1, 1]], "the last one: 'Ada TorrinTorrin' and 'Ada TorrinTorrinTorrin'"
     assert sizes(0.01) == [[4], [1, 1], [2], [2]], "what is alike is one action, with the rewards of both"
@@ -151,7 +145,7 @@ def test_a_pair_with_one_side_too_long_is_left_out(model: Path, tmp_path: Path) 
     }
     limit = max(lengths[False] - 1, 1)
     limited = config.model_copy(update={"training": config.training.model_copy(update={"max_length": limit})})
-    rows = prepare_rows(limited, folder)[0]
+    rows = prepared_rows(limited, folder)[0]
     examples = {row.example: set[bool]() for row in table_rows(rows.table)}
     for row in table_rows(rows.table):
         examples[row.example].add(row.chosen)
@@ -168,9 +162,7 @@ def test_a_pair_with_one_side_too_long_is_left_out(model: Path, tmp_path: Path) 
         ((0.5, 0.5), {"objective": "weighted"}, "none of the 4 kept questions has both"),
         ((0.5, 0.5), {"objective": "dpo"}, "better and worse trajectories"),
         ((0.5, 0.5), {"objective": "kto"}, "better and worse trajectories"),
-        ((1.0, 0.75), {"objective": "dpo", "preference": {"min_margin": 0.5}}, "by more than 0.5"),
         ((0.5, 0.5), {"objective": "dpo", **ACTION}, "better and worse actions"),
-        ((1.0, 1.0, 1.0, 0.75), {"objective": "dpo", "preference": {"level": "action", "min_margin": 0.4}}, "actions"),
     ],
 )
 def test_nothing_to_compare_is_one_line_before_torch_is_loaded(
@@ -183,14 +175,14 @@ def test_nothing_to_compare_is_one_line_before_torch_is_loaded(
 
 APART = """
 import contextlib, io, json, sys
+from commands.train import train_round
 from ratchet.config import load_config
 from ratchet.errors import UserError
-from training import recipe
 for line in sys.stdin:
     said, error = io.StringIO(), None
     with contextlib.redirect_stderr(said):
         try:
-            recipe.train(load_config(line.strip()), 1)
+            train_round(load_config(line.strip()), 1)
         except UserError as ended:
             error = str(ended)
     print(json.dumps({"error": error, "said": said.getvalue(), "torch": "torch" in sys.modules}), flush=True)
@@ -244,7 +236,7 @@ def test_one_side_that_is_too_long_everywhere_is_said(model: Path, tmp_path: Pat
     longest = max(len(row.ids) for row in rows_of(config, folder) if row.role == "searcher")
     limited = config.model_copy(update={"training": config.training.model_copy(update={"max_length": longest})})
     with pytest.raises(UserError, match=r"none of the 12 kept questions has both \(skipped: {'too long': 48}\)"):
-        prepare_rows(limited, folder)
+        prepared_rows(limited, folder)
 
 
 def test_questions_that_all_weigh_nothing_are_said(model: Path, tmp_path: Path) -> None:
@@ -255,15 +247,15 @@ def test_questions_that_all_weigh_nothing_are_said(model: Path, tmp_path: Path) 
         choice["weight"] = 0.0
     folder.selection.write_text(json.dumps(selection))
     with pytest.raises(UserError, match=r"difficulty=failure_rate gives the weight 0 to all 12 kept questions"):
-        recipe.train(config, 1)
+        train_round(config, 1)
 
 
 def test_a_question_of_a_member_has_the_members_name(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, objective="dpo")
-    kept = KeptTrajectories("claims", folder, read_kept(config, folder)[0].selection)
-    assert {lesson.example for lesson in kept.lessons(config.training).values()} == {
-        f"claims/q{n}#0" for n in range(12)
-    }
+    source = LearntRound(folder, member="claims")
+    kept = KeptTrajectories(source, read_kept(learnt_rounds(config, folder))[0].selection)
+    lessons = trajectory_lessons(kept.selection, load_objective(config.training), source.prefix)
+    assert {lesson.example for lesson in lessons.values()} == {f"claims/q{n}#0" for n in range(12)}
     assert kept.questions["t3-1"] == "claims/q3"
 
 
@@ -274,13 +266,13 @@ def test_a_selection_from_before_there_were_objectives_is_named(model: Path, tmp
         del choice["candidates"]
     folder.selection.write_text(json.dumps(selection))
     with pytest.raises(UserError, match="run `python -m rewards` again"):
-        recipe.train(config, 1)
+        train_round(config, 1)
 
 
 def test_an_example_with_more_rows_than_a_step_names_the_batch_size(model: Path, tmp_path: Path) -> None:
     _, config, _ = start(tmp_path, model, objective="dpo", batch_size=2)
     with pytest.raises(UserError, match=r"has 3 rows.*training.batch_size to 3 or more, or .*level=action"):
-        recipe.train(config, 1)
+        train_round(config, 1)
 
 
 # What people see of it

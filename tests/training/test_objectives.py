@@ -18,20 +18,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
+from commands.train import train_round
 from inference.tokenizer import load_tokenizer
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.attempts import label_logps
 from tests.helpers.attempts import start_attempts as start
-from tests.helpers.world import tiny_model
-from training import recipe
+from tests.helpers.world import prepared_rows, tiny_model
 from training.callback import TrainingCallback, read_log
+from training.lessons import with_numbers
 from training.lora import add_lora, load_model
-from training.objective_trainer import ObjectiveTrainer, with_numbers
+from training.objective_trainer import ObjectiveTrainer
+from training.objectives.objective import load_objective
 from training.packing import pack, packing_of
 from training.reference import ReferenceCache
-from training.rows import prepare_rows, split_rows
+from training.rows import split_rows
 from training.trainer import trainer_config
 
 
@@ -48,8 +50,8 @@ def test_sft_with_weights_by_difficulty_weighs_questions(model: Path, tmp_path: 
     for number, choice in enumerate(selection["questions"]):
         choice["weight"] = 0.25 if number % 2 else 1.0
     folder.selection.write_text(json.dumps(selection))
-    recipe.train(config, 1)
-    rows, question_of = prepare_rows(config, folder)
+    train_round(config, 1)
+    rows, question_of = prepared_rows(config, folder)
     _, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
     base = AutoModelForCausalLM.from_pretrained(model).eval()
     logps = [label_logps(base, row) for row in dev.to_pylist()]
@@ -62,14 +64,14 @@ def test_sft_with_weights_by_difficulty_weighs_questions(model: Path, tmp_path: 
 @pytest.mark.slow
 def test_a_trained_round_takes_another_objective_once_its_training_is_moved(model: Path, tmp_path: Path) -> None:
     path, config, folder = start(tmp_path, model, max_steps=1)
-    recipe.train(config, 1)
+    train_round(config, 1)
     path.write_text(path.read_text().replace("training:\n", "training:\n  objective: dpo\n"))
     other = load_config(path)
     with pytest.raises(UserError, match=r"training\.objective: 'sft' there, 'dpo' now"):
-        recipe.train(other, 1)
+        train_round(other, 1)
     folder.training.rename(tmp_path / "training of sft")
     folder.adapter.rename(tmp_path / "adapter of sft")
-    recipe.train(other, 1)
+    train_round(other, 1)
     assert json.loads((folder.adapter / "training.json").read_text())["training"]["objective"] == "dpo"
 
 
@@ -81,12 +83,12 @@ def test_the_reference_of_a_later_round_is_the_adapter_that_it_starts_from(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, config, first = start(tmp_path, model, objective="kto", learning_rate=0.05)
-    recipe.train(config, 1)
+    train_round(config, 1)
     second = RunFolder(config.folder).round(2)
     shutil.copytree(first.trajectories, second.trajectories)
     shutil.copy(first.selection, second.selection)
     assert "sampled by" not in capsys.readouterr().err
-    recipe.train(config, 2, first.adapter)
+    train_round(config, 2, first.adapter)
     assert "were sampled by base, and training starts from " in capsys.readouterr().err
     losses = [
         [line["dev_loss"] for line in read_log(one.training / "log.jsonl") if "dev_loss" in line]
@@ -96,9 +98,9 @@ def test_the_reference_of_a_later_round_is_the_adapter_that_it_starts_from(
 
 
 def trainer_of(config: Config, folder: RoundFolder, out: Path, resumed: bool) -> ObjectiveTrainer:
-    table = with_numbers(prepare_rows(config, folder)[0].table)
+    table = with_numbers(prepared_rows(config, folder)[0].table)
     agent = config.models["agent"]
-    packing = packing_of(table, config.training)
+    packing = packing_of(table, load_objective(config.training))
     settings = trainer_config(config.training, agent, out, packing.slots if packing else len(table), 0, 1)
     learner = add_lora(load_model(agent), config.training.lora, 0)
     watch = TrainingCallback(out, 5, has_dev=False)
@@ -110,7 +112,7 @@ def test_the_reference_is_computed_once_and_completed_after_a_kill(model: Path, 
     _, config, folder = start(tmp_path, model, objective="kto")
     out = tmp_path / "training"
     values = trainer_of(config, folder, out, resumed=False).reference()
-    rows = prepare_rows(config, folder)[0].table.to_pylist()
+    rows = prepared_rows(config, folder)[0].table.to_pylist()
     base = AutoModelForCausalLM.from_pretrained(model).eval()
     assert len(values) == len(rows) == 72
     for row, mine in zip(rows, values, strict=True):

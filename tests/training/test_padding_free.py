@@ -13,11 +13,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, LlamaForCausalLM, MistralConfig, Qwen2Config
 from trl import SFTTrainer
 
+from commands.train import train_round
 from ratchet.config import LoraConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import read_log
 from tests.helpers.world import make_run, make_trainer, trl_head_on_cpu
-from training import packed_attention, recipe
+from training import packed_attention
 from training.collator import Collator
 from training.lora import add_lora, round_frozen_products
 from training.packed_attention import attend_to_end, flash_attention, pack_attention
@@ -150,7 +151,7 @@ def test_training_without_padding_gives_the_curve_and_the_adapter_of_training_wi
     for name, free, shared in (("padded", False, False), ("free", True, False), ("shared", True, True)):
         settings = {"padding_free": free, "share_prompts": shared, "gradient_checkpointing": free, "micro_batch": 4}
         _, config, folder = make_run(tmp_path / name, **settings)
-        recipe.train(config, 1)
+        train_round(config, 1)
         lines = read_log(folder.training / "log.jsonl")
         logs.append([{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines])
         weights.append(load_file(folder.adapter / "adapter_model.safetensors"))
@@ -179,8 +180,6 @@ def test_what_cannot_go_without_padding_is_refused() -> None:
         TrainingConfig(padding_free=True, backend="unsloth")
     with pytest.raises(ValueError, match="objective: dpo needs logits, which backend unsloth does not give"):
         TrainingConfig(objective="dpo", backend="unsloth")
-    with pytest.raises(ValueError, match="share_prompts: needs padding_free: true as well"):
-        TrainingConfig(share_prompts=True)
 
 
 @pytest.mark.parametrize(("asked", "known", "window"), [(7, 7, None), (7, 31, None), (1, 20, None), (12, 31, 9)])

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch.distributed import DistBackendError
 from trl import SFTTrainer
 
+from commands.train import train_round
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_log
@@ -27,7 +28,6 @@ from rounds.stage import ExperimentRun
 from rounds.stages import training_stage
 from tests.helpers.experiment import preloaded
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
-from training import recipe
 from training.checkpoints import find_damage, seal
 from training.order import EpochSampler
 from training.processes import explain_lost_processes
@@ -46,7 +46,7 @@ SETTINGS: dict[str, Any] = {
 def alone(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
     """The round as one process trains it."""
     _, config, folder = make_run(tmp_path_factory.mktemp("alone"), micro_batch=8, **SETTINGS)
-    recipe.train(config, 1)
+    train_round(config, 1)
     return folder
 
 
@@ -112,7 +112,7 @@ def test_the_stage_that_selftrain_plans_for_two_gpus_stops_with_one_process_and_
 def test_two_processes_with_fewer_rows_than_a_batch_learn_as_one_does(tmp_path: Path) -> None:
     few: dict[str, Any] = {"questions": 4, "batch_size": 128, "micro_batch": 1, "warmup_steps": 50, "epochs": 2.0}
     _, config, alone = make_run(tmp_path / "one", **few)
-    recipe.train(config, 1)
+    train_round(config, 1)
     path, _, folder = make_run(tmp_path / "two", **few)
     status, said = finish(launch("cpu_ddp.yaml", path))
     assert status == 0 and said.count("every step takes all of them") == 1, said

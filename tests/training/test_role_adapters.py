@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from commands.train import train_round
 from inference.adapters import (
     adapter_digest,
     adapter_of_role,
@@ -34,13 +35,12 @@ from rounds.stage import ExperimentRun
 from rounds.status import _training
 from tests.helpers.attempts import every_objective, make_attempts, start_attempts
 from tests.helpers.killed_training import killed_after
-from tests.helpers.world import make_run, tiny_model
+from tests.helpers.world import make_run, prepared_rows, tiny_model
 from tests.training.test_processes import finish, launch
-from training import recipe
 from training.adapter import read_facts
-from training.objective_trainer import with_numbers
+from training.lessons import with_numbers
 from training.role_adapters import rows_of_roles
-from training.rows import prepare_rows, row_lengths
+from training.rows import row_lengths
 
 ROLE: dict[str, Any] = {"adapters": "role", "max_steps": 6, "eval_steps": 2}
 ROLES = ("coordinator", "searcher")
@@ -61,7 +61,7 @@ def start(folder: Path, model: Path, **training: Any) -> tuple[Path, Config, Rou
 def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, RoundFolder]:
     """A trained round; not to be changed."""
     _, config, folder = start(tmp_path_factory.mktemp("finished"), model)
-    recipe.train(config, 1)
+    train_round(config, 1)
     return config, folder
 
 
@@ -78,7 +78,7 @@ def same(one: Path, other: Path) -> bool:
 def test_every_role_has_an_adapter_that_learnt_from_its_rows_alone(finished: tuple[Config, RoundFolder]) -> None:
     config, folder = finished
     assert json.loads((folder.adapter / "roles.json").read_text()) == {role: role for role in ROLES}
-    facts, table = read_facts(folder.adapter), prepare_rows(config, folder)[0].table
+    facts, table = read_facts(folder.adapter), prepared_rows(config, folder)[0].table
     assert facts is not None and set(facts["adapters"]) == set(ROLES)
     for role in ROLES:
         own = read_facts(folder.adapter / role)
@@ -130,16 +130,16 @@ def test_groups_share_an_adapter_and_a_second_run_does_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, config, folder = start(tmp_path, model, adapters={"both": ["coordinator", "searcher"]}, max_steps=2)
-    recipe.train(config, 1)
+    train_round(config, 1)
     assert single_adapters(folder.adapter) == [str(folder.adapter / "both")]
     assert adapter_of_role(folder.adapter, "searcher") == adapter_of_role(folder.adapter, "coordinator")
     assert adapter_of_role(folder.adapter, "answerer") is None, "a role without an adapter is the base model"
     _, plain, alone = start(tmp_path / "shared", model, adapters="shared", max_steps=2)
-    recipe.train(plain, 1)
+    train_round(plain, 1)
     assert same(folder.adapter / "both", alone.adapter), "one group of all roles is the shared adapter"
     before = (folder.adapter / "both" / "adapter_model.safetensors").stat().st_mtime_ns
     capsys.readouterr()
-    recipe.train(config, 1)
+    train_round(config, 1)
     assert "is complete" in capsys.readouterr().err
     assert (folder.adapter / "both" / "adapter_model.safetensors").stat().st_mtime_ns == before
 
@@ -150,11 +150,11 @@ def test_killed_while_the_second_is_trained_it_finishes_with_the_same_curves(
 ) -> None:
     _, config, folder = start(tmp_path, model)
     with killed_after(3, trainings=1):
-        recipe.train(config, 1)
+        train_round(config, 1)
     first = folder.training / "coordinator" / "adapter" / "adapter_model.safetensors"
     done = first.stat().st_mtime_ns
     assert _training(folder).startswith("searcher: step "), "what status shows of it"
-    recipe.train(config, 1)
+    train_round(config, 1)
     assert first.stat().st_mtime_ns == done, "the first was complete"
     _, whole = finished
     for role in ROLES:
@@ -173,7 +173,7 @@ def test_killed_while_the_second_is_trained_it_finishes_with_the_same_curves(
 def test_two_processes_train_what_one_does(model: Path, tmp_path: Path) -> None:
     settings = {"batch_size": 8, "micro_batch": 2, "max_steps": 2}
     _, config, alone = start(tmp_path / "one", model, **settings)
-    recipe.train(config, 1)
+    train_round(config, 1)
     path, _, folder = start(tmp_path / "two", model, **settings)
     status, said = finish(launch("cpu_fsdp.yaml", path))
     assert status == 0, said
@@ -188,7 +188,7 @@ def test_a_later_round_continues_each_from_its_own(
 ) -> None:
     first = finished[1].adapter
     _, config, folder = start(tmp_path, model, max_steps=1)
-    recipe.train(config, 1, start=first)
+    train_round(config, 1, start=first)
     facts = read_facts(folder.adapter)
     assert facts is not None and facts["made_of"]["starting adapter"] == adapter_digest(first)
     for role in ROLES:
@@ -196,10 +196,10 @@ def test_a_later_round_continues_each_from_its_own(
         assert own is not None and own["made_of"]["starting adapter"] == adapter_digest(first / role)
     _, grouped, _ = start(tmp_path / "grouped", model, adapters={"all": list(ROLES)})
     with pytest.raises(UserError, match="have different adapters there"):
-        recipe.train(grouped, 1, start=first)
+        train_round(grouped, 1, start=first)
     _, shared, _ = start(tmp_path / "shared", model, adapters="shared")
     with pytest.raises(UserError, match=r"holds an adapter for each role \(roles\.json\)"):
-        recipe.train(shared, 1, start=first)
+        train_round(shared, 1, start=first)
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_a_later_round_continues_each_from_its_own(
 def test_every_objective_trains_them(model: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     groups = {"all": list(ROLES)}
     _, config, folder = start_attempts(tmp_path / "run", model, max_steps=1, adapters=groups, **settings)
-    recipe.train(config, 1)
+    train_round(config, 1)
     assert single_adapters(folder.adapter) == [str(folder.adapter / "all")]
 
 
@@ -216,12 +216,12 @@ def test_a_role_that_acts_in_good_trajectories_alone_is_named_where_both_sides_a
 ) -> None:
     _, config, _ = start_attempts(tmp_path / "run", model, adapters="role", objective="dpo")
     with pytest.raises(UserError, match=r"searcher has no rows of both better and worse ones"):
-        recipe.train(config, 1)
+        train_round(config, 1)
 
 
 def test_a_group_compares_only_pairs_in_which_its_roles_act_on_both_sides(model: Path, tmp_path: Path) -> None:
     _, config, folder = start_attempts(tmp_path, model, objective="dpo")
-    rows = with_numbers(prepare_rows(config, folder)[0].table)
+    rows = with_numbers(prepared_rows(config, folder)[0].table)
     train, dev = rows_of_roles(config.training, ["searcher"], rows, rows.slice(0, 0))
     assert len(train) == len(dev) == 0, "no worse trajectory has a searcher"
     train, dev = rows_of_roles(config.training, ["coordinator"], rows.slice(0, 20), rows.slice(20))
@@ -236,7 +236,7 @@ def test_a_group_compares_only_pairs_in_which_its_roles_act_on_both_sides(model:
 def test_what_does_not_fit_is_said_before_torch_is_loaded(model: Path, tmp_path: Path) -> None:
     path, config, _ = start(tmp_path, model, adapters={"one": ["coordinator"]})
     with pytest.raises(UserError, match="the trainable role searcher is in no group"):
-        recipe.train(config, 1)
+        train_round(config, 1)
     with pytest.raises(ValidationError, match="coordinator: is named twice"):
         TrainingConfig(adapters={"a": ("coordinator",), "b": ("coordinator",)})
     with pytest.raises(ValidationError, match="a group has a name of letters"):
@@ -246,8 +246,8 @@ def test_what_does_not_fit_is_said_before_torch_is_loaded(model: Path, tmp_path:
 
 
 def test_the_settings_of_a_shared_adapter_are_as_they_were() -> None:
-    assert "adapters" not in TrainingConfig().settings() and "role_credit" not in TrainingConfig().settings()
-    assert TrainingConfig(adapters="role").settings()["adapters"] == "role"
+    assert "adapters" not in TrainingConfig().settings(None)
+    assert TrainingConfig(adapters="role").settings(None)["adapters"] == "role"
 
 
 def test_servers_have_a_slot_for_every_adapter(model: Path, tmp_path: Path) -> None:
@@ -264,6 +264,6 @@ def test_a_control_of_random_trajectories_has_adapters_by_role_too(model: Path, 
     (tmp_path / "model").symlink_to(model)
     path, _, folder = make_attempts(tmp_path, rewards=(1.0, 0.0), **ROLE | {"max_steps": 1})
     config = load_config(path, ["evaluation.controls=[random]"])
-    recipe.train(config, 1, control="random")
+    train_round(config, 1, control="random")
     facts = read_facts(folder.control("random").adapter)
     assert facts is not None and facts["control"] == "random" and "coordinator" in facts["adapters"]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from commands.rows import print_summary
+from commands.train import train_round
 from ratchet.config import Config, load_config
 from ratchet.files import read_log, write_json
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.attempts import every_objective, rows_of, start_attempts
-from tests.helpers.world import tiny_model
-from training import recipe
-from training.rows import prepare_rows, split_rows
+from tests.helpers.world import prepared_rows, tiny_model
+from training.rows import split_rows
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_the_rows_are_those_of_all_rounds(model: Path, tmp_path: Path, settings:
     assert len(rows_of(last, second)) == len(alone)
     if names := {row.example for row in rows if row.example}:
         assert len(names) == 2 * len({row.example for row in alone}), "an example is of one round"
-    built, questions = prepare_rows(both, second)
+    built, questions = prepared_rows(both, second)
     train, dev = split_rows(built.table, questions, 0.2, both.seed)
     sides = [{questions[key] for key in part["trajectory"].to_pylist()} for part in (train, dev)]
     assert sides[1] and not sides[0] & sides[1], "a question is held out in every round, or in none"
@@ -62,9 +62,9 @@ def test_it_trains_on_them_and_the_summary_finds_them(
     config, second = second_round(path, first, "evaluation.controls=[random]")
     print_summary(config, 2)
     assert "equal the sampled ids, id for id" in capsys.readouterr().out
-    recipe.train(config, 2)
+    train_round(config, 2)
     assert read_log(second.training / "log.jsonl")[-1]["step"] == 2
-    recipe.train(config, 2, control="random")
+    train_round(config, 2, control="random")
     chosen = [one.control("random").read_selection() for one in (first, second)]
     assert all(selection is not None and selection.kept for selection in chosen)
     keys = {row.trajectory for row in rows_of(config, second.control("random"))}

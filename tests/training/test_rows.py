@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import Conversation, Span
-from tests.helpers.world import dialogue, make_run, sample_trajectory, trajectory
+from tests.helpers.world import dialogue, make_run, prepared_rows, sample_trajectory, trajectory
 from training.rows import (
     build_rows,
     check_rows,
-    prepare_rows,
     read_rows,
     rows_digest,
     rows_table,
@@ -119,16 +118,16 @@ def test_rows_with_text_that_is_not_utf8_are_refused(tmp_path) -> None:  # type:
 
 def test_rows_are_reused_for_the_same_selection_and_made_again_for_another(tmp_path) -> None:  # type: ignore[no-untyped-def]
     _, config, folder = make_run(tmp_path, questions=4)
-    first, question_of = prepare_rows(config, folder)
+    first, question_of = prepared_rows(config, folder)
     assert question_of == {f"t{n}": f"q{n}" for n in range(4)}
     stamp = folder.rows.stat().st_mtime_ns
-    assert prepare_rows(config, folder)[0].digest == first.digest and folder.rows.stat().st_mtime_ns == stamp
+    assert prepared_rows(config, folder)[0].digest == first.digest and folder.rows.stat().st_mtime_ns == stamp
     text = folder.selection.read_text()
     folder.selection.write_text(text.replace('"t3"\n', '"t2"\n'))
-    second, _ = prepare_rows(config, folder)
+    second, _ = prepared_rows(config, folder)
     assert set(second.table["trajectory"].to_pylist()) == {"t0", "t1", "t2"}
     folder.rows.write_bytes(b"torn")
-    assert prepare_rows(config, folder)[0].digest == second.digest
+    assert prepared_rows(config, folder)[0].digest == second.digest
 
 
 def test_nothing_kept_says_why(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -136,7 +135,7 @@ def test_nothing_kept_says_why(tmp_path) -> None:  # type: ignore[no-untyped-def
     choice = {"question_id": "q", "kept": [], "cause": "reward_too_low", "reason": "best reward is 0", "rewards": {}}
     write_json(folder.selection, {"weights": {}, "rule": {}, "questions": [choice]})
     with pytest.raises(UserError, match=r"no trajectory was kept.*1 x best reward is 0"):
-        prepare_rows(config, folder)
+        prepared_rows(config, folder)
     folder.selection.unlink()
     with pytest.raises(UserError, match="python -m rewards"):
-        prepare_rows(config, folder)
+        prepared_rows(config, folder)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from commands.train import train_round
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import read_log
 from tests.helpers.world import make_run
-from training import recipe
 from training.callback import TrainingCallback
 from training.order import epoch_order
 from training.schedule import describe_adjustments, schedule
@@ -27,7 +27,7 @@ DEFAULTS = TrainingConfig()
 def test_few_rows_are_learnt_from_with_the_default_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     defaults = {key: getattr(DEFAULTS, key) for key in ("batch_size", "micro_batch", "warmup_steps", "max_steps")}
     _, config, folder = make_run(tmp_path, questions=4, epochs=1.0, learning_rate=1e-4, **defaults)
-    recipe.train(config, 1)
+    train_round(config, 1)
     said = capsys.readouterr().err
     assert "training.batch_size=128 is more than the 8 rows: every step takes all of them" in said
     assert "training.warmup_steps=50 is more than a fifth of the 1 steps: 0 of them warm up" in said
@@ -79,7 +79,7 @@ def test_the_best_adapter_is_never_the_one_before_the_first_update(
         RowTrainer, "dev_loss", lambda trainer: measure(trainer) + max(0, trainer.state.global_step - 1)
     )
     _, config, folder = make_run(tmp_path, warmup_steps=1, max_steps=5, eval_steps=1)
-    recipe.train(config, 1)
+    train_round(config, 1)
     losses = {line["step"]: line["dev_loss"] for line in read_log(folder.training / "log.jsonl") if "dev_loss" in line}
     assert losses[1] == losses[0] < min(losses[step] for step in range(2, 6))
     assert json.loads((folder.adapter / "training.json").read_bytes())["step"] >= 2

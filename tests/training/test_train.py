@@ -18,18 +18,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTTrainer
 
 from commands import train
+from commands.train import train_round
 from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.experiment import command, preloaded
-from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
+from tests.helpers.world import make_run, make_trainer, prepared_rows, tiny_model, trl_head_on_cpu
 from training import recipe
 from training.card import RESULTS_BEGIN, RESULTS_END
 from training.checkpoints import EvaluatedAdapters, last_complete, read_evaluation
 from training.lora import mixes_precision
 from training.order import epoch_order
-from training.rows import prepare_rows, row_lengths, split_rows
+from training.rows import row_lengths, split_rows
 from training.schedule import accumulation_steps, schedule
 from training.trainer import RowTrainer, logging_integrations
 
@@ -50,7 +51,7 @@ def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     (folder / "model").symlink_to(model)
     _, config, _ = make_run(folder, **WHOLE)
-    recipe.train(config, 1)
+    train_round(config, 1)
     return folder
 
 
@@ -86,7 +87,7 @@ def mean_loss(model: Any, rows: list[dict[str, Any]]) -> float:
 @pytest.mark.slow
 def test_the_logged_losses_are_the_defined_ones(finished: Path) -> None:
     config, folder = round_of(finished)
-    rows, question_of = prepare_rows(config, folder)
+    rows, question_of = prepared_rows(config, folder)
     learnt, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
     base = AutoModelForCausalLM.from_pretrained(finished / "model").eval()
     log = curve(folder)
@@ -100,7 +101,7 @@ def test_the_logged_losses_are_the_defined_ones(finished: Path) -> None:
 
 def test_micro_batches_do_not_change_the_curve(model: Path, finished: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, **WHOLE, micro_batch=4)
-    recipe.train(config, 1)
+    train_round(config, 1)
     whole = curve(round_of(finished)[1])
     assert len(whole) == 16 and curve(folder) == [pytest.approx(line, rel=1e-4) for line in whole]
 
@@ -127,7 +128,7 @@ def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, f
     path, config, folder = start(tmp_path, model, **WHOLE)
     assert run_disturbed(path, "SIGKILL 5 0").returncode == -signal.SIGKILL and not folder.adapter.exists()
     assert curve(folder)[-1]["step"] == 5
-    recipe.train(config, 1)
+    train_round(config, 1)
     _, whole = round_of(finished)
     # The two runs' settings differ in nothing but their folders.
     assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in curve(whole)]
@@ -146,7 +147,7 @@ def test_told_to_stop_it_saves_after_the_step_and_goes_on_from_there(
     assert "run the same command again to resume" in done.stderr and "Traceback" not in done.stderr
     saved, messages = last_complete(folder.training)
     assert curve(folder)[-1]["step"] == 2 and saved is not None and saved[0] == 2 and messages == []
-    recipe.train(config, 1)
+    train_round(config, 1)
     _, whole = round_of(finished)
     assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in curve(whole)]
 
@@ -165,7 +166,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     weights = folder.training / "checkpoint-12" / "optimizer.pt"
     weights.write_bytes(weights.read_bytes()[:100])
     made_of = json.loads((folder.training / "training.json").read_text())
-    recipe.train(config, 1)
+    train_round(config, 1)
     assert "checkpoint-12: optimizer.pt is damaged; resuming from" in capsys.readouterr().err
     assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in before]
     assert json.loads((folder.training / "training.json").read_text()) == made_of
@@ -175,33 +176,16 @@ def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, config, folder = start(tmp_path, model, learning_rate=0.1, max_steps=5, eval_steps=1, warmup_steps=1)
-    recipe.train(config, 1)
+    train_round(config, 1)
     dev_losses = {line["step"]: line["dev_loss"] for line in curve(folder) if "dev_loss" in line and line["step"]}
     best = min(dev_losses, key=lambda step: dev_losses[step])
     facts = json.loads((folder.adapter / "training.json").read_text())
     assert list(dev_losses) == [1, 2, 3, 4, 5] and facts["step"] == best != 5
     assert f"the adapter after step {best} of 5" in capsys.readouterr().err
-    rows, question_of = prepare_rows(config, folder)
+    rows, question_of = prepared_rows(config, folder)
     _, dev = split_rows(rows.table, question_of, config.training.dev_fraction, config.seed)
     tuned = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder.adapter).eval()
     assert mean_loss(tuned, dev.to_pylist()) == pytest.approx(dev_losses[best], rel=1e-4)
-
-
-def test_patience_ends_training_and_a_killed_one_does_not_go_on_past_its_end(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = {"learning_rate": 0.1, "max_steps": 40, "eval_steps": 1, "warmup_steps": 1, "patience": 2}
-    _, config, folder = start(tmp_path, model, **settings)
-    recipe.train(config, 1)
-    losses = [line["dev_loss"] for line in curve(folder) if "dev_loss" in line]
-    best = losses.index(min(losses))
-    assert len(losses) == best + 3 < 40
-    assert f"step {len(losses) - 1}: no lower held-out loss in 2 evaluations" in capsys.readouterr().err
-    shutil.rmtree(folder.adapter)  # as if killed before it was published
-    before = curve(folder)
-    recipe.train(config, 1)
-    assert curve(folder) == before
-    assert json.loads((folder.adapter / "training.json").read_text())["step"] == best
 
 
 @pytest.mark.slow
@@ -212,7 +196,7 @@ def test_bfloat16_products_on_a_cpu_learn_the_same_curve_and_are_recorded(
     for has_bfloat16 in (False, True):
         monkeypatch.setattr("training.lora.computes_bfloat16", lambda has_bfloat16=has_bfloat16: has_bfloat16)
         assert mixes_precision(config.models["agent"], config.training, 1) == has_bfloat16
-    recipe.train(config, 1)
+    train_round(config, 1)
     _, whole = round_of(finished)
     exact, losses = ([line["loss"] for line in curve(one) if "loss" in line] for one in (whole, folder))
     assert losses == pytest.approx(exact, rel=0.02) and losses != exact
@@ -251,11 +235,11 @@ def test_where_the_reward_is_to_choose_training_leaves_a_candidate_and_no_adapte
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, config, folder = start(tmp_path, model, max_steps=4, eval_steps=2, choose_by="reward", dev_fraction=0.0)
-    recipe.train(config, 1)
+    train_round(config, 1)
     assert list(EvaluatedAdapters(folder.training).all()) == [2, 4], "without held-out rows as well"
     assert not folder.adapter.exists() and (folder.candidate / "adapter_model.safetensors").exists()
     assert "`python -m rounds choose` decides on dev" in capsys.readouterr().err
-    recipe.train(config, 1)
+    train_round(config, 1)
     assert "is complete" in capsys.readouterr().err
 
 
@@ -300,13 +284,13 @@ def test_again_does_nothing_and_other_rows_are_refused(
     config, folder = round_of(finished)
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "optimise", lambda *a: pytest.fail("trained again"))
-        recipe.train(config, 1)
+        train_round(config, 1)
     assert "is complete" in capsys.readouterr().err
     selection = folder.selection.read_text()
     try:
         folder.selection.write_text(selection.replace('"t3"\n', '"t2"\n'))
         with pytest.raises(UserError, match=r"trained with other rows\. Move or delete"):
-            recipe.train(config, 1)
+            train_round(config, 1)
     finally:
         folder.selection.write_text(selection)
 
@@ -315,7 +299,7 @@ def test_few_questions_train_without_dev_and_keep_the_last_step(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, config, folder = start(tmp_path, model, questions=3, max_steps=50, epochs=2.0)
-    recipe.train(config, 1)
+    train_round(config, 1)
     said = capsys.readouterr().err
     assert "too few questions" in said and "step 4 of 4" in said
     facts = json.loads((folder.adapter / "training.json").read_text())
@@ -345,7 +329,7 @@ def test_targets_whose_adapter_would_be_lost_are_refused_before_the_first_step(
 ) -> None:
     _, config, folder = start(tmp_path, model, lora={"r": 4, "alpha": 8, "targets": targets})
     with pytest.raises(UserError, match=rf"training\.lora\.targets='{targets}': .*{said}") as refusal:
-        recipe.train(config, 1)
+        train_round(config, 1)
     assert "\n" not in str(refusal.value) and not folder.adapter.exists()
 
 
@@ -366,14 +350,14 @@ def test_a_diverging_loss_and_a_full_disk_are_errors_with_a_way_out(
     with monkeypatch.context() as patch:
         patch.setattr(RowTrainer, "compute_loss", lambda *a, **k: torch.tensor(float("nan"), requires_grad=True))
         with pytest.raises(UserError, match=r"loss is nan.*learning_rate"):
-            recipe.train(config, 1)
+            train_round(config, 1)
 
     def full(*unused: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(SFTTrainer, "_save_checkpoint", full)
     with pytest.raises(UserError, match=r"cannot save a checkpoint.*No space left.*run the same command again"):
-        recipe.train(config, 1)
+        train_round(config, 1)
 
 
 def test_device_cpu_trains_on_the_cpu_of_a_machine_with_several_gpus(model: Path, tmp_path: Path) -> None:

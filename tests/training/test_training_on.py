@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from commands.train import train_round
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, tiny_model
-from training import recipe
 from training.lora import add_lora, load_model, mixes_precision, start_from_adapter
 
 
@@ -25,7 +25,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, RoundFold
     folder = tmp_path_factory.mktemp("trained")
     tiny_model(folder / "model")
     _, config, round_folder = make_run(folder, max_steps=10, eval_steps=5, learning_rate=0.05)
-    recipe.train(config, 1)
+    train_round(config, 1)
     return config, round_folder
 
 
@@ -48,22 +48,22 @@ def test_the_second_round_goes_on_where_the_first_ended(
 ) -> None:
     config, first = trained
     second = second_round(config, first)
-    recipe.train(config, 2, first.adapter)
+    train_round(config, 2, first.adapter)
     best = json.loads((first.adapter / "training.json").read_bytes())["dev_loss"]
     assert log(first)[0]["dev_loss"] > best == pytest.approx(log(second)[0]["dev_loss"], rel=1e-5)
     made_of = json.loads((second.adapter / "training.json").read_bytes())["made_of"]
     assert len(made_of["starting adapter"]) == 16
     assert "the adapter that it started from" in (second.adapter / "README.md").read_text()
-    recipe.train(config, 2, first.adapter)
+    train_round(config, 2, first.adapter)
     assert "is complete" in capsys.readouterr().err
     with pytest.raises(UserError, match="starting adapter"):
-        recipe.train(config, 2)  # not the same training without it
+        train_round(config, 2)  # not the same training without it
 
 
 def test_a_round_may_begin_anew(trained: tuple[Config, RoundFolder]) -> None:
     config, first = trained
     second = second_round(config, first)
-    recipe.train(config, 2)
+    train_round(config, 2)
     assert log(second)[0]["dev_loss"] == pytest.approx(log(first)[0]["dev_loss"], rel=1e-5)
 
 

@@ -1,0 +1,81 @@
+"""An objective is one file: the one of the guide trains by its path, and no other file names a built-in one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from commands.config import open_config
+from commands.train import train_round
+from ratchet.config import TrainingConfig
+from ratchet.errors import UserError
+from ratchet.files import read_log, write_json
+from ratchet.plugins import known_plugins
+from tests.helpers.attempts import make_attempts
+from training.adapter import FORMER_SETTINGS, is_made_of, read_facts
+from training.objectives.objective import (
+    ExampleLogProbabilities,
+    RowLogProbabilities,
+    load_objective,
+    recorded_settings,
+)
+from training.rows import read_rows
+
+REPO = Path(__file__).parents[2]
+GUIDE = REPO / "docs" / "guides" / "objectives.md"
+NAMING = {"ratchet/config/training.py", "benchmarks/learning/tasks.py", "training/adapter.py"}
+"""The config describes the built-in objectives, the comparison has an arm for each, and old records have a section."""
+
+
+def own_file(folder: Path) -> Path:
+    """The objective that the guide shows."""
+    [code] = re.findall(r"```python\n(from training\.objectives.*?)```", GUIDE.read_text(), re.S)
+    file = folder / "reward_weighted.py"
+    file.write_text(code)
+    return file
+
+
+def test_the_guides_objective_trains_by_its_path(tmp_path: Path) -> None:
+    file = own_file(tmp_path)
+    path, config, folder = make_attempts(tmp_path, objective=str(file), max_steps=2)
+    assert open_config(path).training.objective == str(file)
+    train_round(config, 1)
+    rows = read_rows(folder.rows).table
+    by_key = {row["trajectory"]: row["weight"] for row in rows.to_pylist()}
+    assert by_key["t3-0"] == 1.0 and by_key["t3-3"] == 0.75 and "t3-1" not in by_key, "a weight is the reward"
+    assert read_log(folder.training / "log.jsonl")[-1]["step"] == 2 and not (folder.training / "reference").exists()
+    facts = read_facts(folder.adapter)
+    assert facts is not None and facts["training"]["objective"].startswith("reward_weighted-")
+    with pytest.raises(UserError, match=r"training\.objective: there is no 'dpp' in training/objectives/.*'dpo'"):
+        load_objective(TrainingConfig(objective="dpp"))
+
+
+def test_no_other_file_names_a_built_in_objective() -> None:
+    names = set(known_plugins("objectives")) - {TrainingConfig().objective}
+    assert names == {"weighted", "dpo", "kto"}
+    named = re.compile(rf"""["'`=]({"|".join(names)})["'`]""")
+    files = subprocess.check_output(["git", "ls-files", "*.py", "*.j2"], cwd=REPO, text=True).split()
+    naming = {name for name in files if not name.startswith("tests/") and named.search((REPO / name).read_text())}
+    assert naming <= NAMING | {f"training/objectives/{name}.py" for name in names}
+
+
+def test_shapes_that_do_not_fit_are_errors() -> None:
+    part, row = torch.zeros(2, 3), torch.zeros(2)
+    with pytest.raises(ValueError, match=r"shape \(2, 3\) have .* and weights of \(3,\)"):
+        RowLogProbabilities(part, part, part.bool(), torch.zeros(3))
+    with pytest.raises(ValueError, match="sums of examples have the shapes"):
+        ExampleLogProbabilities(row, row, row, torch.zeros(3))
+
+
+def test_what_earlier_versions_recorded_of_settings_that_are_fixed_now_is_the_same_training(tmp_path: Path) -> None:
+    settings = recorded_settings(load_objective(TrainingConfig(objective="dpo")))
+    old = settings | FORMER_SETTINGS | {"preference": settings["preference"] | FORMER_SETTINGS["preference"]}
+    write_json(tmp_path / "training.json", {"made_of": {"training settings": old}})
+    assert is_made_of(tmp_path, {"training settings": settings})
+    write_json(tmp_path / "training.json", {"made_of": {"training settings": old | {"weight_decay": 0.1}}})
+    with pytest.raises(UserError, match="was trained with other training settings"):
+        is_made_of(tmp_path, {"training settings": settings})

@@ -1,0 +1,173 @@
+"""What an objective is: which lessons it draws from a question's attempts, and its loss on log-probabilities.
+
+An objective is a file in this folder, or one of your own that `training.objective` names by its path. It defines a
+subclass of `RowObjective` or `ExampleObjective` and names it `OBJECTIVE`. Rows, packing, the reference model, resuming,
+`ratchet rows` and the plan then follow from what the class says. Nothing here loads torch: rows are built without it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ratchet.config import TrainingConfig
+from ratchet.errors import UserError
+from ratchet.plugins import load_plugin
+
+if TYPE_CHECKING:
+    import torch
+
+EQUAL = 1e-9
+"""Rewards and weights closer than this differ only by rounding."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is learnt of one trajectory, or of one action; the fields are those of a token row."""
+
+    question: str
+    reward: float
+    weight: float
+    example: str
+    """Name of the example that it is a part of; empty where every row stands alone."""
+    chosen: bool
+    """Whether it is made more likely."""
+
+    def named(self, prefix: str) -> Lesson:
+        """The lesson with `prefix` before its example's name."""
+        return replace(self, example=prefix + self.example) if self.example else self
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """What attempts at one question did: whole trajectories, or actions of a role after the same tokens."""
+
+    question: str
+    weight: float
+    """Of the question (`rewards.select.difficulty`)."""
+    rewards: Mapping[str, float]
+    """By name, the reward of each: a trajectory's key, or the name of an action, of which it is the mean over the
+    attempts that took it."""
+    mean: float
+    """Of the rewards of all attempts, those that did not finish among them."""
+    kept: Mapping[str, float]
+    """Reward of those that selection kept; of actions, of the best one."""
+    pairs: Sequence[str]
+    """Names for the pairs that an objective makes of these, as many as there may be."""
+
+    @property
+    def worst(self) -> list[str]:
+        """Those that were not kept, the worst first."""
+        return sorted((name for name in self.rewards if name not in self.kept), key=lambda name: self.rewards[name])
+
+
+class Objective(ABC):
+    """An objective with the settings of a training."""
+
+    section: ClassVar[str | None] = None
+    """Name of its section of `training`, if it has settings of its own."""
+    learns_from_kept_alone: ClassVar[bool] = False
+    """Whether it learns from the kept trajectories alone, and of weights other than 1 only by the question's."""
+    needs_both_sides: ClassVar[bool] = True
+    """Whether it learns nothing from good trajectories alone."""
+    needs_reference: ClassVar[bool] = True
+    """Whether its loss reads log-probabilities of the model that training starts from."""
+    keeps_logits: ClassVar[bool] = True
+    """Whether the logits of a micro-batch's labels are all in memory at once, for the plan."""
+
+    def __init__(self, name: str, training: TrainingConfig) -> None:
+        """`name`: as records have it."""
+        self.name, self.training = name, training
+
+    @property
+    def compares_actions(self) -> bool:
+        """Whether the alternatives are single actions, which the trajectories have to be read for."""
+        return False
+
+    @abstractmethod
+    def lessons(self, alternatives: Alternatives) -> dict[str, Lesson]:
+        """By the names of `alternatives.rewards`, what is learnt; in the order of the rows."""
+
+
+@dataclass(frozen=True)
+class RowLogProbabilities:
+    """Log-probabilities of the labels of a micro-batch, each (rows, positions) unless said otherwise."""
+
+    now: torch.Tensor
+    reference: torch.Tensor
+    """Before training; 0 without a reference model."""
+    learnt: torch.Tensor
+    """bool: which of them are of labels."""
+    weights: torch.Tensor
+    """(rows,)"""
+
+    def __post_init__(self) -> None:
+        shape = self.now.shape
+        if self.reference.shape != shape or self.learnt.shape != shape or self.weights.shape != shape[:1]:
+            raise ValueError(
+                f"log-probabilities of shape {tuple(shape)} have a reference of {tuple(self.reference.shape)}, labels "
+                f"of {tuple(self.learnt.shape)} and weights of {tuple(self.weights.shape)}"
+            )
+
+
+class RowObjective(Objective):
+    """An objective whose loss is a sum over tokens: rows stand alone, in any order."""
+
+    @abstractmethod
+    def loss(self, rows: RowLogProbabilities) -> torch.Tensor:
+        """The summed loss of the rows, a scalar; a step divides it by the number of its labels."""
+
+
+@dataclass(frozen=True)
+class ExampleLogProbabilities:
+    """Sums of log-probabilities over the rows of examples, each (examples,), in float64."""
+
+    chosen: torch.Tensor
+    """Sum of log p - log p_ref over the tokens of the side that is made more likely; 0 without one."""
+    rejected: torch.Tensor
+    """The same of the other side."""
+    chosen_now: torch.Tensor
+    """Sum of log p over the tokens of the chosen side."""
+    chosen_tokens: torch.Tensor
+    """The number of its tokens; 0 for an example that has only the other side."""
+
+    def __post_init__(self) -> None:
+        shapes = [tuple(part.shape) for part in (self.chosen, self.rejected, self.chosen_now, self.chosen_tokens)]
+        if len(set(shapes)) > 1 or len(shapes[0]) != 1:
+            raise ValueError(f"the sums of examples have the shapes {shapes}")
+
+
+class ExampleObjective(Objective):
+    """An objective whose loss is a mean over examples of several rows, which are all in the same step.
+
+    Its alternatives are whole trajectories, or actions (`training.preference.level`).
+    """
+
+    section = "preference"
+    in_pairs: ClassVar[bool] = False
+    """Whether an example is left out where one of its sides has no row."""
+
+    @property
+    def compares_actions(self) -> bool:
+        return self.training.preference.level == "action"
+
+    @abstractmethod
+    def losses(self, examples: ExampleLogProbabilities) -> torch.Tensor:
+        """The loss of each example without its weight, (examples,)."""
+
+
+def load_objective(training: TrainingConfig) -> Objective:
+    """The objective that the settings name. Raises UserError where there is none of this name."""
+    plugin = load_plugin("objectives", training.objective, ("OBJECTIVE",), "training.objective")
+    made: Any = plugin.module.OBJECTIVE
+    if not (isinstance(made, type) and issubclass(made, Objective)):
+        raise UserError(f"{plugin.module.__file__}: OBJECTIVE is no subclass of RowObjective or ExampleObjective")
+    return made(plugin.label, training)
+
+
+def recorded_settings(objective: Objective) -> dict[str, Any]:
+    """All that an adapter depends on, as JSON."""
+    settings = objective.training.settings(objective.section)
+    return settings | ({"objective": objective.name} if "objective" in settings else {})

@@ -1,0 +1,71 @@
+"""What a training is given by its command. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ratchet.config import ModelConfig, TrainingConfig
+from ratchet.errors import UserError
+from ratchet.runfolder import RoundFolder
+
+if TYPE_CHECKING:  # else the command's help would load what rows are read with
+    from training.kept import LearntRound
+    from training.rows import RowsFile
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What an adapter's facts and card say of the experiment that trained it."""
+
+    run: str
+    code: str | None
+    """Version of the code that made the run folder."""
+    systems: list[str]
+    prompt: dict[str, str]
+    """See `training.card.example_prompt`."""
+    data_licences: dict[str, str]
+    questions: dict[str, Any]
+    """Digests of the training questions (`questions.leakage.training_question_digests`)."""
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """One round, or one of its controls, to train."""
+
+    training: TrainingConfig
+    model: ModelConfig
+    seed: int
+    folder: RoundFolder
+    start: Path | None
+    """The adapter that training continues."""
+    rounds: Callable[[], tuple[LearntRound, ...]]
+    """What it learns from; to be asked once all of it is written."""
+    provenance: Callable[[], Provenance]
+    """Asked for when an adapter is published."""
+
+    @property
+    def target(self) -> Path:
+        """Where training leaves its adapter: the round's, or one that `python -m rounds choose` has to choose first."""
+        return self.folder.adapter if self.training.choose_by == "held_out_loss" else self.folder.candidate
+
+    def prepare(self) -> tuple[RowsFile, Mapping[str, str]]:
+        """The rows, built or read, and trajectory key to question; see `training.rows.prepare_rows`. UserError where a
+        group of roles has nothing to learn."""
+        from training.role_adapters import role_groups
+        from training.rows import prepare_rows
+
+        rows, questions = prepare_rows(self.rounds(), self.folder.rows, self.training, self.model)
+        role_groups(self.training, rows.table)
+        return rows, questions
+
+
+def check_model_is_open(name: str, model: ModelConfig) -> None:
+    """Raises UserError where the model `name`, which is to be trained, is a closed one."""
+    if model.engine == "chat-api":
+        raise UserError(
+            f"models.{name}: {model.path} is a closed model (engine: chat-api), which cannot be trained; "
+            "train an open model, or only evaluate: python -m evaluation --base-only"
+        )
