@@ -18,7 +18,7 @@ from pydantic import ValidationError, ValidatorFunctionWrapHandler, WithJsonSche
 
 from agents.core.numbering import rebase
 from agents.core.prompts.template import Prompts
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Score, Trajectory
 from rewards.inputs import ScoreJudge
 from rewards.judge import JudgeRequest, Reply, Verdict, read_reply
 from rewards.material import template
@@ -95,74 +95,56 @@ def as_material(claims: Sequence[Claim]) -> list[dict[str, Any]]:
 
 
 async def score_claims(
-    name: str,
-    question: Question,
     trajectory: Trajectory,
     judge: ScoreJudge,
     check: Callable[[Sequence[Claim]], str],
     extracted: Sequence[Verdict[AnswerAspects]] = (),
     neutral: bool = False,
-) -> Score:
-    """The score `name`, from the claims of the answer. Raises PromptTooLong and JudgeError.
+) -> tuple[float | None, str]:
+    """(The score of the answer's claims, the reason where it is null or 0.) Raises PromptTooLong and JudgeError.
 
     `check` makes the prompt that has claims scored; `extracted` are the runs' claims if they are known; `neutral`: a
     claim that a readable reply leaves out, or whose score in it cannot be read, has 0.
     """
     judge.check_fit(check(()))  # before any call: what cannot fit without claims will not fit with them
-    extracted = extracted or await _extract_claims(question, trajectory, judge)
-    verdicts = [reply.record(part="claims", run=run) for run, reply in zip(judge.runs, extracted, strict=True)]
-    unparsed = sum(reply.value is None for reply in extracted)
     claims: dict[int, list[Claim]] = {}
     values: list[float] = []
-    for run, reply in zip(judge.runs, extracted, strict=True):
+    for run, reply in enumerate(extracted or await _extract_claims(trajectory, judge)):
+        judge.verdicts.append(reply.record(part="claims", run=run))
         if reply.value is None:
-            continue
-        # Numbered by us: a judge may number two claims alike.
-        numbered = enumerate(reply.value.answer_aspects, 1)
-        claims[run] = [claim.model_copy(update={"id": number}) for number, claim in numbered]
-        if not claims[run]:
-            del claims[run]
-            values.append(0.0)
-            verdicts.append({"part": "support", "run": run, "scores": []})
-
-    def filled(value: float | None, reason: str = "") -> Score:
-        return Score(
-            trajectory=trajectory.key,
-            name=name,
-            value=value,
-            reason=reason,
-            verdicts=tuple(verdicts),
-            unparsed=unparsed,
-        )
-
+            judge.unparsed += 1
+        else:
+            # Numbered by us: a judge may number two claims alike.
+            numbered = enumerate(reply.value.answer_aspects, 1)
+            claims[run] = [claim.model_copy(update={"id": number}) for number, claim in numbered]
+    for run in [run for run in claims if not claims[run]]:
+        del claims[run]
+        values.append(0.0)
+        judge.verdicts.append({"part": "support", "run": run, "scores": []})
     if not claims:
-        reason = (
-            "no readable list of claims" if unparsed == len(judge.runs) else "the judge found no claims in the answer"
-        )
-        return filled(0.0 if values else None, f"{reason} ({unparsed} of {len(judge.runs)} unparsed)")
+        reason = "the judge found no claims in the answer" if values else "no readable list of claims"
+        return (0.0 if values else None), f"{reason} ({judge.unparsed} of {len(judge.runs)} unparsed)"
 
     replies = await judge.ask_all(
         [JudgeRequest(check(claims[run]), ClaimVerdicts, ("support", trajectory.key, run)) for run in claims]
     )
     for run, checked in zip(claims, replies, strict=True):
         scores = None if checked.value is None else claim_scores(claims[run], checked.value, neutral)
-        verdicts.append(checked.record(part="support", run=run, scores=scores))
+        judge.verdicts.append(checked.record(part="support", run=run, scores=scores))
         if scores is None:
-            unparsed += 1
+            judge.unparsed += 1
             continue
-        unparsed += scores.count(None)
+        judge.unparsed += scores.count(None)
         counted = [0 if score is None and neutral else score for score in scores]
         readable = [(score + 1) / 2 for score in counted if score is not None]
         if readable:
             values.append(fmean(readable))
     if not values:
-        return filled(None, f"no readable verdict on the claims ({unparsed} unparsed)")
-    return filled(fmean(values))
+        return None, f"no readable verdict on the claims ({judge.unparsed} unparsed)"
+    return fmean(values), ""
 
 
-async def _extract_claims(
-    question: Question, trajectory: Trajectory, judge: ScoreJudge
-) -> list[Verdict[AnswerAspects]]:
+async def _extract_claims(trajectory: Trajectory, judge: ScoreJudge) -> list[Verdict[AnswerAspects]]:
     """The claims of every run; the same ones for all where they are drawn once."""
     settings = judge.settings.faithfulness
     runs = judge.runs if settings.claims == "per_run" else range(1)

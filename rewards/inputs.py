@@ -45,7 +45,7 @@ class ScoreJudge:
     name: str
     """The reward's short name."""
     verdicts: list[dict[str, Any]] = field(default_factory=list)
-    """What `ask` was answered, for the score's record."""
+    """What the judge answered, for the score's record; `ask` adds to it."""
     unparsed: int = 0
 
     @property
@@ -71,9 +71,7 @@ class ScoreJudge:
         return await self.judge.ask_all(requests, self.owner, self.log)
 
     def finish(self, score: Score) -> Score:
-        """The score with what `ask` was answered."""
-        if not self.verdicts:
-            return score
+        """The score with what the judge answered."""
         return score.model_copy(update={"verdicts": tuple(self.verdicts), "unparsed": self.unparsed})
 
     async def ask(self, prompt: str, reply: type[R]) -> list[R | None]:

@@ -62,8 +62,8 @@ RETURNED: tuple[Status, ...] = ("finished", "out_of_budget")
 PARAMETERS = ("judge", "embed")
 """What the `score` of outside code may ask for by name."""
 
-Result = Score | float | None | tuple[float | None, str]
-"""A record, a value from 0 to 1, or None; a text beside it says why there is no value."""
+Result = float | None | tuple[float | None, str]
+"""A value from 0 to 1, or None where there is none; a text beside it says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +116,6 @@ class Reward:
             return self._record(trajectory, result)
 
     def _record(self, trajectory: Trajectory, result: Any) -> Score:
-        if isinstance(result, Score):
-            return result
         value, reason = result if isinstance(result, tuple) and len(result) == 2 else (result, "")
         if value is not None and not (isinstance(value, Real) and 0 <= float(value) <= 1):
             raise UserError(

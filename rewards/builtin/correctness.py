@@ -20,7 +20,7 @@ from typing import Any
 
 from agents.core.prompts.template import Prompts
 from ratchet.config import RewardsConfig
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Question, Trajectory
 from ratchet.tasks import gather_or_cancel
 from rewards import nuggets
 from rewards.inputs import ScoreJudge
@@ -64,75 +64,63 @@ PROMPTS: Prompts = {
 Nuggets = tuple[Mapping[str, str], ...]
 
 
-async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Score:
-    """The mean of (s + 1) / 3 over the nuggets. Raises PromptTooLong and JudgeError."""
-    expected, runs = expected_output(question), judge.runs
-    # Lists and plain values alone in a verdict: what is read back from disk then equals what was written.
-    verdicts: list[dict[str, Any]] = []
-    unparsed = 0
-    by_run: dict[int, Nuggets] = {}
-    if question.nuggets:
-        own: Nuggets = tuple({"aspect": nugget} for nugget in question.nuggets)
-        by_run, shared = dict.fromkeys(runs, own), True
-        verdicts.append(_nuggets_record("question", own))
-    else:
-        shared = judge.settings.correctness.nuggets == "once"
-        drawn = await gather_or_cancel(
-            [judge.nuggets.get(question, expected, judge.log, run) for run in ([None] if shared else list(runs))]
-        )
-        for run, extracted in zip([None] if shared else runs, drawn, strict=True):
-            if not extracted.nuggets:
-                verdicts += extracted.verdicts
-                unparsed += extracted.unparsed
-                continue
-            by_run |= dict.fromkeys(runs if run is None else (run,), extracted.nuggets)
-            verdicts.append(_nuggets_record("reference", extracted.nuggets, run))
-        if not by_run:
-            reason = f"the judge extracted no nuggets from the reference in {len(verdicts)} attempts"
-            return Score(
-                trajectory=trajectory.key,
-                name="correctness",
-                value=None,
-                reason=f"{reason} ({unparsed} unparsed)",
-                verdicts=tuple(verdicts),
-                unparsed=unparsed,
-            )
+async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> tuple[float | None, str]:
+    """The mean of (s + 1) / 3 over the nuggets."""
+    expected = expected_output(question)
+    is_shared = bool(question.nuggets) or judge.settings.correctness.nuggets == "once"
+    by_run = await _nuggets(question, expected, judge)
+    if not by_run:
+        attempts = f"{len(judge.verdicts)} attempts ({judge.unparsed} unparsed)"
+        return None, f"the judge extracted no nuggets from the reference in {attempts}"
 
     # Runs of one nugget follow each other: where they are shared, equal prompts need one prefill.
     order = sorted((number, run) for run, nuggets in by_run.items() for number in range(len(nuggets)))
     left_out = judge.settings.correctness.left_out == "incorrect"
     slot = "nugget_score_left_out_incorrect.user" if left_out else "nugget_score.user"
 
-    def prompt(number: int, run: int) -> str:
+    def request(number: int, run: int) -> JudgeRequest[AspectVerdict]:
         aspect = dict(by_run[run][number])
-        return judge.prompt(slot, expected_output=expected, generated_output=trajectory.answer, aspect=aspect)
+        prompt = judge.prompt(slot, expected_output=expected, generated_output=trajectory.answer, aspect=aspect)
+        return JudgeRequest(prompt, AspectVerdict, ("nugget", trajectory.key, number, run))
 
-    replies = await judge.ask_all(
-        [
-            JudgeRequest(prompt(number, run), AspectVerdict, ("nugget", trajectory.key, number, run))
-            for number, run in order
-        ]
-    )
+    replies = await judge.ask_all([request(number, run) for number, run in order])
     groups: dict[int, list[int]] = {}
     for (number, run), reply in zip(order, replies, strict=True):
         score = None if reply.value is None else reply.value.score
-        verdicts.append(reply.record(part="nugget", nugget=number, run=run, score=score))
+        judge.verdicts.append(reply.record(part="nugget", nugget=number, run=run, score=score))
         if score is not None:
-            groups.setdefault(number if shared else run, []).append(score)
-    unparsed += (unread := sum(reply.value is None for reply in replies))
-    values = [(fmean(scores) + 1) / 3 for scores in groups.values()]
-    return Score(
-        trajectory=trajectory.key,
-        name="correctness",
-        value=fmean(values) if values else None,
-        reason="" if values else f"no readable verdict: {unread} of {len(replies)} unparsed",
-        verdicts=tuple(verdicts),
-        unparsed=unparsed,
-    )
+            groups.setdefault(number if is_shared else run, []).append(score)
+    unread = sum(reply.value is None for reply in replies)
+    judge.unparsed += unread
+    if not groups:
+        return None, f"no readable verdict: {unread} of {len(replies)} unparsed"
+    return fmean((fmean(scores) + 1) / 3 for scores in groups.values()), ""
 
 
-def _nuggets_record(source: str, nuggets: Nuggets, run: int | None = None) -> dict[str, Any]:
-    """The nuggets of a run, or those that all runs share, as stored in a Score's verdicts."""
+async def _nuggets(question: Question, expected: str, judge: ScoreJudge) -> dict[int, Nuggets]:
+    """By judge run, the nuggets that are scored: the question's own, or those of the reference. A run without nuggets
+    is left out."""
+    if question.nuggets:
+        own: Nuggets = tuple({"aspect": nugget} for nugget in question.nuggets)
+        judge.verdicts.append(_record("question", own))
+        return dict.fromkeys(judge.runs, own)
+    is_shared = judge.settings.correctness.nuggets == "once"
+    draws: list[int | None] = [None] if is_shared else list(judge.runs)
+    sets = await gather_or_cancel([judge.nuggets.get(question, expected, judge.log, run) for run in draws])
+    by_run: dict[int, Nuggets] = {}
+    for run, drawn in zip(draws, sets, strict=True):
+        if drawn.nuggets:
+            by_run |= dict.fromkeys(judge.runs if run is None else (run,), drawn.nuggets)
+            judge.verdicts.append(_record("reference", drawn.nuggets, run))
+        else:
+            judge.verdicts += drawn.verdicts
+            judge.unparsed += drawn.unparsed
+    return by_run
+
+
+def _record(source: str, nuggets: Nuggets, run: int | None = None) -> dict[str, Any]:
+    """The nuggets of a run, or those that all runs share, as stored in a Score's verdicts: in lists and plain values,
+    so that what is read back from disk equals what was written."""
     of_run = {} if run is None else {"run": run}
     return {"part": "nuggets", "source": source, **of_run, "nuggets": [dict(nugget) for nugget in nuggets]}
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from agents.core.prompts.template import Prompts
 from ratchet.config import RewardsConfig
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Question, Trajectory
 from rewards import claims
 from rewards.claims import Claim, as_material, score_claims
 from rewards.inputs import ScoreJudge
@@ -33,11 +33,10 @@ PROMPTS: Prompts = {
 }
 
 
-async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Score:
+async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> tuple[float | None, str]:
     """The mean of (s + 1) / 2 over the claims against the documents."""
     if not trajectory.passages:
-        reason = "no documents to check the answer against"
-        return Score(trajectory=trajectory.key, name="faithfulness", value=0.0, reason=reason)
+        return 0.0, "no documents to check the answer against"
     documents = [{"title": passage.title, "text": passage.text} for passage in trajectory.passages]
 
     def check(claims: Sequence[Claim]) -> str:
@@ -45,7 +44,7 @@ async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -
         return judge.prompt("claim_support.user", context=documents, answer_aspects=as_material(claims))
 
     neutral = judge.settings.faithfulness.omitted_claims == "neutral"
-    return await score_claims("faithfulness", question, trajectory, judge, check, neutral=neutral)
+    return await score_claims(trajectory, judge, check, neutral=neutral)
 
 
 def _settings(rewards: RewardsConfig) -> Settings:

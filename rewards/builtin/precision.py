@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from agents.core.prompts.template import Prompts
 from ratchet.config import RewardsConfig
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Question, Trajectory
 from rewards import claims
 from rewards.claims import Claim, as_material, score_claims, stored_claims
 from rewards.inputs import ScoreJudge
@@ -36,7 +36,7 @@ PROMPTS: Prompts = {
 }
 
 
-async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Score:
+async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> tuple[float | None, str]:
     """The mean of (s + 1) / 2 over the claims against the expected output."""
     expected = expected_output(question)
 
@@ -44,7 +44,7 @@ async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -
         return judge.prompt("claim_precision.user", expected_output=expected, answer_aspects=as_material(claims))
 
     extracted = stored_claims(judge.scores.get("faithfulness"), judge)
-    return await score_claims("precision", question, trajectory, judge, check, extracted)
+    return await score_claims(trajectory, judge, check, extracted)
 
 
 def _settings(rewards: RewardsConfig) -> Settings:
