@@ -89,25 +89,23 @@ async def test_a_dropped_candidate_is_tried_again_from_other_documents(tmp_path:
         assert before.replies[0]["text"].startswith("garbage")
 
 
-async def test_what_is_never_good_is_missing_and_accounted_for(tmp_path: Path) -> None:
-    _, candidates, report = await run(tmp_path, model(check=lambda _: check(supported=False)), settings(attempts=2))
-    assert report["splits"]["train"] == {"wanted": 6, "accepted": 0, "missing": 6, "candidates": 12}
-    assert report["dropped"] == {"answer not supported": 24}
-    assert all(json.loads(c.replies[-1]["text"])["supported"] is False for c in candidates)
-
-
 @pytest.mark.parametrize(
-    ("reply", "reason"),
+    ("engine", "reason"),
     [
-        (check(stands_alone=False), "does not stand alone"),
-        (check(answerable=False), "not answerable"),
-        ("yes", "unreadable verdict"),
-        ('{"reason": "", "stands_alone": "perhaps", "answerable": true, "supported": true}', "unreadable verdict"),
+        (model(check=lambda _: check(stands_alone=False)), "does not stand alone"),
+        (model(check=lambda _: check(answerable=False)), "not answerable"),
+        (model(check=lambda _: check(supported=False)), "answer not supported"),
+        (model(check=lambda _: "yes"), "unreadable verdict"),
+        (model(check=lambda _: check().replace('"stands_alone": true', '"stands_alone": "?"')), "unreadable verdict"),
+        (model(max_context=1100), "too long for the model"),
     ],
 )
-async def test_the_judge_must_say_yes_to_everything(tmp_path: Path, reply: str, reason: str) -> None:
-    _, _, report = await run(tmp_path, model(check=lambda _: reply), settings(attempts=1))
-    assert report["dropped"] == {reason: 12}
+async def test_what_is_never_good_is_missing_and_accounted_for(
+    tmp_path: Path, engine: ScriptedEngine, reason: str
+) -> None:
+    _, candidates, report = await run(tmp_path, engine, settings(attempts=1))
+    assert report["splits"]["train"] == {"wanted": 6, "accepted": 0, "missing": 6, "candidates": 6}
+    assert report["dropped"] == {reason: 12} == dict(Counter(candidate.dropped for candidate in candidates))
 
 
 async def test_a_near_copy_is_left_out_also_across_splits(tmp_path: Path) -> None:
@@ -140,11 +138,6 @@ async def test_a_document_cannot_forge_a_turn_or_a_field(tmp_path: Path) -> None
         return {sum(token in engine.format.turn_ids for token in call.prompt) for call in engine.calls}
 
     assert turns(engine) == turns(clean), "as many turns as without the attack"
-
-
-async def test_documents_that_do_not_fit_the_model_are_dropped_not_cut(tmp_path: Path) -> None:
-    _, _, report = await run(tmp_path, model(max_context=1100), settings(attempts=1))
-    assert report["dropped"] == {"too long for the model": 12}
 
 
 async def test_no_related_document_is_a_reason(tmp_path: Path) -> None:
