@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -90,12 +91,13 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
-    suite = build_results(arm_settings(config), folder, splits)
+    settings = arm_settings(config)
+    suite = build_results(settings, folder, splits)
     if action == "table":
         return _show(suite, folder, config.evaluation)
     if action == "verdicts":
         return print_verdicts(suite)
-    print_savings(config, suite)
+    print_savings(settings, suite)
 
 
 def _agreement(words: Sequence[str], prog: str) -> None:
@@ -123,7 +125,16 @@ def _agreement(words: Sequence[str], prog: str) -> None:
         from evaluation.tables.human import print_human_agreement
 
         config = config_of(arguments) if arguments.config else None
-        print_human_agreement(config, arguments.human, arguments.reward, arguments.against)
+        with tempfile.TemporaryDirectory() as nowhere:  # without a config, nothing is stored
+            opened = config or Config(run=nowhere)
+            print_human_agreement(
+                arguments.human,
+                arguments.reward,
+                arguments.against,
+                opened.environment,
+                config.rewards if config else None,
+                opened.evaluation.resamples,
+            )
     elif arguments.reward:
         parser.error("--reward is compared with people: add --human FILE")
     elif not arguments.config:
@@ -138,40 +149,6 @@ def _agreement(words: Sequence[str], prog: str) -> None:
             print(f"{results.title}:")
             scores = stored_arm_scores(read_arms(folder, results.split).values())
             print_table(agreement_table(scores.values()))
-
-
-def _thresholds(words: Sequence[str], prog: str) -> None:
-    """Print thresholds for the scores by which a debate may end."""
-    parser = _parser(
-        prog, "Thresholds for the scores by which a debate may end, by quantile, from stored trajectories."
-    )
-    parser.add_argument(
-        "--quantile",
-        type=float,
-        default=0.25,
-        help="the share of correct answers that may stay below a threshold (default 0.25)",
-    )
-    parser.add_argument(
-        "--setting",
-        action="store_true",
-        help="print only the argument of --set that gives the first method's thresholds to every system",
-    )
-    arguments = parser.parse_args(words)
-    config, folder, _ = _open(arguments)
-    from evaluation.tables.thresholds import print_thresholds
-
-    split = arguments.split or "dev"
-    print_thresholds(config, folder, split, arguments.quantile, arguments.setting)
-
-
-def _members(words: Sequence[str], prog: str) -> None:
-    """Print one adapter's results on the tasks of all members."""
-    parser = config_parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
-    add_round_argument(parser, "the round whose adapter is evaluated")
-    arguments = parser.parse_args(words)
-    from evaluation.tables.members import print_members
-
-    print_members(config_of(arguments), arguments.round)
 
 
 def _leakage(words: Sequence[str], prog: str) -> None:
@@ -220,13 +197,15 @@ SUBCOMMANDS = {
     "agreement": Subcommand("how well the judge agrees with itself, or rewards with people", _agreement),
     "adjudicate": Subcommand("write a sheet of trajectories for people to judge", "commands.tables:adjudicate"),
     "adjudicated": Subcommand("who was wrong, by sheets that people filled in", "commands.tables:adjudicated"),
-    "thresholds": Subcommand("thresholds for the scores by which a debate may end, from dev", _thresholds),
+    "thresholds": Subcommand(
+        "thresholds for the scores by which a debate may end, from dev", "commands.tables:thresholds"
+    ),
     "stability": Subcommand(
         "scores of a debate's turns by agent and round, right and wrong", "commands.tables:stability"
     ),
     "ablations": Subcommand("plot what single settings of the system change", "commands.tables:ablations"),
     "budgets": Subcommand("compare methods with equal numbers of tokens", "commands.tables:budgets"),
-    "members": Subcommand("one adapter's results on the tasks of all the config's members", _members),
+    "members": Subcommand("one adapter's results on the tasks of all the config's members", "commands.tables:members"),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
 }
 

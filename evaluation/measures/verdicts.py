@@ -12,13 +12,10 @@
 - Uncertain: "UNCERTAIN", or the task's label of stance "unknown". Decided: one of the other labels. What ended
   otherwise is neither. Whether an uncertain verdict would have been wrong cannot be known; whether it falls on hard
   questions can: another arm should do worse there. (Where "unknown" is gold of many questions that says less.)
-- Votes: how right the most frequent label of several samples is, by its share of them (Guo and others, ICML 2017: ten
-  bins of equal width, expected calibration error, which few questions alone push up).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -36,7 +33,6 @@ UNCERTAIN = "UNCERTAIN"
 ENDINGS: tuple[Status, ...] = ("unparsed", "out_of_budget", "failed")
 APART = ("uncertain", "other", *(ending.replace("_", " ") for ending in ENDINGS))
 """The confusion's columns after the labels."""
-BINS = 10
 
 MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}
 """Measures of a question set as a whole, with whether they are lenient."""
@@ -259,65 +255,3 @@ def uncertainty(found: Verdicts, other: Mapping[str, float], resamples: int, see
 
 def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)
-
-
-# Votes of several samples
-
-
-class _Bin(NamedTuple):
-    low: float
-    high: float
-    questions: int
-    share: float
-    """Mean share of the winning label."""
-    right: float
-    """The share of questions where the winning label is the gold one."""
-
-
-@dataclass(frozen=True)
-class VoteCalibration:
-    """How right the most frequent label of several samples is, by its share of them."""
-
-    questions: int
-    left_out: int
-    """Skipped questions: those with one sample, which is no vote."""
-    unanswered: int
-    """Questions without a label from any sample: they count as wrong, and are in no bin."""
-    accuracy: float
-    """Accuracy of the most frequent label; on a tie, of the task's first."""
-    ece: float
-    """Expected calibration error: mean distance between share and accuracy, by bin."""
-    bins: tuple[_Bin, ...]
-    """The bins that hold a question."""
-
-
-def vote_calibration(found: Verdicts) -> VoteCalibration | None:
-    """Compare each question's most frequent label with its gold label; None where no question has a vote."""
-    by_bin: dict[int, list[tuple[float, bool]]] = {}
-    left_out = unanswered = 0
-    for one in found.questions.values():
-        said = Counter(column for s in one.samples if (column := found.column(s)) < len(found.labels))
-        if len(one.samples) < 2:
-            left_out += 1
-            continue
-        if not said:
-            unanswered += 1
-            continue
-        winner = min(said, key=lambda label: (-said[label], label))
-        at = -(-BINS * said[winner] // len(one.samples)) - 1  # the bin is open below and closed above
-        by_bin.setdefault(at, []).append((said[winner] / len(one.samples), winner == one.gold))
-    if not by_bin:
-        return None
-    bins = tuple(
-        _Bin(at / BINS, (at + 1) / BINS, len(rows), fmean(r[0] for r in rows), fmean(r[1] for r in rows))
-        for at, rows in sorted(by_bin.items())
-    )
-    total = sum(one.questions for one in bins)
-    return VoteCalibration(
-        questions=total,
-        left_out=left_out,
-        unanswered=unanswered,
-        accuracy=sum(one.questions * one.right for one in bins) / (total + unanswered),
-        ece=sum(one.questions * abs(one.share - one.right) for one in bins) / total,
-        bins=bins,
-    )

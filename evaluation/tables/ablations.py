@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.core.system import load_system
 from evaluation.results import BASE, Results
-from ratchet.config import Config
+from ratchet.config import SystemConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,19 +23,19 @@ Value = float | str
 """Of a setting: a number, or its text."""
 
 
-def ablated_settings(config: Config) -> dict[str, dict[Value, str]]:
+def ablated_settings(system: SystemConfig, baselines: Mapping[str, SystemConfig]) -> dict[str, dict[Value, str]]:
     """By setting, the arm with each value of it: the base arm, and baselines that differ from it in nothing else."""
-    own = load_system(config.system).settings.model_dump()
-    found: dict[str, dict[Value, str]] = {}
-    for arm, baseline in config.evaluation.baselines.items():
-        if baseline.name != config.system.name:
+    own = load_system(system).settings.model_dump()
+    arms: dict[str, dict[Value, str]] = {}
+    for arm, baseline in baselines.items():
+        if baseline.name != system.name:
             continue
         other = load_system(baseline).settings.model_dump()
         changed = [name for name in own if own[name] != other[name]]
         if len(changed) == 1:
             [name] = changed
-            found.setdefault(name, {_shown(own[name]): BASE})[_shown(other[name])] = arm
-    return found
+            arms.setdefault(name, {_shown(own[name]): BASE})[_shown(other[name])] = arm
+    return arms
 
 
 def _shown(value: Any) -> Value:
@@ -44,30 +44,31 @@ def _shown(value: Any) -> Value:
     return " + ".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
-def draw(name: str, arms: Mapping[Value, str], results: Sequence[Results]) -> Figure:
+def draw(name: str, arms: Mapping[Value, str], suite: Sequence[Results]) -> Figure:
     """Lines over the values of a number, one for each question set; else bars, one for each value in each set."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(1.6 + 1.6 * max(3, len(results)), 3.2), layout="constrained")
+    figure = Figure(figsize=(1.6 + 1.6 * max(3, len(suite)), 3.2), layout="constrained")
     axes = figure.subplots()
+    titles = [results.title or results.split for results in suite]
     values = sorted(value for value in arms if isinstance(value, float))
     if len(values) == len(arms):
-        for one in results:
-            axes.plot(values, [percent(one, arms[value]) for value in values], "o-", label=one.title or one.split)
+        for title, results in zip(titles, suite, strict=True):
+            axes.plot(values, [percent(results, arms[value]) for value in values], "o-", label=title)
         axes.set(xlabel=name.replace("_", " "), xticks=values)
     else:
         width = 0.8 / len(arms)
         for number, value in enumerate(arms):
-            at = [place + (number + 0.5) * width - 0.4 for place in range(len(results))]
-            axes.bar(at, [percent(one, arms[value]) for one in results], width, label=f"{name}: {value}")
-        axes.set(xticks=range(len(results)), xticklabels=[one.title or one.split for one in results])
-    axes.set(ylabel=f"{' / '.join(dict.fromkeys(one.primary for one in results))}, %")
+            at = [place + (number + 0.5) * width - 0.4 for place in range(len(suite))]
+            axes.bar(at, [percent(results, arms[value]) for results in suite], width, label=f"{name}: {value}")
+        axes.set(xticks=range(len(suite)), xticklabels=titles)
+    axes.set(ylabel=f"{' / '.join(dict.fromkeys(results.primary for results in suite))}, %")
     axes.legend(fontsize="small", frameon=False)
     return figure
 
 
 def percent(results: Results, arm: str) -> float:
     """The arm's primary measure in percent; NaN, of which nothing is drawn, where it was not run."""
-    found = results.arm(arm)
-    mean = found.measures[results.primary].mean if found and results.primary in found.measures else None
+    shown = results.arm(arm)
+    mean = shown.measures[results.primary].mean if shown and results.primary in shown.measures else None
     return float("nan") if mean is None else 100 * mean

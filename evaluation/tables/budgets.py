@@ -17,23 +17,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from agents.mad import majority
-from evaluation.arms import arm_trajectories
+from evaluation.arms import ArmSettings
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import bootstrap_interval
-from evaluation.question_sets import split_of
-from evaluation.round_arms import read_arms
+from evaluation.tables.stored import StoredSet
 from evaluation.tables.suite import percent
-from questions.load import load_questions
-from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RoundFolder
-from ratchet.tables import print_table
+from ratchet.tables import new_table, print_table
 from ratchet.text import NORMALISATIONS, Normalise, normalise_answer
 from rewards.rules import is_right
 
@@ -59,22 +54,16 @@ class Budgeted:
     """Of the majority of the counted ones."""
 
 
-def print_budgets(
-    config: Config, folder: RoundFolder, split: str, tokens: float | None, out: TextIO | None = None
-) -> None:
-    """Print one question set's table. Raises UserError where it was not evaluated."""
+def print_budgets(settings: ArmSettings, stored: StoredSet, tokens: float | None, out: TextIO | None = None) -> None:
+    """Print one question set's table. `tokens`: the budget; default: what the most expensive method needs."""
     if tokens is not None and not tokens > 0:
         raise UserError(f"--tokens {tokens:g}: give a number of tokens above 0")
-    questions = load_questions(split_of(config.questions, config.evaluation.benchmarks, split), config.seed)
-    stores = read_arms(folder, split)
-    if not stores:
-        raise UserError(f"{split}: no method was run yet; run `python -m evaluation --config ... --split {split}`")
-    samples = {name: by_question(questions, arm_trajectories(store)) for name, store in stores.items()}
-    budget = max(mean_tokens(found) for found in samples.values()) if tokens is None else tokens
-    resamples, seed = config.evaluation.resamples, config.seed
-    normalise, keep = NORMALISATIONS[config.rewards.normalisation], config.rewards.select.keep_status
-    rows = [within_budget(name, found, budget, resamples, seed, normalise, keep) for name, found in samples.items()]
-    title = f"{split}: {len(questions)} questions, {budget:,.0f} tokens for each, in percent"
+    samples = {name: by_question(stored.questions, stored.trajectories(name)) for name in stored.stores}
+    budget = max(map(mean_tokens, samples.values())) if tokens is None else tokens
+    resamples, seed = settings.evaluation.resamples, settings.seed
+    normalise, keep = NORMALISATIONS[settings.rewards.normalisation], settings.rewards.select.keep_status
+    rows = [within_budget(name, asked, budget, resamples, seed, normalise, keep) for name, asked in samples.items()]
+    title = f"{stored.split}: {len(stored.questions)} questions, {budget:,.0f} tokens for each, in percent"
     print_table(budget_table(title, rows), out)
 
 
@@ -84,15 +73,15 @@ Samples = list[tuple[Question, list[Trajectory]]]
 
 def by_question(questions: Sequence[Question], trajectories: Sequence[Trajectory]) -> Samples:
     """Group by question."""
-    found: dict[str, list[Trajectory]] = {}
-    for trajectory in sorted(trajectories, key=lambda one: one.sample):
-        found.setdefault(trajectory.question_id, []).append(trajectory)
-    return [(question, found[question.id]) for question in questions if question.id in found]
+    samples: dict[str, list[Trajectory]] = {}
+    for trajectory in sorted(trajectories, key=lambda trajectory: trajectory.sample):
+        samples.setdefault(trajectory.question_id, []).append(trajectory)
+    return [(question, samples[question.id]) for question in questions if question.id in samples]
 
 
 def mean_tokens(samples: Samples) -> float:
     """The mean over questions of the tokens of one sample."""
-    return fmean(fmean(map(_tokens, found)) for _, found in samples) if samples else 0.0
+    return fmean(fmean(map(_tokens, sampled)) for _, sampled in samples) if samples else 0.0
 
 
 def within_budget(
@@ -111,11 +100,13 @@ def within_budget(
         return trajectory.answer if trajectory.status in keep_status else ""
 
     tokens = mean_tokens(samples)
-    stored = min((len(found) for _, found in samples), default=1)
+    stored = min((len(sampled) for _, sampled in samples), default=1)
     fit = int((budget + 1e-6) // tokens) if tokens else stored
     count = max(1, min(fit, stored))
-    voted = [is_right(majority([vote(t) for t in found[:count]]), question, normalise) for question, found in samples]
-    single = [[is_right(vote(t), question, normalise) for t in found] for question, found in samples]
+    voted = [
+        is_right(majority([vote(t) for t in sampled[:count]]), question, normalise) for question, sampled in samples
+    ]
+    single = [[is_right(vote(t), question, normalise) for t in sampled] for question, sampled in samples]
     return Budgeted(
         name,
         tokens,
@@ -128,11 +119,8 @@ def within_budget(
 
 def budget_table(title: str, rows: Sequence[Budgeted]) -> Table:
     """One row a method."""
-    table = Table(title=escape(title), box=SIMPLE_HEAD, title_justify="left")
-    table.caption, table.caption_justify = CAPTION, "left"
-    table.add_column("method", no_wrap=True)
-    for heading in ("tokens,\none sample", "samples\nin budget", "one sample", "majority\nin budget"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("tokens,\none sample", "samples\nin budget", "one sample", "majority\nin budget")
+    table = new_table(escape(title), ("method",), headings, CAPTION)
     for row in rows:
         mark = "!" if not row.fit else "*" if row.fit > row.samples else ""
         table.add_row(

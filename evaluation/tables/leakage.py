@@ -15,7 +15,7 @@ WIDTH = 160
 def print_leaks(overlaps: Sequence[SplitLeakage]) -> None:
     """Print how many questions every two splits share, and which."""
     counted = ("questions", "word for word", f"nearly (>= {NEAR:g})", "sharing a gold document")
-    table = new_table("", ("of", "in"), counted, padding=(0, 1))
+    table = new_table("", ("of", "in"), counted)
     for overlap in overlaps:
         leaks = overlap.leaks
         counts = (len(leaks.exact), len(leaks.near), len(leaks.documents))

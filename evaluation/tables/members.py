@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich.markup import escape
-from rich.table import Table
 
 from evaluation.formats import format_difference, format_number
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import holm
-from evaluation.results import TRAINED, Results, read_results
-from evaluation.round_arms import results_path
-from ratchet.config import Config, load_members
-from ratchet.errors import UserError
-from ratchet.runfolder import RoundFolder
+from evaluation.results import TRAINED, Results
 from ratchet.tables import new_table, print_table
 
 CAPTION = """\
@@ -24,16 +19,14 @@ mean over questions; difference with its 95% bootstrap interval, paired by quest
 correction over all rows"""
 
 
-def _members_table(config: Config, number: int) -> Table:
-    """Raises UserError where the config has no members, or one was not evaluated yet."""
-    if not config.members:
-        raise UserError("members: this config has none; `python -m evaluation table` shows its own results")
-    found = [(name, results) for name in config.members for results in _results(config, name, number)]
-    differences = [_difference(results) for _, results in found]
-    adjusted = iter(holm([d.p for d in differences if d.p is not None]))
+def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = None) -> None:
+    """Print a row for the results of each (member, question set), all of them with the shared adapter."""
+    gains = [_gain(results) for _, results in members]
+    adjusted = iter(holm([gain.p for gain in gains if gain.p is not None]))
     texts, numbers = ("member", "system", "questions", "measure"), ("n", "base", "adapter", "difference", "p")
-    table = new_table(f"One adapter, {len(config.members)} systems", texts, numbers, CAPTION, (0, 1))
-    for (name, results), gain in zip(found, differences, strict=True):
+    title = f"One adapter, {len(dict(members))} systems"
+    table = new_table(title, texts, numbers, CAPTION, (0, 1))
+    for (name, results), gain in zip(members, gains, strict=True):
         p = next(adjusted) if gain.p is not None else None
         table.add_row(
             escape(name),
@@ -46,30 +39,9 @@ def _members_table(config: Config, number: int) -> Table:
             format_difference(gain, results.primary),
             "-" if p is None else "<.001" if p < 0.001 else f"{p:.3f}",
         )
-    return table
+    print_table(table, out)
 
 
-def _results(config: Config, name: str, number: int) -> list[Results]:
-    member = load_members(config)[name]
-    folder = RoundFolder(Path(config.run) / name / f"round-{number}")
-    found = []
-    for split in member.evaluation.question_sets:
-        results = read_results(results_path(folder, member.evaluation, split))
-        if results is None or results.comparison(TRAINED) is None:
-            raise UserError(
-                f"{folder.path}: {name} was not evaluated with the shared adapter on {split!r} yet; "
-                "`python selftrain.py` with this config does so"
-            )
-        found.append(results)
-    return found
-
-
-def _difference(results: Results) -> Difference:
+def _gain(results: Results) -> Difference:
     comparison = results.comparison(TRAINED)
-    assert comparison is not None
-    return comparison.measures.get(results.primary, Difference(n=0))
-
-
-def print_members(config: Config, number: int, out: TextIO | None = None) -> None:
-    """Print the table of all members for round `number`."""
-    print_table(_members_table(config, number), out)
+    return comparison.measures.get(results.primary, Difference(n=0)) if comparison else Difference(n=0)

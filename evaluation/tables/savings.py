@@ -12,20 +12,19 @@ from dataclasses import dataclass
 from typing import TextIO
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
 from agents.core.system import load_system
+from evaluation.arms import ArmSettings
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import Rows, statistic_interval
 from evaluation.question_sets import split_of
 from evaluation.results import BASE, Arm, Results
 from evaluation.tables.suite import percent
-from ratchet.config import Config, SystemConfig
+from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import content_key
-from ratchet.tables import print_table
+from ratchet.tables import new_table, print_table
 
 CAPTION = """\
 tool calls: in total, searches too, several samples of a question counted as their mean; saved: of the calls without the
@@ -52,13 +51,13 @@ class Saving:
         return float(without), float(with_memory)
 
 
-def memory_pairs(config: Config) -> dict[str, str]:
+def memory_pairs(system: SystemConfig, baselines: Mapping[str, SystemConfig]) -> dict[str, str]:
     """The name of every arm with a memory, and that of the arm which differs in nothing else and has none."""
-    arms = {BASE: config.system, **config.evaluation.baselines}
-    has_memory = {name: load_system(system).settings.model_dump().get("memory", "off") for name, system in arms.items()}
-    partners = {_rest(system): name for name, system in arms.items() if has_memory[name] == "off"}
-    found = {name: partners.get(_rest(system)) for name, system in arms.items() if has_memory[name] != "off"}
-    return {name: partner for name, partner in found.items() if partner is not None}
+    arms = {BASE: system, **baselines}
+    memories = {name: load_system(arm).settings.model_dump().get("memory", "off") for name, arm in arms.items()}
+    partners = {_rest(arm): name for name, arm in arms.items() if memories[name] == "off"}
+    pairs = {name: partners.get(_rest(arm)) for name, arm in arms.items() if memories[name] != "off"}
+    return {name: partner for name, partner in pairs.items() if partner is not None}
 
 
 def _rest(system: SystemConfig) -> str:
@@ -69,39 +68,29 @@ def _rest(system: SystemConfig) -> str:
     return content_key(others, loaded.identity.model_dump(mode="json", exclude={"settings"}))
 
 
-def print_savings(config: Config, suite: Sequence[Results], out: TextIO | None = None) -> None:
+def print_savings(settings: ArmSettings, suite: Sequence[Results], out: TextIO | None = None) -> None:
     """Print what every memory saved on each question set, and over all of them. UserError without such arms."""
-    pairs = memory_pairs(config)
+    pairs = memory_pairs(settings.system, settings.evaluation.baselines)
     if not pairs:
         raise UserError(
             "no arm with a memory has a partner without one: among the system and evaluation.baselines, name one that "
             'differs in nothing but settings: {memory: "off"}'
         )
-    table = Table(title="Tool calls that the memory saved", box=SIMPLE_HEAD, caption=CAPTION, caption_justify="left")
-    for heading in (
-        "question set",
-        "method",
-        "claims",
-        "without",
-        "with",
-        "saved, %",
-        "macro-F1 without",
-        "with memory",
-    ):
-        table.add_column(heading, justify="left" if heading in ("question set", "method") else "right", no_wrap=True)
-    for one in savings(config, suite, pairs):
+    numbers = ("claims", "without", "with", "saved, %", "macro-F1 without", "with memory")
+    table = new_table("Tool calls that the memory saved", ("question set", "method"), numbers, CAPTION)
+    for saving in savings(settings, suite, pairs):
         table.add_row(
-            escape(one.title),
-            escape(one.arm),
-            str(len(one.rows)),
-            *(f"{calls:g}" for calls in one.calls),
-            percent(one.saved),
-            *map(percent, one.macro_f1),
+            escape(saving.title),
+            escape(saving.arm),
+            str(len(saving.rows)),
+            *(f"{calls:g}" for calls in saving.calls),
+            percent(saving.saved),
+            *map(percent, saving.macro_f1),
         )
     print_table(table, out)
 
 
-def savings(config: Config, suite: Sequence[Results], pairs: Mapping[str, str]) -> Iterator[Saving]:
+def savings(settings: ArmSettings, suite: Sequence[Results], pairs: Mapping[str, str]) -> Iterator[Saving]:
     """By arm: what it saved on each question set, then over all sets of one order where there are several."""
     for name, partner in pairs.items():
         totals: dict[str, list[Saving]] = {}
@@ -112,15 +101,14 @@ def savings(config: Config, suite: Sequence[Results], pairs: Mapping[str, str]) 
                 continue
             f1 = (without.measures.get("macro_f1"), arm.measures.get("macro_f1"))
             title = results.title or results.split
-            one = Saving(name, title, rows, _saved(rows, results.resamples, results.seed), f1)
-            totals.setdefault(split_of(config.questions, config.evaluation.benchmarks, results.split).order, []).append(
-                one
-            )
-            yield one
-        for order, found in totals.items():
-            if len(found) > 1:
-                rows = np.vstack([one.rows for one in found])
-                title = f"all {len(found)} sets, {'in file order' if order == 'file' else order}"
+            saving = Saving(name, title, rows, _saved(rows, results.resamples, results.seed), f1)
+            asked = split_of(settings.questions, settings.evaluation.benchmarks, results.split)
+            totals.setdefault(asked.order, []).append(saving)
+            yield saving
+        for order, alike in totals.items():
+            if len(alike) > 1:
+                rows = np.vstack([saving.rows for saving in alike])
+                title = f"all {len(alike)} sets, {'in file order' if order == 'file' else order}"
                 yield Saving(name, title, rows, _saved(rows, suite[0].resamples, suite[0].seed))
 
 

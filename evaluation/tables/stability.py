@@ -14,114 +14,81 @@ the answer; the answer is our reading. Scores that cannot be told are counted an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.arms import arm_trajectories
-from evaluation.question_sets import split_of
-from evaluation.round_arms import read_arms
-from evaluation.tables.thresholds import TurnScore, turn_scores
-from questions.load import load_questions
-from ratchet.config import Config
+from evaluation.tables.stored import StoredSet, save_figures
+from evaluation.tables.thresholds import TurnScore, known_values, turn_scores
 from ratchet.errors import UserError
-from ratchet.files import write_atomic
-from ratchet.runfolder import RoundFolder
-from ratchet.tables import print_table
+from ratchet.tables import new_table, print_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = ("svg", "pdf", "png")
 RIGHT, WRONG = "#2166ac", "#b2182b"
 BINS = 5
 """Of figure 3, from 0 to 1."""
+Scores = Mapping[tuple[str, str], Sequence[TurnScore]]
+"""By question set and method, the scores of its turns."""
 
 
-def stored_scores(config: Config, folder: RoundFolder, splits: Iterable[str]) -> dict[tuple[str, str], list[TurnScore]]:
-    """By question set and method, the scores of all turns; their table is printed. UserError where there are none."""
-    found: dict[tuple[str, str], list[TurnScore]] = {}
-    for split in splits:
-        questions = load_questions(split_of(config.questions, config.evaluation.benchmarks, split), config.seed)
-        for name, store in read_arms(folder, split).items():
-            if scores := list(turn_scores(questions, arm_trajectories(store))):
-                found[split, name] = scores
-    if not found:
+def print_stability(sets: Iterable[StoredSet]) -> Scores:
+    """Print a table for each question set and method; returns what the figures show. UserError without a score."""
+    scores = {
+        (stored.split, name): found
+        for stored in sets
+        for name in stored.stores
+        if (found := list(turn_scores(stored.questions, stored.trajectories(name))))
+    }
+    if not scores:
         raise UserError(
             "no scored turns: only tool_mad with stability scores has them, on questions with labels; run it first: "
             "`python -m evaluation --config ...`"
         )
-    for (split, name), scores in found.items():
-        print_table(score_table(f"{split}, {name}", scores))
-    return found
+    for (split, name), of_method in scores.items():
+        print_table(score_table(f"{split}, {name}", of_method))
+    return scores
 
 
 def score_table(title: str, scores: Sequence[TurnScore]) -> Table:
     """A row for each agent, round and score, then one over all rounds."""
-    table = Table(title=escape(title), box=SIMPLE_HEAD)
-    for heading in ("agent", "round", "score"):
-        table.add_column(heading)
-    for heading in ("right", "mean", "wrong", "mean", "unknown"):
-        table.add_column(heading, justify="right")
-    agents = dict.fromkeys(one.agent for one in scores)
-    last = max(one.round for one in scores)
-    for agent in agents:
-        for number in (*range(1, last + 1), None):
-            for name in dict.fromkeys(one.name for one in scores):
+    numbers = ("right", "mean", "wrong", "mean", "unknown")
+    table = new_table(escape(title), ("agent", "round", "score"), numbers)
+    names = dict.fromkeys(score.name for score in scores)
+    for agent in dict.fromkeys(score.agent for score in scores):
+        for number in (*range(1, max(score.round for score in scores) + 1), None):
+            for name in names:
                 cell = [s for s in scores if (s.agent, s.name) == (agent, name) and number in (s.round, None)]
                 if cell:
                     right, wrong = known_values(cell, True), known_values(cell, False)
-                    unknown = sum(one.value is None for one in cell)
+                    unknown = sum(score.value is None for score in cell)
                     row = (str(len(right)), _mean(right), str(len(wrong)), _mean(wrong), str(unknown))
                     table.add_row(escape(agent), "all" if number is None else str(number), name, *row)
     return table
 
 
-def known_values(scores: Iterable[TurnScore], right: bool) -> list[float]:
-    """The values of the turns whose label is right, or of the others."""
-    return [one.value for one in scores if one.right is right and one.value is not None]
-
-
 def mean_by_trajectory(scores: Iterable[TurnScore], right: bool) -> list[float]:
     """The mean over its rounds of each trajectory whose answer is right, or of the others."""
     values: dict[str, list[float]] = {}
-    for one in scores:
-        if one.answer_right is right and one.value is not None:
-            values.setdefault(one.trajectory, []).append(one.value)
+    for score in scores:
+        if score.answer_right is right and score.value is not None:
+            values.setdefault(score.trajectory, []).append(score.value)
     return [fmean(each) for each in values.values()]
 
 
-def draw_all(found: Mapping[tuple[str, str], Sequence[TurnScore]], folder: Path, kind: str) -> list[Path]:
+def draw_all(scores: Scores, folder: Path, kind: str) -> list[Path]:
     """Draw both figures; returns the files."""
-    drawn = {f"scores-{split}-{name}": distributions(f"{split}, {name}", s) for (split, name), s in found.items()}
-    for name in dict.fromkeys(name for _, name in found):
-        sets = {split: scores for (split, arm), scores in found.items() if arm == name}
-        drawn[f"means-{name}"] = means(name, sets)
+    drawn = {
+        f"scores-{split}-{name}": distributions(f"{split}, {name}", found) for (split, name), found in scores.items()
+    }
+    for name in dict.fromkeys(name for _, name in scores):
+        drawn[f"means-{name}"] = means(name, {split: found for (split, arm), found in scores.items() if arm == name})
     return save_figures(drawn, folder, kind)
-
-
-def save_figures(drawn: Mapping[str, Figure], folder: Path, kind: str) -> list[Path]:
-    """Write each figure into a file of its name; returns the files."""
-    import io
-
-    import matplotlib
-
-    paths = []
-    for stem, figure in drawn.items():
-        path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', stem)}.{kind}"
-        out = io.BytesIO()
-        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": stem}):
-            # Without the date, the same records give the same file.
-            figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else None)
-        write_atomic(path, out.getvalue())
-        paths.append(path)
-    return paths
 
 
 def distributions(title: str, scores: Sequence[TurnScore]) -> Figure:
@@ -134,7 +101,7 @@ def distributions(title: str, scores: Sequence[TurnScore]) -> Figure:
     edges = [n / BINS for n in range(BINS + 1)]
     for row, agent in zip(grid, agents, strict=True):
         for axes, name in zip(row, names, strict=True):
-            cell = [one for one in scores if (one.agent, one.name) == (agent, name)]
+            cell = [score for score in scores if (score.agent, score.name) == (agent, name)]
             shown = [mean_by_trajectory(cell, True), mean_by_trajectory(cell, False)]
             labels = [f"right, {len(shown[0])}", f"wrong, {len(shown[1])}"]
             axes.hist(shown, edges, color=[RIGHT, WRONG], label=labels)
@@ -148,7 +115,7 @@ def means(title: str, sets: Mapping[str, Sequence[TurnScore]]) -> Figure:
     """Figure 11: a panel for each score, a pair of bars for each question set."""
     from matplotlib.figure import Figure
 
-    names = list(dict.fromkeys(one.name for scores in sets.values() for one in scores))
+    names = list(dict.fromkeys(score.name for scores in sets.values() for score in scores))
     figure = Figure(figsize=(3.6 * len(names), 3.2), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         for offset, right, colour in ((-0.2, True, RIGHT), (0.2, False, WRONG)):

@@ -12,51 +12,25 @@ of every system of a config. A run folder keeps its thresholds: use new ones in 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from agents.core.system import load_system
-from evaluation.arms import arm_trajectories
-from evaluation.question_sets import split_of
-from evaluation.round_arms import read_arms
-from questions.load import load_questions
-from ratchet.config import Config
+from evaluation.tables.stored import StoredSet
 from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RoundFolder
-from ratchet.tables import print_table
+from ratchet.tables import new_table, print_table
 
 SHOWN = (0.1, 0.25, 0.5, 0.75, 0.9)
 WIDTH = 120
 CALIBRATE_ON = ("dev", "train")
 """The splits on which thresholds may be chosen: on the reported questions they would be fitted to them."""
-
-
-@dataclass(frozen=True)
-class ScoreDistribution:
-    """One score's values, of correct and of wrong turns."""
-
-    name: str
-    right: tuple[float, ...]
-    wrong: tuple[float, ...]
-    unknown: int
-    """Turns with a label whose score is undefined."""
-
-    def threshold(self, quantile: float) -> float | None:
-        """The score that at least 1 - `quantile` of the correct turns reach, rounded down to three digits.
-
-        None where no turn is correct.
-        """
-        if not self.right:
-            return None
-        return math.floor(1000 * float(np.quantile(self.right, quantile, method="lower"))) / 1000
 
 
 @dataclass(frozen=True)
@@ -88,93 +62,93 @@ def turn_scores(questions: Iterable[Question], trajectories: Iterable[Trajectory
                 )
 
 
-def score_distributions(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> list[ScoreDistribution]:
-    """By score name, over all turns that gave a label, of questions that have one."""
-    found: dict[str, tuple[list[float], list[float], list[None]]] = {}
-    for score in turn_scores(questions, trajectories):
-        right, wrong, unknown = found.setdefault(score.name, ([], [], []))
-        if score.value is None:
-            unknown.append(None)
-        else:
-            (right if score.right else wrong).append(score.value)
-    return [
-        ScoreDistribution(name, tuple(right), tuple(wrong), len(unknown))
-        for name, (right, wrong, unknown) in found.items()
-    ]
+def known_values(scores: Iterable[TurnScore], right: bool) -> list[float]:
+    """The values of the turns whose label is right, or of the others."""
+    return [score.value for score in scores if score.right is right and score.value is not None]
+
+
+def find_thresholds(scores: Sequence[TurnScore], quantile: float) -> dict[str, float | None]:
+    """By score name, the value that at least 1 - `quantile` of the correct turns reach, rounded down to three digits;
+    None where no turn is correct."""
+    thresholds: dict[str, float | None] = {}
+    for name in dict.fromkeys(score.name for score in scores):
+        right = known_values((score for score in scores if score.name == name), True)
+        at = float(np.quantile(right, quantile, method="lower")) if right else None
+        thresholds[name] = None if at is None else math.floor(1000 * at) / 1000
+    return thresholds
 
 
 def print_thresholds(
-    config: Config,
-    folder: RoundFolder,
-    split: str,
+    stored: StoredSet,
     quantile: float,
+    embedder: str,
+    baselines: Collection[str],
     setting_only: bool = False,
     out: TextIO | None = None,
 ) -> None:
-    """Print the score distributions of every arm that ends by thresholds, and its thresholds for the config.
+    """Print the score distributions of every method that ends by thresholds, and its thresholds for the config.
 
-    `setting_only`: print nothing but the argument of --set that gives the first arm's thresholds to every system.
+    `embedder`: the name of the one that gave the scores. `baselines`: the methods that are baselines of the config.
+    `setting_only`: print nothing but the argument of --set that gives the first method's thresholds to every system.
     """
-    if split not in CALIBRATE_ON:
+    if stored.split not in CALIBRATE_ON:
         raise UserError(
-            f"--split {split}: thresholds are chosen on dev or train, never on the questions that are reported"
+            f"--split {stored.split}: thresholds are chosen on dev or train, never on the questions that are reported"
         )
     if not 0 <= quantile <= 1:
         raise UserError(f"--quantile {quantile:g}: give a share of the correct answers, from 0 to 1")
-    questions = load_questions(split_of(config.questions, config.evaluation.benchmarks, split), config.seed)
     console = wide_console(WIDTH, out)
     shown = False
-    for name, store in read_arms(folder, split).items():
+    for name, store in stored.stores.items():
         manifest = store.manifest()
         if manifest is None or "thresholds" not in type(load_system(manifest.system).settings).model_fields:
             continue
-        found = score_distributions(questions, arm_trajectories(store))
-        if not found:
+        scores = list(turn_scores(stored.questions, stored.trajectories(name)))
+        if not scores:
             continue
         shown = True
-        line = thresholds_line(found, quantile)
+        thresholds = find_thresholds(scores, quantile)
+        line = thresholds_line(thresholds)
         flag = "embedder.thresholds=" + line.removeprefix("thresholds: ")
         if setting_only:
             if line.startswith("#"):
-                raise UserError(f"{split}, {name}: no answer was right, so there are no thresholds")
+                raise UserError(f"{stored.split}, {name}: no answer was right, so there are no thresholds")
             print(flag, file=out)
             return
-        print_table(distribution_table(f"{split}, {name}, {config.embedder.path}", found, quantile), out)
-        key = "evaluation.baselines." + name if name in config.evaluation.baselines else "system"
+        title = f"{stored.split}, {name}, {embedder}"
+        print_table(distribution_table(title, scores, thresholds, quantile), out)
+        key = "evaluation.baselines." + name if name in baselines else "system"
         console.print(f"{key}.settings:\n  {line}\n", markup=False)
         if not line.startswith("#"):
             console.print(f"for every system at once, in a new run folder: --set '{flag}'\n", markup=False)
     if not shown:
         raise UserError(
-            f"no scored answers on {split}: only tool_mad with stability scores has thresholds; run it first: "
-            f"`python -m evaluation --config ... --split {split}`"
+            f"no scored answers on {stored.split}: only tool_mad with stability scores has thresholds; run it first: "
+            f"`python -m evaluation --config ... --split {stored.split}`"
         )
 
 
-def distribution_table(title: str, found: Sequence[ScoreDistribution], quantile: float) -> Table:
-    """Quantiles of each score for right and wrong answers, with the threshold that `quantile` gives."""
-    table = Table(title=escape(title), box=SIMPLE_HEAD)
-    for heading in ("score", "answers", "n", *(f"{100 * share:g}%" for share in SHOWN), "threshold", "reach it"):
-        table.add_column(heading, justify="left" if heading in ("score", "answers") else "right")
-    table.caption = f"quantiles of the scores; threshold: the {100 * quantile:g}% quantile of the right answers"
-    for spread in found:
-        threshold = spread.threshold(quantile)
-        for kind, values in (("right", spread.right), ("wrong", spread.wrong)):
+def distribution_table(
+    title: str, scores: Sequence[TurnScore], thresholds: Mapping[str, float | None], quantile: float
+) -> Table:
+    """Quantiles of each score for right and wrong answers, with its threshold, which `quantile` gave."""
+    caption = f"quantiles of the scores; threshold: the {100 * quantile:g}% quantile of the right answers"
+    numbers = ("n", *(f"{100 * share:g}%" for share in SHOWN), "threshold", "reach it")
+    table = new_table(escape(title), ("score", "answers"), numbers, caption)
+    for name, threshold in thresholds.items():
+        named = [score for score in scores if score.name == name]
+        for right in (True, False):
+            values = known_values(named, right)
             marks = [f"{mark:.3f}" for mark in np.quantile(values, SHOWN)] if values else ["-"] * len(SHOWN)
             reach = "-" if threshold is None or not values else f"{100 * np.mean(np.array(values) >= threshold):.1f}%"
-            shown = "-" if threshold is None else f"{threshold:.3f}"
-            first = kind == "right"
-            table.add_row(
-                escape(spread.name) if first else "", kind, str(len(values)), *marks, shown if first else "", reach
-            )
-        if spread.unknown:
-            table.add_row("", "unknown", str(spread.unknown))
+            heading, shown = (escape(name), "-" if threshold is None else f"{threshold:.3f}") if right else ("", "")
+            table.add_row(heading, "right" if right else "wrong", str(len(values)), *marks, shown, reach)
+        if unknown := sum(score.value is None for score in named):
+            table.add_row("", "unknown", str(unknown))
     return table
 
 
-def thresholds_line(found: Sequence[ScoreDistribution], quantile: float) -> str:
+def thresholds_line(thresholds: Mapping[str, float | None]) -> str:
     """The thresholds as a line of YAML for a config."""
-    known = [(spread.name, threshold) for spread in found if (threshold := spread.threshold(quantile)) is not None]
-    if not known:
-        return "# no answer was right: no thresholds"
-    return f"thresholds: {{{', '.join(f'{name}: {threshold:g}' for name, threshold in known)}}}"
+    known = [f"{name}: {threshold:g}" for name, threshold in thresholds.items() if threshold is not None]
+    return f"thresholds: {{{', '.join(known)}}}" if known else "# no answer was right: no thresholds"

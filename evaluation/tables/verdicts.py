@@ -1,4 +1,4 @@
-"""Verdicts as tables for a terminal: the confusion of every arm, its uncertain verdicts, and the votes of samples."""
+"""Verdicts as tables for a terminal: the confusion of every arm, and its uncertain verdicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.measures.verdicts import APART, Verdicts, label_scores, uncertainty, vote_calibration
+from evaluation.measures.verdicts import APART, Verdicts, label_scores, uncertainty
 from evaluation.results import Arm, Results
 from evaluation.tables.suite import label, percent
 from ratchet.console import wide_console
@@ -23,7 +23,7 @@ and F1 in percent, strict: no verdict counts as a wrong one of every other label
 
 
 def print_verdicts(suite: Sequence[Results], out: TextIO | None = None) -> None:
-    """Print each arm's confusion on every labelled question set, then its uncertain verdicts and votes."""
+    """Print each arm's confusion on every labelled question set, then its uncertain verdicts."""
     console = wide_console(WIDTH, out)
     if not any(arm.verdicts for results in suite for arm in results.arms):
         titles = ", ".join(results.title or results.split for results in suite)
@@ -34,13 +34,8 @@ def print_verdicts(suite: Sequence[Results], out: TextIO | None = None) -> None:
             print_table(_confusion_table(results, arm, verdicts), out)
         if known:
             console.print(CONFUSION)
-        _print_if_any(out, _uncertain_table(results))
-        _print_if_any(out, _votes_table(results))
-
-
-def _print_if_any(out: TextIO | None, table: Table) -> None:
-    if table.rows:
-        print_table(table, out)
+        if (uncertain := _uncertain_table(results)).rows:
+            print_table(uncertain, out)
 
 
 def _confusion_table(results: Results, arm: Arm, found: Verdicts) -> Table:
@@ -81,34 +76,4 @@ def _uncertain_table(results: Results) -> Table:
                 *map(percent, (found.other_uncertain, found.other_decided)),
                 percent(found.gap, signed=True),
             )
-    return table
-
-
-def _votes_table(results: Results) -> Table:
-    """How well the vote share of the most frequent label predicts its accuracy."""
-    table = new_table(
-        f"{escape(results.title)}: votes of several samples, in percent",
-        ("method",),
-        ("share of the vote", "questions", "mean share", "right", "ECE"),
-        "the most frequent label of a question's samples, by its share of them; ECE: expected calibration error, mean "
-        "distance of share and accuracy over ten bins (few questions push it up); unanswered: wrong, and in no bin",
-        PADDING,
-    )
-    for arm in results.arms:
-        found = vote_calibration(arm.verdicts) if arm.verdicts else None
-        if found is None:
-            continue
-        apart = {"skipped": found.left_out, "unanswered": found.unanswered}
-        named = ", ".join(f"{count} {what}" for what, count in apart.items() if count)
-        totals = (
-            f"{found.questions}{f' ({named})' if named else ''}",
-            "",
-            f"{100 * found.accuracy:.1f}",
-            f"{100 * found.ece:.1f}",
-        )
-        table.add_row(label(arm), "all", *totals)
-        for one in found.bins:
-            bounds = f"{100 * one.low:.0f} to {100 * one.high:.0f}"
-            table.add_row("", bounds, str(one.questions), f"{100 * one.share:.1f}", f"{100 * one.right:.1f}", "")
-        table.add_section()
     return table

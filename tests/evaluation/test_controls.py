@@ -134,7 +134,7 @@ def claims_path(config_path: Path) -> Path:
         for i in range(30)
     ]
     folder = config_path.parent
-    (folder / "questions.jsonl").write_text("".join(json.dumps(claim) + "\n" for claim in claims))
+    (folder / "test.jsonl").write_text("".join(json.dumps(claim) + "\n" for claim in claims))
     script = [
         {"match": "Which of these labels is it?", "reply": '{"label": "YES"}'},
         {"match": "Light", "reply": "It is so.\nYES", "adapted": True},

@@ -13,7 +13,6 @@ from evaluation.measures.verdicts import (
     macro_f1_interval,
     uncertainty,
     verdicts_of,
-    vote_calibration,
 )
 from evaluation.results import Arm, Results
 from questions.labels import FEVER, FEVER_TWO, choice_labels
@@ -168,22 +167,6 @@ def test_a_label_of_stance_unknown_is_uncertain_and_may_be_right() -> None:
     unsure = uncertainty(found, {}, 100, 0)
     assert unsure is not None and unsure.accuracy is not None
     assert (unsure.share.mean, unsure.coverage.mean, unsure.accuracy.mean) == (0.5, 0.5, 0.5)
-
-
-def test_votes_are_calibrated_where_their_share_is_how_often_they_are_right() -> None:
-    found = vote_calibration(verdicts("SSRR", "SSRR", "SSSR", "SRS?", "SRS!"))
-    assert found is not None and (found.questions, found.left_out) == (4, 0)
-    # Shares 1, 1/2 (a tie: SUPPORTS stands first), 3/4 (wrong), 1/2 (two samples said nothing).
-    assert [(b.low, b.questions, b.share, b.right) for b in found.bins] == [
-        (0.4, 2, 0.5, 1.0),
-        (0.7, 1, 0.75, 0.0),
-        (0.9, 1, 1.0, 1.0),
-    ]
-    assert found.accuracy == 0.75 and found.ece == pytest.approx((2 * 0.5 + 0.75 + 0) / 4)
-    assert vote_calibration(verdicts("SR", "SR")) is None, "one sample is no vote"
-    silent = vote_calibration(verdicts("SR", "SU", "S!"))
-    assert silent is not None and (silent.questions, silent.left_out, silent.unanswered) == (1, 0, 1)
-    assert silent.accuracy == 0.5, "a question without a vote is wrong"
 
 
 def test_results_with_verdicts_come_back_from_disk_and_older_ones_too() -> None:

@@ -16,7 +16,8 @@ from tests.helpers.verdict_arms import claims, results_of
 
 
 def test_the_settings_of_tool_mads_config_are_those_of_figures_8_to_10_and_table_vi() -> None:
-    found = ablated_settings(load_config("configs/papers/tool_mad.yaml"))
+    config = load_config("configs/papers/tool_mad.yaml")
+    found = ablated_settings(config.system, config.evaluation.baselines)
     assert found.keys() == {"rounds", "query_formulation", "stability", "agents"}
     assert found["rounds"] == {3.0: BASE, 1.0: "one round", 2.0: "two rounds", 4.0: "four rounds"}
     assert found["stability"] == {"true": BASE, "false": "without stability scores"}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from commands.evaluate import main
 from evaluation.measures.adjudication import Judgement, cohen_kappa, majority, pair_agreements, wrong_part_shares
 from ratchet.errors import UserError
-from tests.helpers.tiny import save_tiny_tokenizer
-from tests.helpers.tiny_index import tiny_index
+from tests.helpers.scripted import scripted_experiment
 
 FACTS = '{"triplets": [{"subject": "Velm", "relation": "has", "object": "a pier", "attributions": []}], "keywords": []}'
 STEPS = [
@@ -58,36 +55,24 @@ def test_parts_are_counted_over_the_decompositions_that_were_judged() -> None:
 def config_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four claims, all called true by MERMAID, two of them false by their gold labels; evaluated."""
     folder = tmp_path_factory.mktemp("adjudication")
-    save_tiny_tokenizer(folder / "model")
-    tiny_index(folder, [{"id": "d", "title": "Velm", "text": "The harbour of Velm is deep."}])
     labels = [{"name": name, "meaning": name, "stance": name} for name in ("true", "false")]
-    for split in ("train", "test"):
-        words = "=Velm has {} piers." if split == "test" else "Orra lies {} miles off."
-        rows = [
+    splits = {
+        split: [
             {"id": f"{split}{i}", "form": "claim", "text": words.format(i), "labels": labels, "label": label}
             for i, label in enumerate(("true", "false", "true", "false"))
         ]
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in STEPS))
-    model = {"path": str(folder / "model"), "engine": "scripted", "script": str(folder / "script.jsonl")}
-    config = {
-        "run": str(folder / "run"),
-        "models": {"agent": model},
-        "index": {"path": str(folder / "index")},
-        "sources": {"search": {"service": "tavily", "mode": "local"}},
-        "questions": {
-            "train": {"path": str(folder / "train.jsonl")},
-            "dev": {"path": str(folder / "train.jsonl")},
-            "test": {"path": str(folder / "test.jsonl")},
-            "leakage": {"questions": "off"},
-        },
-        "system": {"name": "mermaid"},
-        "rewards": {"weights": {"accuracy": 1.0}},
-        "evaluation": {"scores": ["accuracy"], "resamples": 10},
+        for split, words in {"train": "Orra lies {} miles off.", "test": "=Velm has {} piers."}.items()
     }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
-    main(["--config", str(path), "--base-only"])
+    path = scripted_experiment(
+        folder,
+        STEPS,
+        {**splits, "dev": splits["train"]},
+        sources={"search": {"service": "tavily", "mode": "local"}},
+        system={"name": "mermaid"},
+        rewards={"weights": {"accuracy": 1.0}},
+        evaluation={"scores": ["accuracy"], "resamples": 10},
+    )
+    main(["--config", str(path), "--base-only", "--set", "questions.leakage.questions=warn"])
     return path
 
 
@@ -116,7 +101,7 @@ def test_a_sheet_goes_out_and_judgements_come_back(
     ]
     assert rows[0]["reasons"] == "'=It says so.", "no spreadsheet runs it"
     assert "a pier" in rows[0]["facts"] and "1. executor: search" in rows[0]["steps"]
-    assert rows[0]["evidence"] == "Velm: The harbour of Velm is deep." and rows[0]["label"] == ""
+    assert rows[0]["evidence"] == "Velm: The harbour of Velm is deep, and Ada Pell keeps it." and rows[0]["label"] == ""
     with pytest.raises(UserError, match="is there already"):
         main(["adjudicate", "--config", str(config_path), "--out", str(out)])
 
@@ -127,7 +112,7 @@ def test_a_sheet_goes_out_and_judgements_come_back(
     printed = capsys.readouterr().out
     shown = {line.split()[0]: line.split() for line in printed.splitlines() if line.split()}
     assert shown["ann"][1:3] == ["1", "(50.0%)"] and shown["bob"][-1] == "2" and shown["majority"][-1] == "2"
-    assert shown["stopped_early"][1:3] == ["1", "25.0%"] and shown["object"][1] == "50.0%"
+    assert shown["stopped_early"][-2:] == ["1", "25.0%"] and shown["object"][1] == "50.0%"
     assert shown["ann,"][2:] == ["2", "0.500", "0.333"]
     with pytest.raises(UserError, match="ann judged a trajectory twice"):
         main(["adjudicated", "--config", str(config_path), str(ann), str(ann)])

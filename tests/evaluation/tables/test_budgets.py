@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from evaluation.tables.budgets import budget_table, by_question, within_budget
 from ratchet.records import ModelCall, Trajectory
-from tests.evaluation.tables.test_thresholds import Command
 from tests.helpers.verdict_arms import claims, said
 
 CLAIMS = claims("SR")
@@ -48,14 +43,3 @@ def test_an_answer_of_a_trajectory_that_did_not_finish_has_no_vote_either() -> N
     for keep, value in ((("finished",), 0.0), (("finished", "out_of_budget"), 1.0)):
         found = within_budget("madke", by_question(CLAIMS, broken), 300, 100, 0, keep_status=keep)
         assert (found.single.mean, found.voted.mean) == (value, value)
-
-
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    command = Command(tmp_path, monkeypatch, capsys)
-    only_cheap = ("--set", "evaluation.baselines.cot={name: cot}", "--set", "evaluation.baseline_samples.cot=2")
-    assert command("run", "--split", "dev", "--base-only", *only_cheap)[0] == 0
-    status, text = command("budgets", "--split", "dev", *only_cheap)
-    assert status == 0 and "tokens for each" in text
-    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip().startswith(("cot", "debate"))}
-    assert rows["debate"][2] == "1" and rows["cot"][2].rstrip("*") == "2", "the budget is the debate's"
-    assert command("budgets", "--split", "dev", "--tokens", "0")[0] == 2

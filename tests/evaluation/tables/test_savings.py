@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from evaluation.arms import ArmSettings, arm_settings
 from evaluation.comparisons import make_arm
 from evaluation.results import Results
 from evaluation.tables.savings import memory_pairs, print_savings, savings
@@ -19,9 +20,9 @@ from tests.helpers.verdict_arms import claims, said
 OFF: dict[str, Any] = {"name": "mermaid", "settings": {"memory": "off"}}
 
 
-def config_with(folder: Path, **baselines: Any) -> Config:
+def settings_with(folder: Path, **baselines: Any) -> ArmSettings:
     split = {"path": str(folder / "claims.jsonl")}
-    return Config.model_validate(
+    config = Config.model_validate(
         {
             "run": str(folder / "run"),
             "questions": {"train": split, "dev": split, "test": split},
@@ -33,6 +34,7 @@ def config_with(folder: Path, **baselines: Any) -> Config:
             },
         }
     )
+    return arm_settings(config)
 
 
 def measured(split: str, calls: dict[str, list[int]]) -> Results:
@@ -53,26 +55,26 @@ def measured(split: str, calls: dict[str, list[int]]) -> Results:
 
 
 def test_an_arm_is_compared_with_the_one_that_differs_in_its_memory_alone(tmp_path: Path) -> None:
-    config = config_with(
+    settings = settings_with(
         tmp_path,
         plain=OFF,
         meaning={"name": "mermaid", "settings": {"memory": "meaning", "memory_keys": "facts"}},
         short={"name": "mermaid", "settings": {"steps": 3}},
         other={"name": "cot"},
     )
-    assert memory_pairs(config) == {"base": "plain", "meaning": "plain"}
+    assert memory_pairs(settings.system, settings.evaluation.baselines) == {"base": "plain", "meaning": "plain"}
     with pytest.raises(UserError, match="no arm with a memory has a partner"):
-        print_savings(config_with(tmp_path, other={"name": "cot"}), [])
+        print_savings(settings_with(tmp_path, other={"name": "cot"}), [])
 
 
 def test_savings_are_shares_of_all_calls_and_orders_are_totalled_apart(tmp_path: Path) -> None:
-    config = config_with(tmp_path, plain=OFF)
+    settings = settings_with(tmp_path, plain=OFF)
     suite = [
         measured("test", {"base": [1, 1, 0], "plain": [4, 4, 2]}),
         measured("second", {"base": [5, 5], "plain": [5, 5]}),
         measured("second, shuffled", {"base": [3, 3], "plain": [2, 2]}),
     ]
-    found = list(savings(config, suite, {"base": "plain"}))
+    found = list(savings(settings, suite, {"base": "plain"}))
     assert [(one.title, one.calls, one.saved.mean) for one in found] == [
         ("test", (10, 2), 0.8),
         ("second", (10, 10), 0.0),
@@ -81,11 +83,11 @@ def test_savings_are_shares_of_all_calls_and_orders_are_totalled_apart(tmp_path:
     ]
     assert found[0].saved.low is not None and found[0].saved.low <= 0.8 <= (found[0].saved.high or 0)
     out = io.StringIO()
-    print_savings(config, suite, out)
+    print_savings(settings, suite, out)
     assert "all 2 sets, in file order" in out.getvalue() and "40.0" in out.getvalue()
 
 
 def test_without_calls_nothing_can_be_saved(tmp_path: Path) -> None:
     suite = [measured("test", {"base": [0, 0], "plain": [0, 0]})]
-    [one] = savings(config_with(tmp_path, plain=OFF), suite, {"base": "plain"})
+    [one] = savings(settings_with(tmp_path, plain=OFF), suite, {"base": "plain"})
     assert one.saved.mean is None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,8 +17,7 @@ from evaluation.tables.suite import average_table, print_suite
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
-from tests.helpers.tiny import save_tiny_tokenizer
-from tests.helpers.tiny_index import tiny_index
+from tests.helpers.scripted import scripted_experiment, split_of
 
 NAMES = ("Ada Pell", "Jory Fenn", "Mina Ostler", "Sanna Leith", "Ilse Varrow", "Tomas Quern")
 
@@ -27,49 +25,26 @@ NAMES = ("Ada Pell", "Jory Fenn", "Mina Ostler", "Sanna Leith", "Ilse Varrow", "
 @pytest.fixture
 def config_path(tmp_path: Path) -> Path:
     """Two methods on two question sets; a scripted engine knows half of the first set and all of the second."""
-    save_tiny_tokenizer(tmp_path / "model")
-    tiny_index(tmp_path, [{"id": "d", "text": "The lighthouse is kept by Ada Pell."}])
-    for kind in ("light", "tower"):
-        rows = [{"id": f"{kind}{i}", "text": f"Who keeps {kind} {i}?", "answers": [n]} for i, n in enumerate(NAMES)]
-        (tmp_path / f"{kind}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    light, tower = (
+        [{"id": f"{kind}{i}", "text": f"Who keeps {kind} {i}?", "answers": [n]} for i, n in enumerate(NAMES)]
+        for kind in ("light", "tower")
+    )
     script = [{"match": f"light {i}?", "reply": NAMES[i]} for i in range(3)]
     script += [{"match": f"tower {i}?", "reply": name} for i, name in enumerate(NAMES)]
-    (tmp_path / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*script, {"default": "nobody"}]))
-    light, tower = ({"path": str(tmp_path / f"{kind}.jsonl")} for kind in ("light", "tower"))
-    config = {
-        "run": str(tmp_path / "run"),
-        "models": {
-            "agent": {
-                "path": str(tmp_path / "model"),
-                "engine": "scripted",
-                "script": str(tmp_path / "script.jsonl"),
-            }
-        },
-        "index": {"path": str(tmp_path / "index")},
-        "questions": {"train": light, "dev": light, "test": light},
-        "system": {"name": "no_retrieval"},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {
-            "scores": ["em", "f1"],
-            "benchmarks": {"towers": tower},
-            "baselines": {"reads": {"name": "naive_rag"}},
-            "resamples": 200,
-        },
+    evaluation = {
+        "scores": ["em", "f1"],
+        "benchmarks": {"towers": split_of(tmp_path, "towers")},
+        "baselines": {"reads": {"name": "naive_rag"}},
+        "resamples": 200,
     }
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["evaluation", *arguments])
-    main()
+    rules = [*script, {"default": "nobody"}]
+    return scripted_experiment(tmp_path, rules, {"test": light, "towers": tower}, evaluation=evaluation)
 
 
 def test_every_method_on_every_question_set_and_again_without_a_model(
     config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(monkeypatch, "--config", str(config_path), "--base-only")
+    main(["--config", str(config_path), "--base-only"])
     first = capsys.readouterr().out
     assert "test: 6 questions" in first and "towers: 6 questions" in first
     rows = {line.split()[0]: line for line in first.partition("All question sets")[2].splitlines() if line.strip()}
@@ -81,88 +56,63 @@ def test_every_method_on_every_question_set_and_again_without_a_model(
 
     monkeypatch.setattr(ScriptedEngine, "generate", refuse)
     monkeypatch.setattr("inference.engines.open_engine", refuse)
-    run(monkeypatch, "table", "--config", str(config_path))
+    main(["table", "--config", str(config_path)])
     assert capsys.readouterr().out == first
-    run(monkeypatch, "agreement", "--config", str(config_path))
+    main(["agreement", "--config", str(config_path)])
     shown = capsys.readouterr().out
     assert "test:" in shown and "towers:" in shown and "Agreement of the judge" in shown
 
 
-def test_what_awe_chose_between_is_shown_and_stored(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_awe_chose_between_is_shown_and_stored(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = ["--config", str(config_path), "--set", "system={name: awe}", "--split", "towers"]
-    run(monkeypatch, *config, "--base-only")
+    main([*config, "--base-only"])
     first = capsys.readouterr().out
     assert "towers: the answers that awe (base) chose between" in first
     assert "knowledge_first alone" in first and "any candidate" in first
-    run(monkeypatch, "table", *config)
+    main(["table", *config])
     assert capsys.readouterr().out == first
 
 
-def test_what_no_mean_holds_is_counted_once(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_mean_holds_is_counted_once(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = yaml.safe_load(config_path.read_text())
     config["evaluation"]["scores"] = ["em", "f1", "nugget_containment"]
     config_path.write_text(yaml.safe_dump(config))
-    run(monkeypatch, "--config", str(config_path), "--base-only", "--split", "towers")
+    main(["--config", str(config_path), "--base-only", "--split", "towers"])
     shown = capsys.readouterr().out
     assert shown.count("towers, reads: trajectories without a value, skipped: nugget_containment 6") == 1
 
 
-def test_one_question_set_alone(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(monkeypatch, "--config", str(config_path), "--base-only", "--split", "towers")
+def test_one_question_set_alone(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--config", str(config_path), "--base-only", "--split", "towers"])
     shown = capsys.readouterr().out
     assert "towers: 6 questions" in shown and "test: 6" not in shown and "All question sets" not in shown
     with pytest.raises(UserError, match=r"--split towrs: no such split.*towers"):
-        run(monkeypatch, "--config", str(config_path), "--base-only", "--split", "towrs")
+        main(["--config", str(config_path), "--base-only", "--split", "towrs"])
 
 
 @pytest.mark.parametrize("name", ["train", "test", "../away", ".hidden"])
-def test_a_benchmark_cannot_take_a_name_that_is_taken(
-    config_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_benchmark_cannot_take_a_name_that_is_taken(config_path: Path, name: str) -> None:
     config = yaml.safe_load(config_path.read_text())
     config["evaluation"]["benchmarks"] = {name: config["evaluation"]["benchmarks"]["towers"]}
     config_path.write_text(yaml.safe_dump(config))
     with pytest.raises(UserError, match="choose another"):
-        run(monkeypatch, "--config", str(config_path), "--base-only")
+        main(["--config", str(config_path), "--base-only"])
 
 
 def results_of(title: str, base: list[bool], other: list[bool]) -> Results:
     questions = [Question(id=f"{title}{i}", text="?", answers=("yes",)) for i in range(len(base))]
+    fixed: dict[str, Any] = {"system": "s", "policy": "base", "sample": 0, "seed": 0, "status": "finished"}
     arms = []
     for name, right in (("base", base), ("other", other)):
         made = [
-            Trajectory(
-                key=f"{name}{question.id}",
-                question_id=question.id,
-                system="s",
-                policy="base",
-                sample=0,
-                seed=0,
-                status="finished",
-                answer="yes" if is_right else "no",
-            )
+            Trajectory(key=f"{name}{question.id}", question_id=question.id, answer="yes" if is_right else "no", **fixed)
             for question, is_right in zip(questions, right, strict=True)
         ]
         arms.append(make_arm(name, "s", "base", questions, made, {}, ("em", "f1"), {}, 500, 0))
     return Results(
-        round=1,
-        split=title,
-        title=title,
-        questions=len(questions),
-        samples=1,
-        seed=0,
-        resamples=500,
-        primary="f1",
-        arms=tuple(arms),
-        comparisons=(compare(arms[0], arms[1], questions, "f1", 500, 0),),
-        verdict="",
-    )
+        round=1, split=title, title=title, questions=len(questions), samples=1, seed=0, resamples=500, primary="f1",
+        arms=tuple(arms), comparisons=(compare(arms[0], arms[1], questions, "f1", 500, 0),), verdict="",
+    )  # fmt: skip
 
 
 def printed(*suite: Results) -> str:

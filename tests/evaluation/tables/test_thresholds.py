@@ -1,10 +1,8 @@
-"""Thresholds by quantile: from turns, from the command line, and never from what is reported."""
+"""Scores of a debate's turns: thresholds by quantile on dev, the table and the figures of right and wrong ones."""
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,133 +10,165 @@ import pytest
 import yaml
 
 from agents.tool_mad import Settings
-from commands.arguments import run_command
 from commands.evaluate import main
-from evaluation.tables.thresholds import ScoreDistribution, distribution_table, score_distributions, thresholds_line
+from evaluation.tables.stability import mean_by_trajectory, score_table
+from evaluation.tables.thresholds import (
+    TurnScore,
+    distribution_table,
+    find_thresholds,
+    known_values,
+    thresholds_line,
+    turn_scores,
+)
 from questions.labels import FEVER
 from ratchet.config import load_config, parse
-from ratchet.console import wide_console
+from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory, Turn
-from tests.helpers.tiny import save_tiny_tokenizer
-from tests.helpers.tiny_index import tiny_index
+from tests.helpers.scripted import scripted_experiment
 
 QUESTION = Question(id="q", text="It is so.", form="claim", labels=FEVER, label="SUPPORTS")
 
 
-def turn(verdict: str, **scores: float | None) -> Turn:
-    return Turn(round=1, speaker="rag", said="so", verdict=verdict, scores=scores)
-
-
-def trajectory(*turns: Turn, question: str = "q") -> Trajectory:
+def trajectory(key: str, answer: str, *turns: tuple[int, str, str, float | None], question: str = "q") -> Trajectory:
     fields: dict[str, Any] = {"system": "tool_mad", "policy": "base", "sample": 0, "seed": 0, "status": "finished"}
-    return Trajectory(key="t", question_id=question, answer="", turns=turns, **fields)
-
-
-def test_turns_are_right_or_wrong_by_their_own_label_and_unknown_scores_are_neither() -> None:
-    made = trajectory(
-        turn("SUPPORTS", faithfulness=1.0, relevance=0.5),
-        turn("REFUTES", faithfulness=0.25, relevance=None),
-        turn("", faithfulness=0.1),
-        turn("SUPPORTS", faithfulness=0.0),
+    made = tuple(
+        Turn(round=number, speaker=agent, said="so", verdict=verdict, scores={"faithfulness": value})
+        for number, agent, verdict, value in turns
     )
-    unlabelled = QUESTION.model_copy(update={"id": "u", "label": None})
-    elsewhere = trajectory(turn("SUPPORTS", faithfulness=0.9), question="u")
-    assert score_distributions([QUESTION, unlabelled], [made, elsewhere]) == [
-        ScoreDistribution("faithfulness", (1.0, 0.0), (0.25,), 0),
-        ScoreDistribution("relevance", (0.5,), (), 1),
+    return Trajectory(key=key, question_id=question, answer=answer, turns=made, **fields)
+
+
+UNLABELLED = QUESTION.model_copy(update={"id": "u", "label": None})
+SCORES = list(
+    turn_scores(
+        [QUESTION, UNLABELLED],
+        [
+            trajectory("a", "SUPPORTS", (1, "rag", "REFUTES", 0.25), (2, "rag", "SUPPORTS", 0.75)),
+            trajectory("b", "REFUTES", (1, "rag", "SUPPORTS", 1.0), (1, "search", "REFUTES", None)),
+            trajectory("c", "REFUTES", (1, "rag", "", 0.1)),
+            trajectory("d", "SUPPORTS", (1, "rag", "SUPPORTS", 0.9), question="u"),
+        ],
+    )
+)
+
+
+def test_figure_11_goes_by_a_turns_label_and_figure_3_by_the_answer() -> None:
+    assert len(SCORES) == 4, "turns without a label and questions without one have no scores"
+    assert (known_values(SCORES, True), known_values(SCORES, False)) == ([0.75, 1.0], [0.25])
+    assert (mean_by_trajectory(SCORES, True), mean_by_trajectory(SCORES, False)) == ([0.5], [1.0])
+
+
+def test_the_table_has_a_row_for_each_agent_and_round_and_counts_what_is_unknown() -> None:
+    columns = [list(column.cells) for column in score_table("t", SCORES).columns]
+    assert list(zip(*columns, strict=True)) == [
+        ("rag", "1", "faithfulness", "1", "1.000", "1", "0.250", "0"),
+        ("rag", "2", "faithfulness", "1", "0.750", "0", "-", "0"),
+        ("rag", "all", "faithfulness", "2", "0.875", "1", "0.250", "0"),
+        ("search", "1", "faithfulness", "0", "-", "0", "-", "1"),
+        ("search", "all", "faithfulness", "0", "-", "0", "-", "1"),
     ]
+
+
+def scores_of(name: str, right: list[float], wrong: list[float | None]) -> list[TurnScore]:
+    values = [*((value, True) for value in right), *((value, False) for value in wrong)]
+    return [TurnScore("t", "rag", 1, name, value, is_right, is_right) for value, is_right in values]
 
 
 @pytest.mark.parametrize(("quantile", "threshold"), [(0.0, 0.1), (0.25, 0.2), (0.3, 0.2), (0.5, 0.666), (1.0, 0.8)])
 def test_a_threshold_is_reached_by_the_share_that_was_asked_for(quantile: float, threshold: float) -> None:
-    right = (0.8, 0.1, 2 / 3, 0.2, 0.7)
-    found = ScoreDistribution("faithfulness", right, (), 0).threshold(quantile)
-    assert found == threshold
-    assert sum(value >= found for value in right) >= (1 - quantile) * len(right)
+    right = [0.8, 0.1, 2 / 3, 0.2, 0.7]
+    assert find_thresholds(scores_of("faithfulness", right, []), quantile) == {"faithfulness": threshold}
+    assert sum(value >= threshold for value in right) >= (1 - quantile) * len(right)
 
 
-def test_without_a_right_answer_there_is_no_threshold() -> None:
-    spread = ScoreDistribution("faithfulness", (), (0.5,), 2)
-    assert spread.threshold(0.25) is None
-    assert thresholds_line([spread], 0.25).startswith("#")
-    assert distribution_table("dev", [spread], 0.25).row_count == 3
+def test_the_table_shows_who_reaches_a_threshold_and_what_is_unknown() -> None:
+    scores = scores_of("relevance", [0.5, 1.0], [0.9, 0.1, 0.2, 0.3, None]) + scores_of("faithfulness", [], [0.5])
+    thresholds = find_thresholds(scores, 0.0)
+    assert thresholds == {"relevance": 0.5, "faithfulness": None}, "without a right answer there is no threshold"
+    columns = [list(column.cells) for column in distribution_table("dev", scores, thresholds, 0.0).columns]
+    rows = list(zip(*((*column, *[""] * (5 - len(column))) for column in columns), strict=True))
+    assert [(row[1], row[2], *row[-2:]) for row in rows] == [
+        ("right", "2", "0.500", "100.0%"),
+        ("wrong", "4", "", "25.0%"),
+        ("unknown", "1", "", ""),
+        ("right", "0", "-", "-"),
+        ("wrong", "1", "", "-"),
+    ]
 
 
 def test_the_line_for_the_config_is_one_that_the_system_takes() -> None:
-    found = [ScoreDistribution("faithfulness", (0.61234,), (), 0), ScoreDistribution("relevance", (1.0,), (0.5,), 0)]
-    settings = parse(Settings, yaml.safe_load(thresholds_line(found, 0.25)), "the test")
+    line = thresholds_line({"faithfulness": 0.612, "relevance": 1.0})
+    settings = parse(Settings, yaml.safe_load(line), "the test")
     assert settings.thresholds is not None
     assert (settings.thresholds.faithfulness, settings.thresholds.relevance) == (0.612, 1.0)
+    assert thresholds_line({"faithfulness": None}).startswith("#")
 
 
-def test_wrong_answers_that_reach_it_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    wide_console(120).print(
-        distribution_table("dev", [ScoreDistribution("relevance", (0.5, 1.0), (0.9, 0.1, 0.2, 0.3), 0)], 0.0)
+def debate_config(folder: Path) -> Path:
+    """The config of one claim, whose debate is scripted."""
+    script = [
+        {"match": '"statements": {', "reply": '{"verdicts": [1, 0]}'},
+        {"match": '"noncommittal"', "reply": "unreadable, so that no embedder is needed"},
+        {"match": '"statements"', "reply": '{"statements": ["a", "b"]}'},
+        {"prompt": "Write one query", "reply": "[harbour]"},
+        {"default": "It is.\nSUPPORTS"},
+    ]
+    debate = {"name": "tool_mad", "settings": {"agents": ["rag", "rag"], "rounds": 1, "questions": 1}}
+    return scripted_experiment(
+        folder,
+        script,
+        {"test": [QUESTION.model_dump(mode="json")]},
+        rewards={"weights": {"accuracy": 1.0}},
+        evaluation={"scores": ["accuracy"], "resamples": 50, "baselines": {"debate": debate}},
     )
-    shown = capsys.readouterr().out
-    assert re.search(r"0\.500 +100\.0%", shown) and re.search(r"wrong +4 .* 25\.0%", shown)
 
 
-class Command:
-    """`python -m evaluation` on claims whose debate is scripted."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._patch, self._capsys, self.config = monkeypatch, capsys, folder / "config.yaml"
-        save_tiny_tokenizer(folder / "model")
-        tiny_index(folder, [{"id": "d", "text": "The lighthouse is kept."}])
-        (folder / "questions.jsonl").write_text(QUESTION.model_dump_json() + "\n")
-        script = [
-            {"match": '"statements": {', "reply": '{"verdicts": [1, 0]}'},
-            {"match": '"noncommittal"', "reply": "unreadable, so that no embedder is needed"},
-            {"match": '"statements"', "reply": '{"statements": ["a", "b"]}'},
-            {"prompt": "Write one query", "reply": "[lighthouse]"},
-            {"default": "It is.\nSUPPORTS"},
-        ]
-        (folder / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in script))
-        split = {"path": str(folder / "questions.jsonl")}
-        debate: dict[str, Any] = {"agents": ["rag", "rag"], "rounds": 1, "questions": 1}
-        config = {
-            "run": str(folder / "run"),
-            "models": {
-                "agent": {
-                    "path": str(folder / "model"),
-                    "engine": "scripted",
-                    "script": str(folder / "script.jsonl"),
-                }
-            },
-            "index": {"path": str(folder / "index")},
-            "questions": {"train": split, "dev": split, "test": split},
-            "system": {"name": "no_retrieval"},
-            "rewards": {"weights": {"accuracy": 1.0}},
-            "evaluation": {
-                "scores": ["accuracy"],
-                "resamples": 50,
-                "baselines": {"debate": {"name": "tool_mad", "settings": debate}},
-            },
-        }
-        self.config.write_text(yaml.safe_dump(config))
-
-    def __call__(self, *words: str) -> tuple[int, str]:
-        self._patch.setattr(sys, "argv", ["evaluation", *words, "--config", str(self.config)])
-        status = 0
-        try:
-            run_command(main)
-        except SystemExit as end:
-            status = int(str(end.code))
-        said = self._capsys.readouterr()
-        return status, said.out + said.err
-
-
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    command = Command(tmp_path, monkeypatch, capsys)
-    status, said = command("thresholds")
-    assert status == 2 and "--split dev" in said
-    assert command("run", "--split", "dev", "--base-only")[0] == 0
-    status, said = command("thresholds", "--quantile", "0.5")
-    assert status == 0
+def test_thresholds_come_from_dev_and_budgets_make_methods_equally_expensive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = debate_config(tmp_path)
+    cheap = ["--set", "evaluation.baselines.cot={name: cot}", "--set", "evaluation.baseline_samples.cot=2"]
+    words = ["--config", str(config), *cheap]
+    with pytest.raises(UserError, match="--split dev"):
+        main(["thresholds", *words])
+    main(["run", *words, "--split", "dev", "--base-only"])
+    capsys.readouterr()
+    main(["thresholds", *words, "--quantile", "0.5"])
+    said = capsys.readouterr().out
     assert "evaluation.baselines.debate.settings:\n  thresholds: {faithfulness: 0.5}" in said
     [flag] = re.findall(r"--set '(embedder\.thresholds=.*)'", said)
-    calibrated = load_config(command.config, [flag]).embedder.thresholds
+    calibrated = load_config(config, [flag]).embedder.thresholds
     assert (calibrated.faithfulness, calibrated.relevance) == (0.5, 0.8), "one setting, which every debate reads"
-    assert command("thresholds", "--split", "test")[0] == 2
-    assert "from 0 to 1" in command("thresholds", "--quantile", "25")[1]
+    with pytest.raises(UserError, match="from 0 to 1"):
+        main(["thresholds", *words, "--quantile", "25"])
+    main(["run", *words, "--split", "test", "--base-only"])
+    with pytest.raises(UserError, match="never on the questions that are reported"):
+        main(["thresholds", *words, "--split", "test"])
+    capsys.readouterr()
+    main(["budgets", *words, "--split", "dev"])
+    said = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in said.splitlines() if line.strip().startswith(("cot", "debate"))}
+    assert "tokens for each" in said
+    assert rows["debate"][2] == "1" and rows["cot"][2].rstrip("*") == "2", "the budget is the debate's"
+    with pytest.raises(UserError, match="above 0"):
+        main(["budgets", *words, "--split", "dev", "--tokens", "0"])
+
+
+@pytest.mark.slow
+def test_one_command_draws_the_figures_of_every_set_that_was_evaluated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--config", str(debate_config(tmp_path))]
+    with pytest.raises(UserError, match="run it first"):
+        main(["stability", *words])
+    main(["run", *words, "--split", "dev", "--base-only"])
+    main(["stability", *words])
+    assert "dev, debate" in capsys.readouterr().out
+    folder = tmp_path / "run/round-1/evaluation/stability"
+    drawn = {path.name: path.read_text() for path in folder.iterdir()}
+    assert drawn.keys() == {"scores-dev-debate.svg", "means-debate.svg"}
+    assert "rag 1: faithfulness" in drawn["scores-dev-debate.svg"] and "right, 1" in drawn["scores-dev-debate.svg"]
+    main(["stability", *words, "--format", "png", "--out", str(tmp_path / "png")])
+    assert (tmp_path / "png/means-debate.png").read_bytes().startswith(b"\x89PNG")
+    main(["stability", *words])
+    assert {path.name: path.read_text() for path in folder.iterdir()} == drawn, "the same records, the same files"

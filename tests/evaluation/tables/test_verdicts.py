@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from commands.evaluate import main
 from evaluation.comparisons import make_arm
@@ -17,8 +14,7 @@ from evaluation.tables.suite import average_table, print_suite
 from evaluation.tables.verdicts import print_verdicts
 from ratchet.errors import UserError
 from ratchet.records import Label, Passage, Question, Recall, ToolCall
-from tests.helpers.tiny import save_tiny_tokenizer
-from tests.helpers.tiny_index import tiny_index
+from tests.helpers.scripted import scripted_experiment
 from tests.helpers.verdict_arms import claims, results_of, said
 
 GOLD = "SSRRNN"
@@ -91,14 +87,7 @@ def test_the_confusion_of_every_arm_and_what_uncertain_verdicts_are_worth() -> N
     assert row(base, "NOT ENOUGH INFO")[3:] == ["1", "0", "1", "0", "0", "0", "0", "0", "2", "100.0", "50.0", "66.7"]
     assert row(debate, "NOT ENOUGH INFO")[3:] == ["0", "0", "0", "1", "0", "0", "0", "1", "2", "-", "0.0", "0.0"]
     unsure = debate.partition("uncertain verdicts")[2]
-    assert row(unsure, "debate")[1] == "16.7" and "s (base)" in unsure and "votes" not in shown
-
-
-def test_votes_are_shown_where_there_are_several_samples() -> None:
-    shown = verdicts_printed(results_of(claims(GOLD), {"base": ["SSRRNN", "SSRRSS"]}))
-    votes = shown.partition("votes of several samples")[2]
-    assert row(votes, "s (base)")[2:] == ["all", "6", "66.7", "16.7"]
-    assert row(votes, "90 to 100") == ["90", "to", "100", "4", "100.0", "100.0"]
+    assert row(unsure, "debate")[1] == "16.7" and "s (base)" in unsure
 
 
 def test_labels_from_outside_are_not_markup() -> None:
@@ -118,32 +107,17 @@ def test_a_set_without_labels_is_refused_by_name() -> None:
         verdicts_printed(results)
 
 
-def test_the_command_tells_verdicts_from_what_is_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_tiny_tokenizer(tmp_path / "model")
-    tiny_index(tmp_path, [{"id": "d", "text": "The lighthouse is kept by Ada Pell."}])
+def test_the_command_tells_verdicts_from_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [question.model_dump(mode="json") for question in claims("SR")]
-    (tmp_path / "claims.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "script.jsonl").write_text(json.dumps({"default": "SUPPORTS"}) + "\n")
-    model = {"path": str(tmp_path / "model"), "engine": "scripted", "script": str(tmp_path / "script.jsonl")}
-    split = {"path": str(tmp_path / "claims.jsonl")}
-    config = {
-        "run": str(tmp_path / "run"),
-        "models": {"agent": model},
-        "index": {"path": str(tmp_path / "index")},
-        "questions": {"train": split, "dev": split, "test": split},
-        "system": {"name": "no_retrieval"},
-        "rewards": {"weights": {"accuracy": 1.0}},
-        "evaluation": {"scores": ["accuracy"], "resamples": 100, "baselines": {"again": {"name": "no_retrieval"}}},
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    path = str(tmp_path / "config.yaml")
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", path, "--base-only"])
-    main()
+    baselines = {"again": {"name": "no_retrieval"}}
+    evaluation = {"scores": ["accuracy"], "resamples": 100, "baselines": baselines}
+    rewards = {"weights": {"accuracy": 1.0}}
+    path = scripted_experiment(
+        tmp_path, [{"default": "SUPPORTS"}], {"test": rows}, rewards=rewards, evaluation=evaluation
+    )
+    main(["--config", str(path), "--base-only"])
     assert "50.0 [0.0, 100.0]" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["evaluation", "verdicts", "--config", path])
-    main()
+    main(["verdicts", "--config", str(path)])
     shown = capsys.readouterr().out
     assert "test, no_retrieval (base): accuracy 50.0" in shown and "test, again:" in shown
     assert row(shown, "REFUTES")[1:3] == ["1", "0"]

@@ -1,0 +1,45 @@
+"""An experiment whose model is a script, of questions that a test writes: what tests of the tables need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.tiny_index import tiny_index
+
+
+def scripted_experiment(
+    folder: Path, script: Sequence[Mapping[str, Any]], splits: Mapping[str, Sequence[Mapping[str, Any]]], **more: Any
+) -> Path:
+    """The path of a config with the run folder/run, `script` (inference/scripted.py) as the model, the questions of
+    `splits` for train, dev and test (test's where one is not given), and the sections of `more`."""
+    save_tiny_tokenizer(folder / "model")
+    tiny_index(folder, [{"id": "d", "title": "Velm", "text": "The harbour of Velm is deep, and Ada Pell keeps it."}])
+    write_lines(folder / "script.jsonl", script)
+    for name, rows in splits.items():
+        write_lines(folder / f"{name}.jsonl", rows)
+    model = {"path": str(folder / "model"), "engine": "scripted", "script": str(folder / "script.jsonl")}
+    config = {
+        "run": str(folder / "run"),
+        "models": {"agent": model},
+        "index": {"path": str(folder / "index")},
+        "questions": {name: split_of(folder, name if name in splits else "test") for name in ("train", "dev", "test")},
+        "system": {"name": "no_retrieval"},
+        "rewards": {"weights": {"f1": 1.0}},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config | more))
+    return path
+
+
+def split_of(folder: Path, name: str) -> dict[str, str]:
+    return {"path": str(folder / f"{name}.jsonl")}
+
+
+def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
