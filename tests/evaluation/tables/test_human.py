@@ -90,7 +90,7 @@ def test_a_missing_embedder_hides_its_rewards_only_where_they_were_not_asked_for
     def missing(_: object) -> object:
         raise UserError("this model is not installed")
 
-    monkeypatch.setattr(scoring, "open_embedder", missing)
+    monkeypatch.setattr(scoring, "open_embedder", lambda _: missing)
     status, said = run("--human", "human.json")
     assert status == 0 and "reference_similarity: this model is not installed" in said and cells(said, "f1")
     status, said = run("--human", "human.json", "--reward", "reference_similarity")
