@@ -81,12 +81,12 @@ def show(words: Sequence[str], prog: str) -> None:
     if given.entity is None:
         raise UserError("show: name an entity; `list` gives those that are known")
     _, pieces, scopes = _open(given)
-    found = [(scope, piece) for scope in scopes for piece in pieces.under(scope, entity_key(given.entity))]
-    if not found:
+    matches = [(scope, piece) for scope in scopes for piece in pieces.under(scope, entity_key(given.entity))]
+    if not matches:
         raise _unknown_entity(pieces, scopes, given.entity)
-    for scope, piece in found[: given.n]:
+    for scope, piece in matches[: given.n]:
         print(format_piece(scope, piece, given.full))
-    print(f"{len(found)} piece(s)" + (f", {given.n} shown; -n shows more" if len(found) > given.n else ""))
+    print(f"{len(matches)} piece(s)" + (f", {given.n} shown; -n shows more" if len(matches) > given.n else ""))
 
 
 SUBCOMMANDS = {

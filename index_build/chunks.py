@@ -96,8 +96,8 @@ class Chunker:
             """Where a token begins, the space before it left to the token before: so slices join without gaps."""
             if token <= 0 or token >= count:
                 return 0 if token <= 0 else len(text)
-            found = encoding.token_to_chars(token)
-            return found[0] if found else len(text)
+            span = encoding.token_to_chars(token)
+            return span[0] if span else len(text)
 
         starts = range(0, max(count - size, 0) + step, step)
         spans = [(boundary(start), boundary(start + size)) for start in starts]

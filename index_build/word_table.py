@@ -144,20 +144,20 @@ def _more_slots(slots: Hashes) -> Hashes:
 def _find_words(data: Bytes, at: int, end: int, ascii_kinds: Bytes, kinds: Bytes, bounds: Numbers) -> np.int64:
     """Where the words of the text at .. end - 1 begin and end, in turns; returns how many words there are."""
     # No branch depends on where words end, which a processor could not foretell.
-    found = inside = np.int64(0)
+    edges = inside = np.int64(0)
     while at < end:
-        bounds[found] = at
+        bounds[edges] = at
         kind = np.int64(ascii_kinds[data[at]])
         size = 1
         if kind == LEAD:
             point, size = _character(data, at)
             kind = np.int64(kinds[point])
             kind = (kind & LETTER) | ((kind >> 1) & inside)  # a mark is what the character before it is
-        found += kind ^ inside
+        edges += kind ^ inside
         inside = kind
         at += size
-    bounds[found] = end
-    return (found + inside) >> 1
+    bounds[edges] = end
+    return (edges + inside) >> 1
 
 
 @njit(nogil=True, cache=True)
@@ -170,7 +170,7 @@ def _number_words(
     `words` takes their numbers and word_ends where each text's end; `count` words are known before. Returns how many
     are now, and the arrays of the hash table, which may be new and larger ones.
     """
-    found, text_start = 0, 0
+    numbered, text_start = 0, 0
     bounds = np.empty(0, np.int64)
     for text in range(len(text_ends)):
         if len(bounds) < text_ends[text] - text_start + 2:
@@ -200,8 +200,8 @@ def _number_words(
                 spelled[starts[count] - 1] = LINE_BREAK
                 if 4 * count > len(slots):
                     slots = _more_slots(slots)
-            words[found] = word
-            found += 1
-        word_ends[text] = found
+            words[numbered] = word
+            numbered += 1
+        word_ends[text] = numbered
         text_start = text_ends[text]
     return count, slots, spelled, starts

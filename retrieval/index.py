@@ -130,7 +130,7 @@ class Store:
         """Return the numbers of those of these documents that are in the index and not removed: int64, ascending."""
         wanted = list(dict.fromkeys(map(document_id, ids)))
         # Indexes from before `document_id` hold these ids with their brackets.
-        wanted += [f"<{one}>" for one in wanted if one.startswith("urn:")]
+        wanted += [f"<{urn}>" for urn in wanted if urn.startswith("urn:")]
         parts = [shard.first_document + shard.find_documents(wanted) for shard in self.shards]
         numbers = np.concatenate(parts) if parts else np.empty(0, np.int64)
         return numbers[~np.isin(numbers, self.removed)]

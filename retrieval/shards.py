@@ -210,11 +210,11 @@ class Shard:
         hashes, order = self.array("document_hashes"), self.array("document_order")
         wanted = key_hashes(ids)
         at = np.searchsorted(hashes, wanted)
-        found = []
+        numbers = []
         for i in np.flatnonzero(hashes[np.minimum(at, len(hashes) - 1)] == wanted) if len(hashes) else ():
             place = int(at[i])
             while place < len(hashes) and hashes[place] == wanted[i]:
                 if self.document_ids[int(order[place])] == ids[int(i)]:
-                    found.append(int(order[place]))
+                    numbers.append(int(order[place]))
                 place += 1
-        return np.unique(np.array(found, np.int64))
+        return np.unique(np.array(numbers, np.int64))

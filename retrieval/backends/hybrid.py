@@ -23,10 +23,10 @@ def fuse(rankings: Sequence[Ranking], k: int) -> Ranking:
     parts = np.concatenate([np.empty(0), *(1.0 / (CONSTANT + np.arange(1.0, len(r) + 1)) for r in rankings)])
     # A chunk's parts are added from the smallest up, so that the sum is the same in whatever order the rankings come.
     order = np.argsort(parts, kind="stable")
-    found, places = np.unique(chunks[order], return_inverse=True)
-    sums = np.bincount(places, parts[order], len(found))
+    distinct, places = np.unique(chunks[order], return_inverse=True)
+    sums = np.bincount(places, parts[order], len(distinct))
     best = np.argsort(-sums, kind="stable")[:k]
-    return Ranking(sums[best], found[best])
+    return Ranking(sums[best], distinct[best])
 
 
 class HybridRanker:

@@ -164,14 +164,14 @@ def scan(
         there = end - row
         for tile in range(0, queries, TILE):
             if queries == 1:
-                found = _tile_1(
+                any_mask = _tile_1(
                     codes, 4 * words * block, groups, query_codes, 0, biases, factors, min_bound, scores, parts
                 )
             else:
-                found = _tile_many(
+                any_mask = _tile_many(
                     codes, 4 * words * block, groups, query_codes, tile, biases, factors, min_bound, scores, parts
                 )
-            if found == 0:
+            if any_mask == 0:
                 continue
             for q in range(tile, min(tile + TILE, queries)):
                 mask = masks[q - tile]

@@ -159,7 +159,7 @@ class MilvusRanker:
         return rankings
 
     def _search(self, vectors: list[Any], k: int) -> list[list[dict[str, Any]]]:
-        found: list[list[dict[str, Any]]] = self._server.call(
+        hits: list[list[dict[str, Any]]] = self._server.call(
             "search",
             self._name,
             data=vectors,
@@ -169,7 +169,7 @@ class MilvusRanker:
             search_params={"metric_type": "IP", "params": {}},
             consistency_level="Eventually",
         )
-        return found
+        return hits
 
     def close(self) -> None:
         self._server.close()

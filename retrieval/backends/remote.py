@@ -89,7 +89,7 @@ class RemoteIndex:
         """A list for every query, in as many requests as the server's limits need."""
         _check_range(k, offset)
         settings = _settings(k, offset, documents)
-        found: list[list[Passage]] = []
+        results: list[list[Passage]] = []
         for part in self._parts(queries, k, len(_encoded(settings))):
             body = _encoded({"queries": part} | settings)
             answer = self._ask(BatchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search_batch", body)
@@ -98,8 +98,8 @@ class RemoteIndex:
                 raise SearchError(
                     f"{self._url} answered {len(answer.results)} of {len(part)} queries: no search server?"
                 )
-            found += answer.results
-        return found
+            results += answer.results
+        return results
 
     def close(self) -> None:
         self._client.close()

@@ -126,9 +126,9 @@ def read_vectors(body: bytes, count: int) -> np.ndarray:
     """float64 [count, dimension] of a response, in the order of the texts. Raises ValueError for anything else."""
     answer = read_json(body)
     data = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(data, list) or len(data) != count or not all(isinstance(one, dict) for one in data):
+    if not isinstance(data, list) or len(data) != count or not all(isinstance(entry, dict) for entry in data):
         raise ValueError(f"expected {count} vectors under data")
-    rows = {one.get("index", at): one.get("embedding") for at, one in enumerate(data)}
+    rows = {entry.get("index", at): entry.get("embedding") for at, entry in enumerate(data)}
     if set(rows) != set(range(count)):
         raise ValueError(f"the indices are not 0 to {count - 1}")
     try:

@@ -104,12 +104,12 @@ class Memory:
         if embed is None or not asked:
             return self._best((e, 0.0) for e in self._under(asked, scope, question_id))
         names = self._near(asked, scope, embed)
-        found = self._under(names, scope, question_id)
-        if not found:
+        known = self._under(names, scope, question_id)
+        if not known:
             return []
-        texts = [with_title(e.text, with_title(e.passage.title, e.passage.text)) for e in found]
+        texts = [with_title(e.text, with_title(e.passage.title, e.passage.text)) for e in known]
         fits = self._vectors.of(texts, embed) @ self._vectors.of([text], embed)[0]
-        fitting = [(e, float(fit)) for e, fit in zip(found, fits, strict=True) if fit >= self.limits.similarity]
+        fitting = [(e, float(fit)) for e, fit in zip(known, fits, strict=True) if fit >= self.limits.similarity]
         return self._best(fitting)
 
     def remember(
@@ -182,10 +182,10 @@ class Memory:
         near = (likeness >= self.limits.name_similarity).tolist()
         return [name for name, like in zip(names, near, strict=True) if like or name in asked]
 
-    def _best(self, found: Iterable[tuple[Evidence, float]]) -> list[Evidence]:
+    def _best(self, fitting: Iterable[tuple[Evidence, float]]) -> list[Evidence]:
         """Each text once: the best fitting first, then what is under the most entities, then the newest."""
         groups: dict[str, list[tuple[float, Evidence]]] = {}
-        for evidence, fit in found:
+        for evidence, fit in fitting:
             groups.setdefault(evidence.key, []).append((fit, evidence))
         ranked = []
         for group in groups.values():

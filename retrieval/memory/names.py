@@ -36,8 +36,8 @@ def by_shared_names(texts: Sequence[str]) -> list[int]:
     """
     names = [{entity_key(name) for name in names_in(text)} for text in texts]
     having: dict[str, list[int]] = {}
-    for place, found in enumerate(names):
-        for name in found:
+    for place, own in enumerate(names):
+        for name in own:
             having.setdefault(name, []).append(place)
     order: dict[int, None] = {}
     for first in range(len(texts)):

@@ -29,7 +29,7 @@ def entity_key(name: str) -> str:
     text = DOT.sub("", without_invisible(name).translate(PLAIN))
     text = THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
     text = re.sub(r"(?<=\d)\s+(?=[%‰])", "", text)
-    signs = {found.start() for found in NUMBER_SIGN.finditer(text)}
+    signs = {sign.start() for sign in NUMBER_SIGN.finditer(text)}
     kept = "".join(c if i in signs or unicodedata.category(c)[0] in "LMNS" else " " for i, c in enumerate(text))
     key = ARTICLE.sub("", " ".join(kept.split()))
     return key if key.isalpha() and key.isupper() and 2 <= len(key) <= LONGEST_ACRONYM else key.casefold()

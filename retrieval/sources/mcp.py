@@ -112,8 +112,8 @@ class McpSource:
         offered = {spec.name for spec in await self.tools()}
         if tool not in offered:
             raise ToolError(f"There is no tool {tool[:100]!r}{did_you_mean(tool[:100], offered)}.")
-        found, _ = self._read(tool, await self._call(tool, arguments))
-        return ToolResult(found.passages[:k], found.text)
+        result, _ = self._read(tool, await self._call(tool, arguments))
+        return ToolResult(result.passages[:k], result.text)
 
     async def close(self) -> None:
         if self._connection is not None:

@@ -58,11 +58,11 @@ class PluginSource:
 
     async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> ToolResult:
         with self._faults("call"):
-            found = await self._source.call(tool, arguments, k)
-            if not isinstance(found, ToolResult):
-                raise TypeError(f"it returned {type(found).__name__} and not a ToolResult")
-            _list_of(Passage, found.passages)
-            return found
+            result = await self._source.call(tool, arguments, k)
+            if not isinstance(result, ToolResult):
+                raise TypeError(f"it returned {type(result).__name__} and not a ToolResult")
+            _list_of(Passage, result.passages)
+            return result
 
     async def close(self) -> None:
         with self._plugin.errors("close failed"):
@@ -72,7 +72,7 @@ class PluginSource:
         return self._plugin.errors(f"{method} failed", SourceError, ToolError, becomes=SourceError)
 
 
-def _list_of(kind: type[T], found: object) -> list[T]:
-    if not isinstance(found, list | tuple) or not all(isinstance(one, kind) for one in found):
-        raise TypeError(f"it returned {type(found).__name__} and not a list of {kind.__name__}")
-    return list(found)
+def _list_of(kind: type[T], items: object) -> list[T]:
+    if not isinstance(items, list | tuple) or not all(isinstance(item, kind) for item in items):
+        raise TypeError(f"it returned {type(items).__name__} and not a list of {kind.__name__}")
+    return list(items)

@@ -44,10 +44,10 @@ class Summariser:
         return [self._summary(text, max_sentences) for text in texts]
 
     def _summary(self, text: str, max_sentences: int) -> str:
-        found = sentences(text)[:MAX_SENTENCES]
-        if len(found) <= max_sentences:
-            return " ".join(found)
-        return " ".join(found[number] for number in central(self._embed(found), max_sentences))
+        parts = sentences(text)[:MAX_SENTENCES]
+        if len(parts) <= max_sentences:
+            return " ".join(parts)
+        return " ".join(parts[number] for number in central(self._embed(parts), max_sentences))
 
 
 def central(vectors: np.ndarray, max_sentences: int) -> list[int]:
@@ -69,14 +69,14 @@ def central(vectors: np.ndarray, max_sentences: int) -> list[int]:
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, without the blanks between them. A line's end ends one too."""
-    found, start = [], 0
+    parts, start = [], 0
     for end in END.finditer(text):
         if not end[0].startswith("\n") and not _ends(text[start : end.end()], text[end.end() :]):
             continue
-        found.append(text[start : end.end()])
+        parts.append(text[start : end.end()])
         start = end.end()
-    found.append(text[start:])
-    return [sentence for part in found if (sentence := " ".join(part.split()))]
+    parts.append(text[start:])
+    return [sentence for part in parts if (sentence := " ".join(part.split()))]
 
 
 def _ends(before: str, after: str) -> bool:

@@ -189,14 +189,14 @@ def _screen(groups: int) -> Any:
                     code_at = builder.add(code_at, builder.ctpop(mask))
                 builder.store(code_at, moving)
             most = ir.Constant(kind, [SATURATED] * 64)
-            found: Any = ir.Constant(I64, 0)
+            any_full: Any = ir.Constant(I64, 0)
             for group, (one, target) in enumerate(zip(sums, places, strict=True)):
                 reached = builder.bitcast(builder.icmp_unsigned("==", builder.load(one), most), I64)
                 builder.store(reached, element(context, builder, kinds[7], values[7], ir.Constant(I64, group)))
-                found = builder.or_(found, reached)
+                any_full = builder.or_(any_full, reached)
                 store = builder.store(zero, builder.bitcast(target, kind.as_pointer()))
                 store.align = 1
-            return found
+            return any_full
 
         whole = types.int64
         return types.uint64(bounds, whole, data, masks, codes, whole, tables, full), generate
@@ -318,7 +318,7 @@ def screen_bits(
 
     candidates: the chunks of those, ascending. The other arguments are those of `_screen`. Only where SCREENS.
     """
-    found = at = 0
+    count = at = 0
     full = np.empty(4, np.uint64)
     if SCREENS:
         while at < size:
@@ -330,11 +330,11 @@ def screen_bits(
                 for first in range(0, step, 64):
                     word = full[first >> 6]
                     while word:
-                        candidates[found] = at + first + count_bits((word & (np.uint64(0) - word)) - np.uint64(1))
-                        found += 1
+                        candidates[count] = at + first + count_bits((word & (np.uint64(0) - word)) - np.uint64(1))
+                        count += 1
                         word &= word - np.uint64(1)
             at += step
-    return found
+    return count
 
 
 @intrinsic

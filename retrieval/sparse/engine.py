@@ -165,11 +165,11 @@ class Engine:
         if len(tasks) == 1:
             return [_best([piece], k) for piece in self._run(batch, tasks[0], k, allowed)]
         results = self._pool.map(lambda task: self._run(batch, task, k, allowed), tasks)
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(count)]
+        pieces_by_query: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(count)]
         for (low, _, _), pieces_of in zip(tasks, results, strict=True):
             for i, piece in enumerate(pieces_of):
-                found[low + i].append(piece)
-        return [_best(pieces_of, k) for pieces_of in found]
+                pieces_by_query[low + i].append(piece)
+        return [_best(pieces_of, k) for pieces_of in pieces_by_query]
 
     @contextmanager
     def _workspace(self) -> Iterator[tuple[np.ndarray, ...]]:

@@ -264,10 +264,10 @@ def search_shard(
                     postings += add_window(
                         files, lists[i], window, size, screen[0], screen[1][i], shares[i], windows[1], placed
                     )
-                found = screen_window(files, lists, shares, allowed, first, size, screen, workspace[3])
-                candidates = workspace[3][:found]
+                screened = screen_window(files, lists, shares, allowed, first, size, screen, workspace[3])
+                candidates = workspace[3][:screened]
                 # Bounds of 16 bits leave fewer candidates: with many terms, or many scores that are nearly the best.
-                screening = found * n * LOOKUP <= postings
+                screening = screened * n * LOOKUP <= postings
                 held[q] = offer_chunks(
                     files,
                     store,

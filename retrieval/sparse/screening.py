@@ -53,11 +53,11 @@ def screen_window(
             masks[count], codes[count] = lists[i, AT], lists[i, CODES]
             chosen[count] = tables[i]
             count += 1
-    found = screen_bits(bounds, files[0], masks, codes, count, chosen, size, candidates)
+    full = screen_bits(bounds, files[0], masks, codes, count, chosen, size, candidates)
     if len(allowed) == 0:
-        return found
+        return full
     kept = 0
-    for j in range(found):
+    for j in range(full):
         if allowed[first + candidates[j]]:
             candidates[kept] = candidates[j]
             kept += 1

@@ -127,7 +127,7 @@ def score_some(
             ranks = lists[i, AT] + (size + 63) // 64 * 8
             for j in range(len(wanted)):
                 fetch(data, ranks + wanted[j] // RANK * 2)
-    found = 0
+    hit_count = 0
     for i in range(len(terms)):
         kind, at, entries = lists[i, KIND], lists[i, AT], lists[i, ENTRIES]
         if kind == ABSENT:
@@ -136,12 +136,12 @@ def score_some(
         base = first if kind == SHORT else 0
         for j in range(len(wanted)):
             code, entry = find_entry(data, kind, at, entries, size, wanted[j] + base)
-            hits[found, 0], hits[found, 1], hits[found, 2], hits[found, 3] = i, j, code, entry
-            found += code > 0
+            hits[hit_count, 0], hits[hit_count, 1], hits[hit_count, 2], hits[hit_count, 3] = i, j, code, entry
+            hit_count += code > 0
             # Places were not read so far: they are asked for here, all at once. At `at` is nothing new.
             fetch(data, at + (place - at + (entry >> 1)) * (placed & (code > 0)))
     exact[: len(wanted)] = 0.0
-    for hit in range(found):
+    for hit in range(hit_count):
         i, j, code, entry = hits[hit, 0], hits[hit, 1], hits[hit, 2], hits[hit, 3]
         place = places_at(lists[i, KIND], lists[i, AT], lists[i, ENTRIES], size)
         chunk = first + int(wanted[j])
@@ -293,21 +293,21 @@ def select_chunks(
         floor = int(kth_largest(sorted_maxima, COLUMNS, k - held))
     ceiling = 1 << 16
     while True:
-        found = 0
+        count = 0
         for column in range(COLUMNS):
             if maxima[column] >= floor and maxima[column] > 0:
                 for at in range(column, size, COLUMNS):
                     if floor <= bounds[at] < ceiling and bounds[at] > 0:
-                        candidates[found] = at
-                        found += 1
+                        candidates[count] = at
+                        count += 1
         # The heap is filled with the most promising first, so that few of the others need a second look.
-        leading = found
-        if 0 < k - held < found:
-            for j in range(found):
+        leading = count
+        if 0 < k - held < count:
+            for j in range(count):
                 picked[j] = bounds[candidates[j]]
-            cut = kth_largest(picked, found, k - held)
+            cut = kth_largest(picked, count, k - held)
             leading = 0
-            for j in range(found):
+            for j in range(count):
                 if bounds[candidates[j]] >= cut:
                     candidates[leading], candidates[j] = candidates[j], candidates[leading]
                     leading += 1
@@ -335,7 +335,7 @@ def select_chunks(
             least = _threshold(heap_scores, held, scale)
             begin = end
             if end == leading:
-                for j in range(leading, found):
+                for j in range(leading, count):
                     if bounds[candidates[j]] >= least:
                         candidates[end] = candidates[j]
                         end += 1

@@ -49,11 +49,6 @@ def test_shards_change_nothing_that_is_found(tmp_path: Path) -> None:
     assert sum(map(len, whole)) > 500
 
 
-def test_a_title_is_searched_on_every_chunk(tmp_path: Path) -> None:
-    index = tiny_index(tmp_path, [{"id": "a", "text": "ash birch " * 60, "title": "Zebra"}], **SMALL)
-    assert len(index.search("zebra", 100)) == len(index) > 1
-
-
 def test_a_document_without_text_is_found_by_its_title(tmp_path: Path) -> None:
     documents = [{"id": "a", "text": "", "title": "Zebra"}, {"id": "b", "text": "ash"}]
     for name, some in (("both", documents), ("alone", documents[:1])):

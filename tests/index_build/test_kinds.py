@@ -19,7 +19,7 @@ from ratchet.records import Passage
 from retrieval.backends.hybrid import fuse
 from retrieval.index import Index
 from retrieval.loader import open_index
-from tests.helpers.building import SMALL, build, built, corpus, queries, tree, with_sources
+from tests.helpers.building import SMALL, build, built, corpus, queries, with_sources
 from tests.helpers.tiny import tiny_tokenizer
 from tests.helpers.tiny_index import index_config, write_documents
 
@@ -194,27 +194,6 @@ def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Sett
     older["encoder"]["batch_tokens"] = 64
     manifest.write_text(json.dumps(older))
     assert opened(named).search("harbour", 1), "an older index may name settings that there are no more"
-
-
-def test_encoding_goes_on_where_it_was_stopped(tmp_path: Path, lion: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from retrieval.encoders.sparse import SparseEncoder
-
-    monkeypatch.setattr(content, "CHUNKS_PER_PART", 16)
-    config = index_config(tmp_path, DOCUMENTS, kind="sparse", encoder=lion, shard_documents=20, **SMALL)
-    whole = config.model_copy(update={"path": str(tmp_path / "whole")})
-    with monkeypatch.context() as patch:
-        calls = interrupt(patch, SparseEncoder, "encode_documents", 4)
-        with pytest.raises(KeyboardInterrupt):
-            build(config)
-        assert calls == [16] * 4
-    calls = interrupt(monkeypatch, SparseEncoder, "encode_documents", 0)
-    assert build(config) == 2
-    chunks = len(opened(config))
-    assert sum(calls) == chunks - 3 * 16
-    calls.clear()
-    build(whole)
-    assert sum(calls) == chunks
-    assert tree(Path(whole.path)) == tree(Path(config.path))
 
 
 # Dense

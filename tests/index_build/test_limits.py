@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from commands.index import main
 from index_build.chunks import Chunker
@@ -142,21 +141,6 @@ def test_a_limit_without_room_for_text_is_refused(
         command(monkeypatch, "--config", config_of(tmp_path, kind="sparse", encoder=encoder))
 
 
-@pytest.mark.slow
-def test_the_last_sentence_of_a_long_document_is_found(
-    tmp_path: Path, minilm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    """One chunk of 512 of the agent's tokens would be twice what this model reads."""
-    text = "The searcher finds documents, the answerer writes the response. " * 40 + CAT
-    documents = [{"id": "long", "text": text}, {"id": "cats", "text": "Cats and dogs are kept in many houses."}]
-    command(monkeypatch, "--config", config_of(tmp_path, documents, kind="dense", encoder=minilm))
-    (found,) = open_folder(tmp_path / "index").search("What is the name of the lighthouse keeper's cat?", 1)
-    assert found.document_id == "long" and found.text.endswith(CAT)
-    assert "256 tokens" in capsys.readouterr().err
-    # The chunks are the largest that fit: three of 254 tokens, 39 of them shared, for the 533 of the long one.
-    assert read_manifest(tmp_path / "index").chunks == 1 + 3
-
-
 def test_an_encoder_without_a_limit_takes_the_chunks_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -281,15 +265,3 @@ def test_an_index_of_chunks_that_were_not_made_to_fit_is_searched_and_not_mixed(
         command(monkeypatch, "--config", config)
     assert not calls
     assert open_folder(tmp_path / "index").search("bikt", 1)
-
-
-def test_a_changed_limit_is_another_index(
-    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = config_of(tmp_path, kind="sparse", encoder=lion)
-    command(monkeypatch, "--config", config)
-    changed = yaml.safe_load(config.read_text())
-    changed["index"]["encoder"]["max_length"] = LIMIT + 1
-    config.write_text(yaml.safe_dump(changed))
-    with pytest.raises(UserError, match="built from something else"):
-        command(monkeypatch, "--config", config)

@@ -80,27 +80,6 @@ def assert_same(whole: IndexConfig, resumed: IndexConfig) -> None:
 
 
 @pytest.mark.slow
-def test_25_sigkills_at_random_moments(tmp_path: Path, zygote: Zygote) -> None:
-    whole, config = pair(tmp_path, 350, shard_documents=7)
-    assert zygote.build(whole, "never")[0] == 0
-    chance, watch = random.Random(0), Watch(config)
-    killed = shards = 0
-    while killed < 25:
-        # Some come while sources are read, the most while shards are built, and the last ones, where the build is
-        # faster than we are, while the manifest is written.
-        when = chance.uniform(0, 0.1) if killed % 3 == 0 or shards == 50 else f"grown{chance.uniform(0, 0.02)}"
-        killed += zygote.build(config, when)[0] == KILLED
-        watch.look()
-        shards = len({Path(path).parent for path in watch.finished})
-        if (Path(config.path) / "manifest.json").exists():
-            (Path(config.path) / "manifest.json").unlink()
-    assert shards > 15
-    assert zygote.build(config, "never")[0] == 0
-    watch.look()
-    assert_same(whole, config)
-
-
-@pytest.mark.slow
 def test_a_sigkill_at_every_step(tmp_path: Path, zygote: Zygote) -> None:
     """Before each opening, renaming or removing of a file; so no moment is missed by chance."""
     whole, config = pair(tmp_path, 6)

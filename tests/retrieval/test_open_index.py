@@ -24,7 +24,7 @@ from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.layout import VERIFIED, Manifest, read_manifest, read_shards, verify
 from retrieval.loader import open_folder, open_index
-from tests.helpers.tiny_index import index_config, shared_tokenizer, tiny_index
+from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 
 DOCUMENTS = [
     {"id": "d0", "text": "The harbour of Velm was built by Ada Torrin. " * 30, "title": "Velm"},
@@ -203,20 +203,6 @@ def test_no_flipped_byte_in_a_manifest_changes_a_result(folder: Path, name: str)
     assert [text for text in refusals if str(folder) not in text or not ("Delete" in text or "mend" in text)] == []
 
 
-def test_the_way_out_is_one(built: Path, tmp_path: Path) -> None:
-    """Deleting the damaged shard and running the build again gives the same index."""
-    folder = tmp_path / "index"
-    config = index_config(tmp_path, DOCUMENTS, shard_documents=2)
-    manifest, _ = build_index(config, shared_tokenizer(), "tiny")
-    before = found(folder)
-    flip(folder / "shards" / "00000" / "postings", 3)
-    with pytest.raises(UserError, match="Delete 00000 and run"):
-        open_folder(folder)
-    shutil.rmtree(folder / "shards" / "00000")
-    assert build_index(config, shared_tokenizer(), "tiny") == (manifest, 1)
-    assert found(folder) == before
-
-
 def test_only_what_was_touched_is_read_again(folder: Path) -> None:
     assert checked(folder) == 0
     path = folder / "shards" / "00001" / "lengths"
@@ -286,18 +272,6 @@ def test_inspect_finds_what_size_and_time_do_not_show(folder: Path, capsys: pyte
 
 
 # Many shards
-
-
-@pytest.mark.slow
-def test_an_index_of_eighty_shards_opens_at_once(tmp_path: Path) -> None:
-    documents = [{"id": f"d{i}", "text": f"harbour number{i}"} for i in range(80)]
-    tiny_index(tmp_path, documents, shard_documents=1)
-    began = time.monotonic()
-    index = open_folder(tmp_path / "index")
-    assert time.monotonic() - began < 2
-    assert len(index.store.shards) == 80
-    assert [passage.id for passage in index.search("number67", 5)] == ["d67#0"]
-    assert [passage.id for passage in index.search("harbour", 300)] == [f"d{i}#0" for i in range(80)]
 
 
 # python -m retrieval

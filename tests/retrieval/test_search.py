@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index_build.build import remove_documents
 from index_build.chunks import Chunker
 from ratchet.errors import UserError
 from retrieval.index import Index
-from retrieval.loader import open_folder
 from retrieval.shards import Shard, read_shard_manifest
 from retrieval.sparse.engine import Bm25, Engine
 from tests.helpers.postings_oracle import Corpus, Query, asked
@@ -118,23 +115,6 @@ def forest(folder: Path, count: int = 300, shard_documents: int = 1000) -> Index
     return tiny_index(folder, documents, shard_documents=shard_documents)
 
 
-def test_two_by_two_is_the_whole_ranking(tmp_path: Path) -> None:
-    index = forest(tmp_path)
-    whole = index.search("ash birch cedar", 1000)
-    assert len(whole) > 200 and len({p.score for p in whole}) < len(whole), "the test needs ties"
-    assert [p for offset in range(0, len(whole) + 4, 2) for p in index.search("ash birch cedar", 2, offset)] == whole
-
-
-@pytest.mark.slow
-def test_the_cut_into_shards_changes_nothing(tmp_path: Path) -> None:
-    queries = [f"{a} {b}" for a in WORDS for b in WORDS]
-    one = forest(tmp_path / "one").search_batch(queries, 20, 3)
-    for shard_documents in (7, 299):
-        index = forest(tmp_path / str(shard_documents), 300, shard_documents)
-        assert index.search_batch(queries, 20, 3) == one
-        assert [index.search(query, 20, 3) for query in queries] == one
-
-
 def test_ties_come_in_document_order(tmp_path: Path) -> None:
     index = tiny_index(tmp_path, [{"id": name, "text": "ash fir"} for name in "zyxwv"], shard_documents=2)
     assert [p.id for p in index.search("fir", 5)] == ["z#0", "y#0", "x#0", "w#0", "v#0"]
@@ -184,14 +164,6 @@ def shared_forest(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return forest(tmp_path_factory.mktemp("forest"), 60, 25)
 
 
-def test_threads_get_what_one_thread_gets(shared_forest: Index) -> None:
-    queries = [f"{a} {b} trees{i}" for i in range(10) for a in WORDS for b in WORDS]
-    alone = [shared_forest.search(query, 7, 3) for query in queries]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda query: shared_forest.search(query, 7, 3), queries)) == alone
-    assert shared_forest.search_batch(queries, 7, 3) == alone
-
-
 # Only some documents
 
 
@@ -219,23 +191,6 @@ def test_every_chunk_of_a_chosen_document_is_found(tmp_path: Path) -> None:
     assert Counter(p.document_id for p in index.search("fir", 1000, documents=["d4", "d1"])) == {
         name: of_each[name] for name in ("d1", "d4")
     }
-
-
-def test_removed_documents_are_not_found_and_change_no_score(tmp_path: Path) -> None:
-    index = forest(tmp_path, 60, 25)
-    whole = index.search("ash cedar", 100)
-    gone = [p.document_id for p in whole[:5]] + ["d59", "d25"]
-    _, count = remove_documents(tmp_path / "index", [*gone, "nobody"])
-    assert count == len(set(gone))
-    left = open_folder(tmp_path / "index")
-    assert left.digest != index.digest
-    assert left.search("ash cedar", 100) == [p for p in whole if p.document_id not in gone]
-    assert left.search("ash cedar", 3, 2) == [p for p in whole if p.document_id not in gone][2:5]
-    kept = whole[5].document_id
-    assert left.search("ash cedar", 5, documents=[*gone, kept]) == [p for p in whole if p.document_id == kept]
-    assert left.search("ash cedar", 5, documents=gone) == []
-    # The index that was open goes on with what it opened.
-    assert index.search("ash cedar", 100) == whole
 
 
 # Larger than memory

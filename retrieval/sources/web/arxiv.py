@@ -45,7 +45,7 @@ def _read(text: str) -> list[SearchResult]:
     feed = read_xml(text)
     if feed.tag != f"{ATOM}feed":
         raise InvalidResponse("expected an Atom feed")
-    found = []
+    results = []
     for entry in feed.iter(f"{ATOM}entry"):
         url = inner_text(entry.find(f"{ATOM}id")).strip()
         summary = plain_line(inner_text(entry.find(f"{ATOM}summary")))
@@ -53,8 +53,8 @@ def _read(text: str) -> list[SearchResult]:
             raise InvalidResponse(summary[:300])
         paper = PAPER.search(url)
         if paper:
-            found.append(SearchResult(url, inner_text(entry.find(f"{ATOM}title")), summary, id=paper[1]))
+            results.append(SearchResult(url, inner_text(entry.find(f"{ATOM}title")), summary, id=paper[1]))
     total, start = (inner_text(feed.find(f"{OPENSEARCH}{name}")).strip()[:9] for name in ("totalResults", "startIndex"))
     if feed.find(f"{ATOM}entry") is None and total.isdecimal() and int(total) > int(start if start.isdecimal() else 0):
         raise InvalidResponse(f"an empty feed of {total} results", busy=True)  # seen under load
-    return found
+    return results

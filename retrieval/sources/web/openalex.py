@@ -46,8 +46,8 @@ class OpenAlex(WebService):
             "per_page": str(min(offset + k, self.max_results)),
             "page": "1",
         }
-        found = await self.request(Request("GET", "/works", params), _read, query)
-        return found[offset : offset + k]
+        results = await self.request(Request("GET", "/works", params), _read, query)
+        return results[offset : offset + k]
 
 
 def _read(text: str) -> list[SearchResult]:

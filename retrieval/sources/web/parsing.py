@@ -87,10 +87,10 @@ def read_json(text: str) -> dict[str, Any]:
 
 def objects_in(value: Any, key: str) -> list[dict[str, Any]]:
     """The objects in value[key], which must be a list."""
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, list):
+    items = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(items, list):
         raise InvalidResponse(f"{key!r} is no list")
-    return [item for item in found if isinstance(item, dict)]
+    return [item for item in items if isinstance(item, dict)]
 
 
 def text_of(value: Any) -> str:

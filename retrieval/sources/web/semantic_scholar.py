@@ -45,11 +45,11 @@ def _read(text: str) -> list[SearchResult]:
     answer = read_json(text)
     if "data" not in answer and answer.get("total") == 0:
         return []
-    found = []
+    results = []
     for paper in objects_in(answer, "data"):
         number, tldr = text_of(paper.get("paperId")), paper.get("tldr")
         summary = text_of(tldr.get("text")) if isinstance(tldr, dict) else ""
-        found.append(
+        results.append(
             SearchResult(
                 url=text_of(paper.get("url")) or f"https://www.semanticscholar.org/paper/{number}",
                 title=text_of(paper.get("title")),
@@ -57,4 +57,4 @@ def _read(text: str) -> list[SearchResult]:
                 id=number,
             )
         )
-    return found
+    return results

@@ -26,8 +26,8 @@ class Serper(WebService):
     async def fetch_results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         """The first offset + k are asked for: the service's own pages hold ten each."""
         results = min(offset + k, self.max_results)
-        found = await self.request(Request("POST", "/search", body={"q": query, "num": results}), _read, query)
-        return found[offset : offset + k]
+        hits = await self.request(Request("POST", "/search", body={"q": query, "num": results}), _read, query)
+        return hits[offset : offset + k]
 
 
 def _read(text: str) -> list[SearchResult]:

@@ -44,12 +44,12 @@ class TextProcessing:
         # The first part was a setting once.
         return content_key(False, self.sentences, self.summariser.digest if self.summariser else "")
 
-    async def passages(self, found: Sequence[Passage]) -> list[Passage]:
+    async def passages(self, passages: Sequence[Passage]) -> list[Passage]:
         if self.summariser is None:
-            return list(found)
-        texts = [passage.text for passage in found]
+            return list(passages)
+        texts = [passage.text for passage in passages]
         short = await asyncio.to_thread(self.summariser.summaries, texts, self.sentences)
-        return [passage.model_copy(update={"text": text}) for passage, text in zip(found, short, strict=True)]
+        return [passage.model_copy(update={"text": text}) for passage, text in zip(passages, short, strict=True)]
 
 
 class ProcessedSource(SearchSource):
@@ -107,12 +107,12 @@ class WebService(ProcessedSource):
 
     async def find(self, query: str, k: int, offset: int) -> list[Passage]:
         query = query[: self.max_query_characters].strip()
-        found: dict[str, Passage] = {}
+        by_id: dict[str, Passage] = {}
         for rank, result in enumerate(await self._results(query, min(k, self.max_results), offset), offset + 1):
             passage = self._passage(result, rank)
             if passage.text:
-                found.setdefault(passage.id, passage)
-        return list(found.values())[:k]
+                by_id.setdefault(passage.id, passage)
+        return list(by_id.values())[:k]
 
     async def _results(self, query: str, k: int, offset: int) -> list[SearchResult]:
         """Of the query; where it finds nothing and every word must match, of the first shorter one that does."""

@@ -27,8 +27,8 @@ class Tavily(WebService):
         """The service has no pages: the first offset + k are asked for."""
         results = min(offset + k, self.max_results)
         body = {"query": query, "search_depth": "basic", "max_results": results}
-        found = await self.request(Request("POST", "/search", body=body), _read, query)
-        return found[offset : offset + k]
+        hits = await self.request(Request("POST", "/search", body=body), _read, query)
+        return hits[offset : offset + k]
 
 
 def _read(text: str) -> list[SearchResult]:

@@ -63,9 +63,9 @@ def _read(text: str) -> list[SearchResult]:
     if "query" not in answer and "batchcomplete" in answer:
         return []  # what a generator that found nothing leaves
     query = answer.get("query")
-    found = objects_in(query, "search")
-    pages = {page.get("pageid"): page for page in (objects_in(query, "pages") if found else ())}
-    return [_search_result(item, pages.get(item.get("pageid"), {})) for item in found]
+    items = objects_in(query, "search")
+    pages = {page.get("pageid"): page for page in (objects_in(query, "pages") if items else ())}
+    return [_search_result(item, pages.get(item.get("pageid"), {})) for item in items]
 
 
 def _search_result(item: dict[str, Any], page: dict[str, Any]) -> SearchResult:
