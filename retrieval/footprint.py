@@ -19,7 +19,7 @@ logits of 1,024 tokens over 128,000 words 0.26 GB."""
 
 @dataclass(frozen=True)
 class EncoderMemory:
-    """The GPU memory of one encoder, or of an index's vectors, in the process that searches."""
+    """The GPU memory of one encoder, in the process that searches."""
 
     key: str
     """The config's key, and the path."""
@@ -49,15 +49,7 @@ def _index_memory(index: IndexConfig, key: str) -> list[EncoderMemory]:
         encoder = parse(ENCODERS[index.kind], settings, f"{key}.encoder")
     except UserError:  # an index of another version, which no command opens
         return []
-    memory = _encoder(f"{key}.encoder", encoder)
-    if index.kind == "dense" and index.engine == "ratchet" and encoder.device != "cpu":
-        from retrieval.backends.gpu import memory_needed
-
-        vectors = sum(file.stat().st_size for file in Path(index.path).glob("shards/*/vectors"))
-        if vectors:
-            name = f"{key}.encoder: vectors of {index.path}"
-            memory.append(EncoderMemory(name, encoder.device, memory_needed(vectors // 4)))
-    return memory
+    return _encoder(f"{key}.encoder", encoder)
 
 
 def _built_with(index: IndexConfig) -> dict[str, Any]:

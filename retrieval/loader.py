@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -186,8 +186,7 @@ def _vector_ranker(
         return MilvusRanker(
             milvus_uri(folder, milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
         )
-    from retrieval.backends.codes import CodeScorer
-    from retrieval.backends.dense import BlockScorer, DenseRanker
+    from retrieval.backends.dense import DenseRanker
 
     if any("codes" not in shard.manifest.files for shard in store.shards):
         raise UserError(
@@ -195,19 +194,8 @@ def _vector_ranker(
             "`python -m index_build --config ...`"
         )
     matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
-    device = str(encoder.get("device", "auto"))
-
-    def on_host() -> BlockScorer:
-        return CodeScorer(matrices, [shard.array("codes") for shard in store.shards], threads)
-
-    def make_scorer(shards: Sequence[np.ndarray]) -> BlockScorer:
-        if device == "cpu":
-            return on_host()
-        from retrieval.backends import gpu  # late: it imports torch, which the encoder has by then
-
-        return gpu.make_scorer(shards, device, on_host)
-
-    return DenseRanker(matrices, lambda texts: load().encode_queries(texts), make_scorer)
+    codes = [shard.array("codes") for shard in store.shards]
+    return DenseRanker(matrices, codes, lambda texts: load().encode_queries(texts), threads)
 
 
 def milvus_uri(folder: Path, address: str) -> str:

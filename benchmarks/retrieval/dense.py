@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.retrieval.timing import machine
 from commands.arguments import run_command
-from retrieval.backends.codes import CodeScorer, encode_blocks
+from retrieval.backends.codes import encode_blocks
 from retrieval.backends.dense import DenseRanker
 
 GROUPS = (1, 8, 64)
@@ -96,7 +96,7 @@ def compare(title: str, documents: np.ndarray, queries: np.ndarray, k: int, roun
 def search_codes(documents: np.ndarray, codes: np.ndarray, threads: int, k: int) -> Search:
     """Search from int8 codes."""
     asked: list[np.ndarray] = []
-    ranker = DenseRanker([documents], lambda texts: asked[0], lambda shards: CodeScorer(shards, [codes], threads))
+    ranker = DenseRanker([documents], [codes], lambda texts: asked[0], threads)
 
     def search(queries: np.ndarray) -> list[np.ndarray]:
         asked[:] = [queries]

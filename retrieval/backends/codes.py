@@ -16,18 +16,22 @@ are left to be scored from the stored vectors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from ratchet.errors import UserError
-from retrieval.backends.dense import LARGEST_NORM, Exact, below
 from retrieval.backends.int8 import BLOCK_ROWS, GROUP, HEAD, QUERY_DTYPE, TILE, prune, scan
 from retrieval.sparse.engine import usable_cores
 
+LARGEST_NORM = 1.01
+"""A bound of the length of a row, which is 1 or less but for rounding."""
+Exact = Callable[[np.ndarray], np.ndarray]
+"""Gives the exact scores of chunks for a query."""
 LARGEST = 127
 MAX_DIMENSION = 1 << 16
 """255 * 127 * dimension has to fit an int32, too."""
@@ -81,6 +85,11 @@ def _above(lengths: np.ndarray) -> np.ndarray:
     return np.nextafter((lengths * (1 + 2.0**-30)).astype(np.float32), np.float32(np.inf))
 
 
+def below(scores: Any) -> Any:
+    """float32 numbers that are surely not above float64 ones."""
+    return np.nextafter(np.float32(scores), np.float32(-np.inf))
+
+
 @dataclass(frozen=True)
 class QueryCodes:
     """A group of queries as the kernel takes them; where there is more than one, filled up to whole tiles."""
@@ -127,6 +136,7 @@ class CodeScorer:
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="dense-search")
 
     def candidates(self, vectors: np.ndarray, k: int, exact: Sequence[Exact]) -> list[np.ndarray]:
+        """For each query the chunks that may be among its best k; of those with equal exact scores, lower first."""
         if k > MAX_K and len(vectors) > 1:
             one_by_one = zip(np.split(vectors, len(vectors)), exact, strict=True)
             return [self.candidates(vector, k, [scores])[0] for vector, scores in one_by_one]

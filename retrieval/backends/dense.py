@@ -3,52 +3,45 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
 
 import numpy as np
 
 from ratchet.errors import UserError
 from ratchet.numba_cache import njit
 from retrieval.arrays import Doubles, Floats, Numbers
+from retrieval.backends.codes import CodeScorer
 from retrieval.index import Ranking
 
 QUERY_GROUP = 256
 SCORED_AT_ONCE = 1 << 22
 """Numbers of the vectors that are scored exactly at once: 16 MiB."""
-LARGEST_NORM = 1.01
-"""A bound of the length of a row, which is 1 or less but for rounding."""
-Exact = Callable[[np.ndarray], np.ndarray]
-"""Gives the exact scores of chunks for a query."""
 
 
 class DenseRanker:
     """Every chunk ranked by the exact inner product of its vector with the query's; threads may call it at once.
 
-    What scores all chunks finds those that its rounding could have kept out of the best k: from int8 codes of the
-    vectors (`retrieval.backends.codes`), or in float16 on a GPU (`retrieval.backends.gpu`). These are then scored again
-    in float64 from the stored vectors, the products added in the order of the dimensions: a score depends on the two
-    vectors alone, not on the device, threads, blocks or other queries.
+    From int8 codes of the vectors come the chunks that rounding could have kept out of the best k
+    (`retrieval.backends.codes`). These are then scored in float64 from the stored vectors, the products added in the
+    order of the dimensions: a score depends on the two vectors alone, not on threads, shards or other queries.
     """
 
     def __init__(
         self,
         shards: Sequence[np.ndarray],
+        codes: Sequence[np.ndarray],
         encode_queries: Callable[[Sequence[str]], np.ndarray],
-        make_scorer: Callable[[Sequence[np.ndarray]], BlockScorer],
+        threads: int | None = None,
     ) -> None:
-        """`shards` are float32 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less); chunk numbers
-        run through them in order. `encode_queries` gives float32 [n, dimension]. `make_scorer` gives, at the first
-        search, what scores all chunks."""
+        """`shards` are float32 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less), and `codes` the
+        bytes of `encode_blocks` of each; chunk numbers run through them in order. `encode_queries` gives float32
+        [n, dimension]. `threads`: at most so many for one search."""
         if len({shard.shape[1:] for shard in shards}) > 1 or any(shard.ndim != 2 for shard in shards):
             raise UserError("the shards of dense vectors do not have the same dimension; build the index again")
         self._shards = list(shards)
         self._firsts = np.cumsum([0, *map(len, shards)])
         self._encode = encode_queries
-        self._make_scorer = make_scorer
-        self._scorer: BlockScorer | None = None
-        self._opening = threading.Lock()
+        self._codes = CodeScorer(shards, codes, threads)
 
     def __len__(self) -> int:
         """Number of chunks."""
@@ -76,14 +69,8 @@ class DenseRanker:
 
     def _rank_group(self, vectors: np.ndarray, k: int) -> list[Ranking]:
         exact = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
-        candidates = self._open_scorer().candidates(vectors, k, exact)
+        candidates = self._codes.candidates(vectors, k, exact)
         return [_best(chunks, scores(chunks), k) for chunks, scores in zip(candidates, exact, strict=True)]
-
-    def _open_scorer(self) -> BlockScorer:
-        with self._opening:  # two first searches must not both fill a GPU
-            if self._scorer is None:
-                self._scorer = self._make_scorer(self._shards)
-            return self._scorer
 
     def _scores(self, vector: np.ndarray, chunks: np.ndarray) -> np.ndarray:
         """Exact scores of chunks; `vector` is float64."""
@@ -102,19 +89,6 @@ class DenseRanker:
 def _best(chunks: np.ndarray, scores: np.ndarray, k: int) -> Ranking:
     best = np.argsort(-scores, kind="stable")[:k]
     return Ranking(scores[best], chunks[best])
-
-
-class BlockScorer(Protocol):
-    """What scores every chunk for a group of queries, roughly."""
-
-    def candidates(self, vectors: np.ndarray, k: int, exact: Sequence[Exact]) -> list[np.ndarray]:
-        """For each query the chunks that may be among its best k; of those with equal exact scores, lower first."""
-        ...
-
-
-def below(scores: Any) -> Any:
-    """float32 numbers that are surely not above float64 ones."""
-    return np.nextafter(np.float32(scores), np.float32(-np.inf))
 
 
 @njit(nogil=True, cache=True)

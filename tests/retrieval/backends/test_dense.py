@@ -6,24 +6,21 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.errors import UserError
 from ratchet.packages import ROOT
-from retrieval.backends import codes, gpu
+from retrieval.backends import codes
 from retrieval.backends import dense as backend
-from retrieval.backends.codes import CodeScorer, encode_blocks
-from retrieval.backends.dense import BlockScorer, DenseRanker
-
-Scorer = Callable[[Sequence[np.ndarray]], BlockScorer]
+from retrieval.backends.codes import encode_blocks
+from retrieval.backends.dense import DenseRanker
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -31,17 +28,9 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
-def on_device(shards: Sequence[np.ndarray]) -> BlockScorer:
-    """What runs on a GPU, here on torch's CPU."""
-    return gpu.DeviceScorer(shards, "cpu")
-
-
-def on_codes(shards: Sequence[np.ndarray]) -> BlockScorer:
-    return CodeScorer(shards, [encode_blocks(shard).ravel() for shard in shards], 3)
-
-
-def ranker(shards: Sequence[np.ndarray], queries: np.ndarray, scorer: Scorer = on_codes) -> DenseRanker:
-    return DenseRanker(shards, lambda texts: queries[[int(text) for text in texts]], scorer)
+def ranker(shards: Sequence[np.ndarray], queries: np.ndarray) -> DenseRanker:
+    coded = [encode_blocks(shard).ravel() for shard in shards]
+    return DenseRanker(shards, coded, lambda texts: queries[[int(text) for text in texts]], 3)
 
 
 def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float, int]]:
@@ -64,7 +53,6 @@ def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float,
     k=st.integers(0, 200),
     block=st.integers(1, 400),
     crowd=st.integers(0, 20),
-    scorer=st.sampled_from([on_device, on_codes]),
     one_by_one=st.booleans(),
     together=st.integers(1, 9),
 )
@@ -76,7 +64,6 @@ def test_is_brute_force(
     k: int,
     block: int,
     crowd: int,
-    scorer: Scorer,
     one_by_one: bool,
     together: int,
 ) -> None:
@@ -89,25 +76,22 @@ def test_is_brute_force(
     shards = np.split(documents, np.cumsum(sizes)[:-1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "SCORED_AT_ONCE", block)
-        patch.setattr(gpu, "BLOCK", block)
-        patch.setattr(gpu, "MAX_SPARE_CANDIDATES", crowd)
         patch.setattr(codes, "MAX_SPARE_CANDIDATES", crowd)
         patch.setattr(codes, "MAX_K", 0 if one_by_one else 1 << 12)
         patch.setattr(codes, "SPLIT_BYTES", 1)
         asked = ["3", "0", "1", "2", "3", "0", "1", "2", "3"][-together:]
-        rankings = ranker(shards, queries, scorer).rank(asked, k)
+        rankings = ranker(shards, queries).rank(asked, k)
     for query, ranking in zip(queries[list(map(int, asked))], rankings, strict=True):
         assert list(zip(ranking.scores.tolist(), ranking.chunks.tolist(), strict=True)) == exact(documents, query, k)
 
 
-@pytest.mark.parametrize("scorer", [on_device, on_codes])
-def test_close_scores_are_ranked_exactly(scorer: Scorer) -> None:
-    """Vectors that float32 or float16 products cannot tell apart: one query alone or in a group, the exact order."""
+def test_close_scores_are_ranked_exactly() -> None:
+    """Vectors that float32 products cannot tell apart: one query alone or in a group, the exact order."""
     random = np.random.default_rng(0)
     base = random.standard_normal((1, 384))
     documents = unit(base + 1e-7 * random.standard_normal((3000, 384)))
     queries = unit(base + 1e-3 * random.standard_normal((100, 384)))
-    whole = ranker([documents[:1700], documents[1700:]], queries, scorer)
+    whole = ranker([documents[:1700], documents[1700:]], queries)
     together = whole.rank([str(i) for i in range(100)], 50)
     for i in (0, 57, 99):
         (alone,) = whole.rank([str(i)], 50)
@@ -117,47 +101,8 @@ def test_close_scores_are_ranked_exactly(scorer: Scorer) -> None:
         assert together[i].scores == pytest.approx(np.sort(truth)[::-1][:50], abs=1e-14)
 
 
-def test_a_gpu_is_used_where_the_vectors_fit_its_memory(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    shards = [unit(np.ones((1000, 8)))]
-
-    def on_host() -> BlockScorer:
-        return on_codes(shards)
-
-    assert isinstance(gpu.make_scorer(shards, "cpu", on_host), CodeScorer)
-    free = 4 * 10**9
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, free))
-    monkeypatch.setattr(gpu, "DeviceScorer", lambda shards, device: device)
-    assert gpu.make_scorer(shards, "auto", on_host) == "cuda" and gpu.make_scorer(shards, "cuda:1", on_host) == "cuda:1"
-    free = gpu.memory_needed(8000)
-    assert gpu.make_scorer(shards, "auto", on_host) == "cuda", "what serving keeps free is what is asked for"
-    free -= 1
-    assert isinstance(gpu.make_scorer(shards, "auto", on_host), CodeScorer)
-    assert "searching on the CPU" in caplog.text
-
-
-def test_few_scores_leave_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    added: list[int] = []
-    add = gpu.CandidatePool.add
-
-    def counted(self: gpu.CandidatePool, scores: np.ndarray, chunks: np.ndarray) -> None:
-        added.append(len(scores))
-        add(self, scores, chunks)
-
-    monkeypatch.setattr(gpu.CandidatePool, "add", counted)
-    random = np.random.default_rng(1)
-    documents, queries = unit(random.standard_normal((20_000, 64))), unit(random.standard_normal((4, 64)))
-    ranker([documents], queries, on_device).rank(["0", "1", "2", "3"], 3)
-    assert sum(added) < 4 * 50
-
-
-@pytest.mark.parametrize("scorer", [on_device, on_codes])
-def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, scorer: Scorer) -> None:
+def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of chunks tie for the best rank: candidates stay few, and a better chunk that comes late still wins."""
-    monkeypatch.setattr(gpu, "BLOCK", 8 * 250)
-    monkeypatch.setattr(gpu, "MAX_SPARE_CANDIDATES", 100)
     monkeypatch.setattr(codes, "MAX_SPARE_CANDIDATES", 100)
     sizes: list[int] = []
     scores = DenseRanker._scores
@@ -170,7 +115,7 @@ def test_many_equal_vectors_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, scor
     vectors = unit(np.random.default_rng(0).standard_normal((2, 8)))
     documents = np.repeat(vectors[:1], 20_000, axis=0)
     documents[15_000] = vectors[1]
-    rankings = ranker([documents], vectors, scorer).rank(["0", "1"], 3)
+    rankings = ranker([documents], vectors).rank(["0", "1"], 3)
     assert rankings[0].chunks.tolist() == [0, 1, 2]
     assert rankings[1].chunks.tolist() == [15_000, 0, 1]
     assert max(sizes) < 1000
@@ -182,10 +127,10 @@ def test_what_rounding_to_codes_hides_is_found() -> None:
     between = np.concatenate([[127], np.repeat([11.0, 10.0], [20, 43])])
     documents = (np.stack([between, rounded]) / np.linalg.norm(rounded)).astype(np.float32)
     flat, one = np.full((1, 64), 1 / 8, np.float32), np.zeros((1, 64), np.float32)
-    (ranking,) = ranker([documents], flat, on_codes).rank(["0"], 1)
+    (ranking,) = ranker([documents], flat).rank(["0"], 1)
     assert ranking.chunks.tolist() == [1]
     one[0, 0] = 96.5 / 127
-    (ranking,) = ranker([np.concatenate([one, flat])], documents[1:], on_codes).rank(["0"], 1)
+    (ranking,) = ranker([np.concatenate([one, flat])], documents[1:]).rank(["0"], 1)
     assert ranking.chunks.tolist() == [1]
 
 
@@ -200,26 +145,26 @@ def test_few_chunks_are_scored_from_their_vectors(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(DenseRanker, "_scores", counted)
     random = np.random.default_rng(1)
     documents, queries = unit(random.standard_normal((20_000, 64))), unit(random.standard_normal((5, 64)))
-    ranker([documents], queries, on_codes).rank(["0", "1", "2", "3", "4"], 10)
+    ranker([documents], queries).rank(["0", "1", "2", "3", "4"], 10)
     assert len(scored) == 5 and max(scored) < 60
 
 
 def test_codes_of_other_vectors_are_refused() -> None:
     documents = unit(np.random.default_rng(0).standard_normal((65, 8)))
     with pytest.raises(UserError, match="build the index again"):
-        CodeScorer([documents], [encode_blocks(documents[:64]).ravel()])
+        DenseRanker([documents], [encode_blocks(documents[:64]).ravel()], lambda texts: documents[:1])
 
 
 PROCESSOR_CHECK = """
 import numpy as np
 from retrieval.backends import int8
-from retrieval.backends.codes import CodeScorer, encode_blocks
+from retrieval.backends.codes import encode_blocks
 from retrieval.backends.dense import DenseRanker
 random = np.random.default_rng(0)
 vectors = random.standard_normal((1000, 37)).astype(np.float32)
 vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
 encode = lambda texts: vectors[: len(texts)]
-coded = DenseRanker([vectors], encode, lambda shards: CodeScorer(shards, [encode_blocks(vectors).ravel()]))
+coded = DenseRanker([vectors], [encode_blocks(vectors).ravel()], encode)
 for count in (1, 6):
     for query, ranking in zip(vectors, coded.rank(["x"] * count, 20)):
         scores = coded._scores(query.astype(np.float64), np.arange(1000))

@@ -12,7 +12,7 @@ import torch
 
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError
-from retrieval.backends.codes import CodeScorer, encode_blocks
+from retrieval.backends.codes import encode_blocks
 from retrieval.backends.dense import DenseRanker
 from retrieval.encoders import dense
 from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder, shared_encoder
@@ -62,8 +62,8 @@ def test_the_real_model_finds_meanings(minilm: DenseEncoder) -> None:
     assert documents.shape == (5, minilm.dimension) and documents.dtype == np.float32
     assert np.linalg.norm(documents, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
     shards = [documents[:2], documents[2:]]
-    scorer = CodeScorer(shards, [encode_blocks(shard).ravel() for shard in shards])
-    ranked = DenseRanker(shards, minilm.encode_queries, lambda _: scorer)
+    codes = [encode_blocks(shard).ravel() for shard in shards]
+    ranked = DenseRanker(shards, codes, minilm.encode_queries)
     rankings = ranked.rank(QUERIES, 5)
     assert [int(ranking.chunks[0]) for ranking in rankings] == [0, 3, 1]
     for query, ranking in zip(QUERIES, rankings, strict=True):
