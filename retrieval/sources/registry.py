@@ -34,7 +34,7 @@ from retrieval.sources.web.openalex import OpenAlex
 from retrieval.sources.web.pubmed import Pubmed
 from retrieval.sources.web.semantic_scholar import SemanticScholar
 from retrieval.sources.web.serper import Serper
-from retrieval.sources.web.service import LocalSource, TextProcessing, WebService
+from retrieval.sources.web.service import LocalSource, WebService
 from retrieval.sources.web.tavily import Tavily
 from retrieval.sources.web.wikipedia import Wikipedia
 
@@ -64,21 +64,19 @@ def _open(
 
         return McpSource(name, config)
     kind = SERVICES[config.service]
-    treatment = TextProcessing()
+    summariser = None
     if config.summarise is not None:
         machine = {"url", "api_key_env", "thresholds"}
-        summariser = Summariser(
-            open_embedder(embedder), embedder.model_dump(mode="json", exclude=machine, exclude_unset=True)
-        )
-        treatment = TextProcessing(summariser, config.summarise)
+        name_of_embedder = embedder.model_dump(mode="json", exclude=machine, exclude_unset=True)
+        summariser = Summariser(open_embedder(embedder), name_of_embedder, config.summarise)
     if config.mode == "local":
-        return _local_source(name, config, kind, treatment, retriever)
+        return _local_source(name, config, kind, summariser, retriever)
     cache = ResponseCache(Path(config.cache), config.mode)
-    return kind(name, treatment, _client(name, config, kind), cache)
+    return kind(name, summariser, _client(name, config, kind), cache)
 
 
 def _local_source(
-    name: str, config: SourceConfig, kind: type[WebService], treatment: TextProcessing, retriever: Retriever
+    name: str, config: SourceConfig, kind: type[WebService], summariser: Summariser | None, retriever: Retriever
 ) -> Source:
     if config.index:
         from retrieval.loader import open_folder
@@ -86,7 +84,7 @@ def _local_source(
         retriever = open_folder(config.index)
     answers = config.index or "the config's index"
     print(f"sources.{name}: mode: local, {answers} answers in place of {kind.service}", file=sys.stderr)
-    return LocalSource(name, treatment, kind.service, kind.about, retriever)
+    return LocalSource(name, summariser, kind.service, kind.about, retriever)
 
 
 def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClient:

@@ -34,20 +34,21 @@ LAST_WORD = re.compile(r"([\w.]+)\.[\"'”’)\]]*$")
 class Summariser:
     """Shortens texts to their most central sentences."""
 
-    def __init__(self, embed: Embed, name: object) -> None:
-        """`name`: what the embedder is, for the digest."""
+    def __init__(self, embed: Embed, name: object, max_sentences: int) -> None:
+        """`name`: what the embedder is, for the digest. `max_sentences`: of a summary."""
+        self.max_sentences = max_sentences
         self.digest = content_key("summariser", 2, name, REDUNDANCY)
         self._embed = embed
 
-    def summaries(self, texts: Sequence[str], max_sentences: int) -> list[str]:
+    def summaries(self, texts: Sequence[str]) -> list[str]:
         """At most `max_sentences` sentences of each text."""
-        return [self._summary(text, max_sentences) for text in texts]
+        return list(map(self._summary, texts))
 
-    def _summary(self, text: str, max_sentences: int) -> str:
+    def _summary(self, text: str) -> str:
         parts = sentences(text)[:MAX_SENTENCES]
-        if len(parts) <= max_sentences:
+        if len(parts) <= self.max_sentences:
             return " ".join(parts)
-        return " ".join(parts[number] for number in central(self._embed(parts), max_sentences))
+        return " ".join(parts[number] for number in central(self._embed(parts), self.max_sentences))
 
 
 def central(vectors: np.ndarray, max_sentences: int) -> list[int]:

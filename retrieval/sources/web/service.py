@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -32,33 +32,15 @@ class SearchResult:
     score: float | None = None
 
 
-@dataclass(frozen=True)
-class TextProcessing:
-    """How a source processes queries and passages, whichever service answers."""
-
-    summariser: Summariser | None = None
-    sentences: int = 0
-
-    @property
-    def digest(self) -> str:
-        # The first part was a setting once.
-        return content_key(False, self.sentences, self.summariser.digest if self.summariser else "")
-
-    async def passages(self, passages: Sequence[Passage]) -> list[Passage]:
-        if self.summariser is None:
-            return list(passages)
-        texts = [passage.text for passage in passages]
-        short = await asyncio.to_thread(self.summariser.summaries, texts, self.sentences)
-        return [passage.model_copy(update={"text": text}) for passage, text in zip(passages, short, strict=True)]
-
-
 class ProcessedSource(SearchSource):
-    """A search source that processes queries and passages before and after `find`."""
+    """A search source that cleans queries before `find`, and shortens what it finds where there is a summariser."""
 
     digest: str
 
-    def __init__(self, name: str, treatment: TextProcessing) -> None:
-        self.name, self._treatment = name, treatment
+    def __init__(self, name: str, summariser: Summariser | None) -> None:
+        self.name, self._summariser = name, summariser
+        digests = (summariser.max_sentences, summariser.digest) if summariser else (0, "")
+        self._processing = content_key(False, *digests)  # the first part was a setting once
 
     async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         if k < 0 or offset < 0:
@@ -66,7 +48,11 @@ class ProcessedSource(SearchSource):
         query = plain_line(query)
         if k == 0 or not any(map(str.isalnum, query)):
             return []
-        return await self._treatment.passages(await self.find(query, k, offset))
+        passages = await self.find(query, k, offset)
+        if self._summariser is None:
+            return passages
+        texts = await asyncio.to_thread(self._summariser.summaries, [passage.text for passage in passages])
+        return [passage.model_copy(update={"text": text}) for passage, text in zip(passages, texts, strict=True)]
 
     async def find(self, query: str, k: int, offset: int) -> list[Passage]:
         raise NotImplementedError
@@ -90,11 +76,11 @@ class WebService(ProcessedSource):
     max_query_characters: ClassVar[int] = 300
     """Characters; the rest is cut, because services refuse longer ones."""
 
-    def __init__(self, name: str, treatment: TextProcessing, client: WebClient, cache: ResponseCache) -> None:
-        super().__init__(name, treatment)
+    def __init__(self, name: str, summariser: Summariser | None, client: WebClient, cache: ResponseCache) -> None:
+        super().__init__(name, summariser)
         self._client, self._cache = client, cache
         shortens = ("shorter queries",) if self.matches_all_words else ()
-        self.digest = content_key(self.service, client.url, "whole texts", treatment.digest, *shortens)
+        self.digest = content_key(self.service, client.url, "whole texts", self._processing, *shortens)
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
@@ -166,10 +152,12 @@ class WebService(ProcessedSource):
 class LocalSource(ProcessedSource):
     """A local index that answers in place of a service, so that every system runs without a network."""
 
-    def __init__(self, name: str, treatment: TextProcessing, service: str, about: str, retriever: Retriever) -> None:
-        super().__init__(name, treatment)
+    def __init__(
+        self, name: str, summariser: Summariser | None, service: str, about: str, retriever: Retriever
+    ) -> None:
+        super().__init__(name, summariser)
         self.about = f"{about} (A local stand-in for {service} answers.)"
-        self.digest = content_key(f"local stand-in for {service}", retriever.digest, treatment.digest)
+        self.digest = content_key(f"local stand-in for {service}", retriever.digest, self._processing)
         self._retriever = retriever
 
     async def find(self, query: str, k: int, offset: int) -> list[Passage]:

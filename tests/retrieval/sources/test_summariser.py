@@ -52,7 +52,7 @@ def test_short_texts_need_no_model() -> None:
     def none(texts: Sequence[str]) -> np.ndarray:
         raise AssertionError
 
-    assert Summariser(none, "x").summaries(["One. Two.", ""], 2) == ["One. Two.", ""]
+    assert Summariser(none, "x", 2).summaries(["One. Two.", ""]) == ["One. Two.", ""]
 
 
 async def test_a_source_summarises_with_the_config_s_embedder() -> None:
@@ -65,5 +65,5 @@ async def test_a_source_summarises_with_the_config_s_embedder() -> None:
     kept = sentences(long.text)
     assert len(kept) == 2 and all(sentence in TEXT for sentence in kept)
     assert "Gulls" not in long.text and not all("measured" in sentence for sentence in kept)
-    again = Summariser(open_embedder(DEFAULT_EMBEDDER), DEFAULT_EMBEDDER).summaries([TEXT], 2)
+    again = Summariser(open_embedder(DEFAULT_EMBEDDER), DEFAULT_EMBEDDER, 2).summaries([TEXT])
     assert again == [long.text]
