@@ -16,7 +16,7 @@ from index_build.encode import encode_lists, frequency_codes, max_region_bytes, 
 from index_build.words import Growing, TermCounter
 from index_build.writing import FolderWriter
 from ratchet.numba_cache import njit
-from retrieval.arrays import Bytes, Halves, Numbers, Words
+from retrieval.arrays import Bytes, Floats, Halves, Numbers, Words
 from retrieval.shards import NOT_THERE
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.bits import OVERREAD
@@ -49,11 +49,11 @@ class Spill:
     def add(
         self,
         first: int,
-        offsets: np.ndarray,
-        terms: np.ndarray,
-        values: np.ndarray,
+        offsets: Numbers,
+        terms: Words,
+        values: Words | Halves,
         min_value: int,
-        partitions: np.ndarray,
+        partitions: Bytes,
     ) -> None:
         """Chunk first + i has terms[offsets[i]:offsets[i + 1]] and the values beside them, of which those below
         `min_value` are left out; partitions: uint8 per term."""
@@ -73,7 +73,7 @@ class Spill:
         file.write(self._held[part, : self._filled[part]].data)
         self._filled[part] = 0
 
-    def partitions(self) -> Iterator[np.ndarray]:
+    def partitions(self) -> Iterator[Words]:
         """The rows of each part, uint32 [n, 3]; a file is deleted when the next is asked for."""
         for part, (path, file) in enumerate(zip(self._paths, self._files, strict=True)):
             if file is None:
@@ -177,7 +177,7 @@ class SparsePostings:
     A posting's value is a number with an ascending float32 weight; `weights` gives the weight of every number.
     """
 
-    def __init__(self, folder: Path, vocabulary: int, weights: np.ndarray) -> None:
+    def __init__(self, folder: Path, vocabulary: int, weights: Floats) -> None:
         self._spill = Spill(folder)
         self._vocabulary = vocabulary
         self._weights = weights
@@ -186,7 +186,7 @@ class SparsePostings:
         self._chunks = 0
         self._partitions = (np.arange(vocabulary, dtype=np.int64) * PARTITIONS // vocabulary).astype(np.uint8)
 
-    def add(self, offsets: np.ndarray, terms: np.ndarray, values: np.ndarray) -> None:
+    def add(self, offsets: Numbers, terms: Words, values: Halves) -> None:
         """The next chunks' vectors: row i has terms[offsets[i]:offsets[i + 1]] and, beside them, value numbers."""
         if len(terms):
             largest = int(values.max())

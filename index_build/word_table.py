@@ -47,7 +47,7 @@ class WordTable:
     def __len__(self) -> int:
         return self._count
 
-    def number(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def number(self, texts: Sequence[str]) -> tuple[Words, Numbers]:
         """(words, ends): text i has the words of numbers words[ends[i - 1]:ends[i]], uint32, in order."""
         spaced = list(map(spaced_words, texts))
         text_ends = np.cumsum([len(data) for data in spaced], dtype=np.int64)
@@ -68,7 +68,7 @@ class WordTable:
 
 
 @cache
-def character_kinds() -> np.ndarray:
+def character_kinds() -> Bytes:
     """uint8 [all of Unicode]: BREAK, LETTER or MARK."""
     kinds = np.full(sys.maxunicode + 1, BREAK, np.uint8)
     text = "".join(map(chr, range(sys.maxunicode + 1)))

@@ -53,7 +53,7 @@ class TermCounter:
         self._term_of_word = Growing(np.int32)
         self._tally = np.zeros(1024, np.uint32)
 
-    def count(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def count(self, texts: Sequence[str]) -> tuple[Words, Numbers, Words, Words]:
         """(lengths, offsets, terms, frequencies): text i has lengths[i] terms in all, and the different ones are
         terms[offsets[i]:offsets[i + 1]] with their frequencies beside them."""
         words, ends = self._words.number(texts)

@@ -23,14 +23,16 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ratchet.errors import UserError
+from retrieval.arrays import Bytes, Doubles, Floats, Numbers, Places
 from retrieval.backends.int8 import BLOCK_ROWS, GROUP, HEAD, QUERY_DTYPE, TILE, prune, scan
 from retrieval.sparse.engine import usable_cores
 
 LARGEST_NORM = 1.01
 """A bound of the length of a row, which is 1 or less but for rounding."""
-Exact = Callable[[np.ndarray], np.ndarray]
+Exact = Callable[[Numbers], Doubles]
 """Gives the exact scores of chunks for a query."""
 LARGEST = 127
 MAX_DIMENSION = 1 << 16
@@ -45,7 +47,7 @@ MAX_SPARE_CANDIDATES = 1 << 12
 SPLIT_BYTES = 1 << 23
 
 
-def encode_blocks(vectors: np.ndarray) -> np.ndarray:
+def encode_blocks(vectors: Floats) -> Bytes:
     """uint8 [blocks, bytes of a block]: float32 rows in blocks of 64, the last one filled up with zeros.
 
     The codes have 128 added, because the instruction multiplies unsigned numbers with signed ones.
@@ -70,7 +72,7 @@ def block_bytes(dimension: int) -> int:
     return HEAD + -(-dimension // 4) * GROUP
 
 
-def _quantise(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _quantise(vectors: Floats) -> tuple[Doubles, Floats, Doubles]:
     """Whole numbers in float64, a float32 scale for each row, and the lengths of the errors in float64."""
     wide = vectors.astype(np.float64)
     scales = (np.abs(wide).max(axis=1, initial=0) / LARGEST).astype(np.float32)
@@ -80,7 +82,7 @@ def _quantise(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return codes, scales, np.linalg.norm(wide - steps * codes, axis=1)
 
 
-def _above(lengths: np.ndarray) -> np.ndarray:
+def _above(lengths: Doubles) -> Floats:
     """float32 numbers that are surely not below these lengths, which were computed in float64."""
     return np.nextafter((lengths * (1 + 2.0**-30)).astype(np.float32), np.float32(np.inf))
 
@@ -94,15 +96,15 @@ def below(scores: Any) -> Any:
 class QueryCodes:
     """A group of queries as the kernel takes them; where there is more than one, filled up to whole tiles."""
 
-    codes: np.ndarray
+    codes: NDArray[np.int8] | NDArray[np.int16]
     """[tiles, groups of four dimensions, queries of a tile, 4], flat."""
-    biases: np.ndarray
+    biases: Places
     """int32: what the 128 that are added to rows' codes add to the sums."""
-    factors: np.ndarray
+    factors: Floats
     """float32 [queries, 3]: the scale; what a row's error is multiplied with; the error that every row has."""
 
     @classmethod
-    def of(cls, vectors: np.ndarray) -> QueryCodes:
+    def of(cls, vectors: Floats) -> QueryCodes:
         count, dimension = vectors.shape
         tile, groups = 1 if count == 1 else TILE, -(-dimension // 4)
         codes, scales, errors = _quantise(vectors)
@@ -121,7 +123,7 @@ class QueryCodes:
 class CodeScorer:
     """Finds candidates on the CPU, from codes that may be memory-mapped; threads may call it at once."""
 
-    def __init__(self, shards: Sequence[np.ndarray], codes: Sequence[np.ndarray], threads: int | None = None) -> None:
+    def __init__(self, shards: Sequence[Floats], codes: Sequence[Bytes], threads: int | None = None) -> None:
         """`codes`: of each shard the bytes of `encode_blocks`; `threads`: at most so many for one search."""
         self._codes = []
         for blocks, shard in zip(codes, shards, strict=True):
@@ -135,7 +137,7 @@ class CodeScorer:
         self._threads = threads or usable_cores()
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="dense-search")
 
-    def candidates(self, vectors: np.ndarray, k: int, exact: Sequence[Exact]) -> list[np.ndarray]:
+    def candidates(self, vectors: Floats, k: int, exact: Sequence[Exact]) -> list[Numbers]:
         """For each query the chunks that may be among its best k; of those with equal exact scores, lower first."""
         if k > MAX_K and len(vectors) > 1:
             one_by_one = zip(np.split(vectors, len(vectors)), exact, strict=True)
@@ -170,9 +172,7 @@ def _block_start(row: int, rows: int) -> int:
 class _Search:
     """The candidates for a group of queries among some rows."""
 
-    def __init__(
-        self, queries: QueryCodes, min_bound: np.ndarray, k: int, exact: Sequence[Exact], max_rows: int
-    ) -> None:
+    def __init__(self, queries: QueryCodes, min_bound: Floats, k: int, exact: Sequence[Exact], max_rows: int) -> None:
         """`min_bound`: for each query, the lowest that an upper bound may be. All searches of a group share it.
         `max_rows`: about how many rows are searched."""
         self._queries, self._min_bound, self._k, self._exact = queries, min_bound, k, exact
@@ -181,7 +181,7 @@ class _Search:
         self._counts = np.zeros(len(exact), np.int64)
         self._lower = np.full((len(exact), k), -np.inf, np.float32)
 
-    def scan(self, codes: np.ndarray, floats: np.ndarray, groups: int, start: int, row: int, end: int) -> None:
+    def scan(self, codes: Bytes, floats: Floats, groups: int, start: int, row: int, end: int) -> None:
         """Rows row .. end - 1 of a shard whose first chunk is `start`."""
         queries = self._queries
         while row < end:
@@ -203,6 +203,6 @@ class _Search:
         self._lower[query] = np.sort(below(scores))  # ascending numbers are a heap
         self._min_bound[query] = max(self._min_bound[query], self._lower[query, 0])
 
-    def left(self, query: int) -> np.ndarray:
+    def left(self, query: int) -> Numbers:
         prune(self._chunks[query], self._upper[query], self._counts, query, self._min_bound[query])
         return self._chunks[query, : self._counts[query]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ratchet.errors import UserError
 from ratchet.numba_cache import njit
-from retrieval.arrays import Doubles, Floats, Numbers
+from retrieval.arrays import Bytes, Doubles, Floats, Numbers
 from retrieval.backends.codes import CodeScorer
 from retrieval.index import Ranking
 
@@ -28,9 +28,9 @@ class DenseRanker:
 
     def __init__(
         self,
-        shards: Sequence[np.ndarray],
-        codes: Sequence[np.ndarray],
-        encode_queries: Callable[[Sequence[str]], np.ndarray],
+        shards: Sequence[Floats],
+        codes: Sequence[Bytes],
+        encode_queries: Callable[[Sequence[str]], Floats],
         threads: int | None = None,
     ) -> None:
         """`shards` are float32 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less), and `codes` the
@@ -67,12 +67,12 @@ class DenseRanker:
             for ranking in self._rank_group(vectors[first : first + QUERY_GROUP], k)
         ]
 
-    def _rank_group(self, vectors: np.ndarray, k: int) -> list[Ranking]:
+    def _rank_group(self, vectors: Floats, k: int) -> list[Ranking]:
         exact = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
         candidates = self._codes.candidates(vectors, k, exact)
         return [_best(chunks, scores(chunks), k) for chunks, scores in zip(candidates, exact, strict=True)]
 
-    def _scores(self, vector: np.ndarray, chunks: np.ndarray) -> np.ndarray:
+    def _scores(self, vector: Doubles, chunks: Numbers) -> Doubles:
         """Exact scores of chunks; `vector` is float64."""
         scores = np.empty(len(chunks))
         step = max(1, SCORED_AT_ONCE // len(vector))
@@ -86,7 +86,7 @@ class DenseRanker:
         return scores
 
 
-def _best(chunks: np.ndarray, scores: np.ndarray, k: int) -> Ranking:
+def _best(chunks: Numbers, scores: Doubles, k: int) -> Ranking:
     best = np.argsort(-scores, kind="stable")[:k]
     return Ranking(scores[best], chunks[best])
 

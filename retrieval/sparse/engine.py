@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from ratchet.errors import UserError
+from retrieval.arrays import Bytes, Doubles, Floats, Hashes, Numbers, Workspace
 from retrieval.index import Ranking
 from retrieval.shards import Shard, damaged, mapping_of
 from retrieval.sparse.kernels import MOST_TERMS, new_workspace, search_shard
@@ -25,6 +27,9 @@ SPLIT_WORDS = 1 << 19
 # Bytes that are asked for ahead of the search, where the disk has to be read.
 PREFETCH_BYTES = 1 << 28
 ALL_WINDOWS = (0, 1)
+Array = TypeVar("Array", bound=np.ndarray)
+Hits = tuple[Doubles, Numbers]
+"""Scores and chunks [n]."""
 Task = tuple[int, int, tuple[int, int]]
 """Queries low .. high - 1 over piece i of n equal pieces of the index's windows."""
 
@@ -38,10 +43,10 @@ def usable_cores() -> int:
 class SparseQuery:
     """Terms with weights: score of a chunk = sum over terms of weight times the term's weight in the chunk."""
 
-    terms: np.ndarray
+    terms: Hashes | Numbers
     """BM25: uint64 hashes of the terms (`shards.key_hash`); learned sparse: their vocabulary numbers."""
-    weights: np.ndarray
-    """float32. Terms that come twice count as the sum of their weights."""
+    weights: Floats
+    """[terms]. Terms that come twice count as the sum of their weights."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class Postings:
         ):
             raise damaged(shard.folder, "its files do not fit together")
 
-    def fetch(self, begins: np.ndarray, ends: np.ndarray) -> int:
+    def fetch(self, begins: Numbers, ends: Numbers) -> int:
         """Ask the system to read these regions now, all at once: it would otherwise read page after page. The bytes."""
         total = 0
         if not len(self.words):  # an empty file is not mapped
@@ -114,7 +119,7 @@ class Engine:
         self._mean_length = total / max(self._chunks, 1) or 1.0
         self.threads = threads or usable_cores()
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="search")
-        self._workspaces: list[tuple[np.ndarray, ...]] = []
+        self._workspaces: list[Workspace] = []
         # What does not fit into half of the memory is read from the disk again and again, so it is asked for ahead.
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._fetch = sum(shard.files[0].nbytes for shard in self._shards) > memory // 2
@@ -127,7 +132,7 @@ class Engine:
         self,
         queries: Sequence[SparseQuery],
         k: int,
-        allowed: Sequence[np.ndarray] | None = None,
+        allowed: Sequence[Bytes] | None = None,
         threads: int | None = None,
     ) -> list[Ranking]:
         """Return the k best chunks with a score above 0 for every query; equal scores in ascending chunk number.
@@ -141,14 +146,14 @@ class Engine:
             return [Ranking.empty() for _ in queries]
         return self._select(self._prepare(queries), k, allowed, threads)
 
-    def _sizes(self, begins: np.ndarray) -> np.ndarray:
+    def _sizes(self, begins: Numbers) -> Numbers:
         """int64 [terms of all queries]: postings of each term in all shards."""
         sizes = np.zeros(begins.shape[1], np.int64)
         for i, shard in enumerate(self._shards):
             count_postings(shard.words, begins[i], sizes)
         return sizes
 
-    def _select(self, batch: _Batch, k: int, allowed: Sequence[np.ndarray] | None, threads: int) -> list[Ranking]:
+    def _select(self, batch: _Batch, k: int, allowed: Sequence[Bytes] | None, threads: int) -> list[Ranking]:
         count = len(batch.offsets) - 1
         if count >= threads or threads == 1:
             # Several slices a thread, so that one with heavy queries does not keep the others waiting at the end.
@@ -165,14 +170,14 @@ class Engine:
         if len(tasks) == 1:
             return [_best([piece], k) for piece in self._run(batch, tasks[0], k, allowed)]
         results = self._pool.map(lambda task: self._run(batch, task, k, allowed), tasks)
-        pieces_by_query: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(count)]
+        pieces_by_query: list[list[Hits]] = [[] for _ in range(count)]
         for (low, _, _), pieces_of in zip(tasks, results, strict=True):
             for i, piece in enumerate(pieces_of):
                 pieces_by_query[low + i].append(piece)
         return [_best(pieces_of, k) for pieces_of in pieces_by_query]
 
     @contextmanager
-    def _workspace(self) -> Iterator[tuple[np.ndarray, ...]]:
+    def _workspace(self) -> Iterator[Workspace]:
         """Lend a workspace of the kernels to one thread."""
         try:
             workspace = self._workspaces.pop()
@@ -205,9 +210,7 @@ class Engine:
             all_weights *= np.log1p((self._chunks - sizes + 0.5) / (sizes + 0.5))
         return _Batch(offsets, terms, begins, ends, all_weights)
 
-    def _run(
-        self, batch: _Batch, task: Task, k: int, allowed: Sequence[np.ndarray] | None
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _run(self, batch: _Batch, task: Task, k: int, allowed: Sequence[Bytes] | None) -> list[Hits]:
         """The best of some queries in some of the windows, in no order."""
         low, high, (piece, pieces) = task
         begin, end = self._windows * piece // pieces, self._windows * (piece + 1) // pieces
@@ -255,13 +258,15 @@ class Engine:
 
 @dataclass(frozen=True)
 class _Batch:
-    offsets: np.ndarray
-    terms: np.ndarray
+    offsets: Numbers
+    """[queries + 1]: where each query's terms begin, and the end."""
+    terms: Numbers
     """int64 [shards, terms of all queries]: the term's number in the shard."""
-    begins: np.ndarray
-    ends: np.ndarray
+    begins: Numbers
+    ends: Numbers
     """int64 [shards, terms of all queries]: the words of the term's region; -1 where the shard does not have it."""
-    weights: np.ndarray
+    weights: Doubles
+    """[terms of all queries]."""
 
     def words(self, query: int) -> int:
         """Words of the posting files that a query reads."""
@@ -269,7 +274,7 @@ class _Batch:
         return int((self.ends[:, span] - self.begins[:, span]).sum())
 
 
-def _best(pieces: list[tuple[np.ndarray, np.ndarray]], k: int) -> Ranking:
+def _best(pieces: list[Hits], k: int) -> Ranking:
     scores, chunks = pieces[0]
     if len(pieces) > 1:
         scores, chunks = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
@@ -277,7 +282,7 @@ def _best(pieces: list[tuple[np.ndarray, np.ndarray]], k: int) -> Ranking:
     return Ranking(scores[order], chunks[order])
 
 
-def _read_only(array: np.ndarray) -> np.ndarray:
+def _read_only(array: Array) -> Array:
     array.flags.writeable = False
     return array
 

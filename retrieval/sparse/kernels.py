@@ -59,7 +59,7 @@ LARGEST_BOUND = 0xFFFF
 MOST_TERMS = 1 << 14
 
 
-def new_workspace() -> tuple[np.ndarray, ...]:
+def new_workspace() -> Workspace:
     """Allocate the arrays that one call of `search_shard` uses beside the results."""
     return (
         np.zeros(WINDOW, np.uint16),  # bounds, all 0 between calls

@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from ratchet.numba_cache import njit
+from retrieval.arrays import Bytes, Floats, Words
 
 STEPS = 255
 FAR = 15
@@ -54,7 +55,7 @@ def smallest_frequency(code: int, norm: float) -> int:
     return frequency if frequency_code(frequency, norm) == code else 0
 
 
-def value_codes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def value_codes(values: Floats) -> tuple[Bytes, Words]:
     """For the weights of value numbers 0, 1, ... (float32, ascending): each one's code, and each code's first number.
 
     Returns (uint8 [n], uint32 [256]). A weight of 0 has code 0.
