@@ -31,7 +31,7 @@ from benchmarks.training import SHAPES, benchmark, parse, random_model
 from benchmarks.vllm_check import VllmFailed, demo_survives_a_killed_server, two_servers_share
 from ratchet.console import wide_console
 from ratchet.errors import UserError
-from training.memory import Activations, free_memory
+from training.memory import Activations
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN_SECONDS = 420
@@ -128,7 +128,7 @@ def longest_without_checkpointing(sizes: Sizes) -> int:
         weights = 2 * sum(
             weight.numel() for weight in AutoModelForCausalLM.from_config(shape, trust_remote_code=False).parameters()
         )
-    room = 0.85 * free_memory(torch.device("cuda")) - weights
+    room = 0.85 * torch.cuda.mem_get_info()[0] - weights
     lengths = range(sizes.length, 1000, -500)
     return next((n for n in lengths if activations.total(n, n, checkpointing=False) < room), 1000)
 

@@ -45,7 +45,6 @@ from training.callback import TrainingCallback
 from training.flops import peak_tflops
 from training.lora import add_lora, compute_type, on_cpu
 from training.memory import OPTIMIZER_BYTES, Activations
-from training.order import EpochSampler
 from training.prompt_tree import as_tree
 from training.rows import rows_table
 from training.trainer import RowTrainer, silence_libraries, trainer_config
@@ -97,7 +96,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=4, help="rows a step")
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--steps", type=int, default=4, help="steps; the first warms up and is not counted")
-    parser.add_argument("--checkpointing", choices=["always", "never", "auto"], default="always")
+    parser.add_argument("--checkpointing", choices=["always", "never"], default="always")
     parser.add_argument("--padding-free", action="store_true")
     parser.add_argument("--prefix", type=int, default=0, help="tokens with which all rows begin alike")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
@@ -126,7 +125,7 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
         micro_batch=arguments.micro_batch,
         max_steps=arguments.steps,
         warmup_steps=1,
-        gradient_checkpointing={"always": True, "never": False, "auto": "auto"}[arguments.checkpointing],
+        gradient_checkpointing=arguments.checkpointing == "always",
         padding_free=arguments.padding_free,
         eval_steps=arguments.steps + 1,
     )
@@ -196,7 +195,7 @@ def computed(trainer: RowTrainer, arguments: argparse.Namespace, dtype: torch.dt
     shape = model.get_base_model().config.get_text_config()
     activations = Activations.of(shape, LoraConfig().r, dtype, tiled_head=trainer.args.device.type == "cuda")
     assert activations is not None
-    order = list(EpochSampler(trainer.lengths, len(rows), 0, lambda: 0, mix=trainer.mix))
+    order = trainer.row_order(0)
     peaks = []
     for at in range(0, len(order), size):
         some = [rows[number] for number in order[at : at + size]]
@@ -204,10 +203,7 @@ def computed(trainer: RowTrainer, arguments: argparse.Namespace, dtype: torch.dt
         tokens = sum(lengths) if arguments.padding_free else max(lengths) * len(some)
         if arguments.padding_free and trainer.args.use_cpu:
             tokens = as_tree([row.model_dump() for row in some])["input_ids"].numel()
-        rule, checkpointing = trainer.checkpointing_rule, arguments.checkpointing != "never"
-        if rule is not None:
-            checkpointing = rule.needs_checkpointing(tokens, learnt)
-        peaks.append(activations.total(tokens, learnt, checkpointing))
+        peaks.append(activations.total(tokens, learnt, checkpointing=arguments.checkpointing == "always"))
     return frozen + adapter * (4 + OPTIMIZER_BYTES) + max(peaks)
 
 

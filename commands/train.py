@@ -74,7 +74,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     """Train round `number`, from the adapter in folder `start` if there is one; or one of its controls
     (evaluation.controls). What is missing is said before torch is loaded."""
     # Late: the command's help needs none of it.
-    from training.kept import check_token_ids, learnt_rounds, read_kept, warn_of_single_answer
+    from training.kept import learnt_rounds, read_kept, warn_of_single_answer
     from training.lessons import check_lessons
     from training.objectives.objective import load_objective
     from training.unsloth import import_unsloth
@@ -86,12 +86,11 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     if control and (problem := config.why_no_trained_control()):
         raise UserError(f"--control {control} is not possible here: {problem}")
     round_folder = RunFolder(config.folder).round(number)
-    if control != "gold":  # which needs no kept trajectory
+    if control != "gold" and _is_writer():  # which needs no kept trajectory
         kept = read_kept(learnt_rounds(config, round_folder))
-        if _is_writer() and not control:
+        if not control:
             warn_of_single_answer(kept)
         check_lessons(load_objective(training), [one.selection for one in kept])
-        check_token_ids(kept)
     folder = round_folder.control(control) if control else round_folder
     # The lease is taken before it looks for earlier work.
     with Lease(folder.path / ".training.lease", str(folder.training)) if _is_writer() else nullcontext():

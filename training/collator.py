@@ -34,38 +34,23 @@ def concatenate(padded: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     }
 
 
-def lengths_of_rows(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Tokens of each row of a micro-batch in any form."""
-    if "row_lengths" in inputs:
-        return inputs["row_lengths"]
-    if "cu_seq_lens_q" in inputs:
-        return inputs["cu_seq_lens_q"].diff().long()
-    return inputs["attention_mask"].sum(1)
-
-
-def labels_of_rows(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """The number of labels of each row of a micro-batch. (A row's first token is none: `training.rows.loss_mask`.)"""
-    if "row_labels" in inputs:
-        return inputs["row_labels"]
-    is_label = inputs["labels"] != IGNORED
-    if "cu_seq_lens_q" not in inputs:
-        return is_label.sum(1)
-    before = torch.cat([is_label.new_zeros(1, dtype=torch.long), is_label[0].cumsum(0)])
-    return before[inputs["cu_seq_lens_q"].long()].diff()
-
-
 @dataclass(frozen=True)
 class Collator:
     """Pads rows on the right: input_ids, attention_mask and labels, each (rows, longest row) of int64; or concatenates
-    them (`concatenate`), or shares their prompts (`prompt_tree.as_tree`)."""
+    them (`concatenate`), or shares their prompts (`prompt_tree.as_tree`). `row_lengths` and `row_labels`, each (rows,),
+    are the tokens and labels of each row. (A row's first token is no label: `training.rows.loss_mask`.)"""
 
     pad_id: int
     padding_free: bool = False
     share_prompts: bool = False
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        counts = {
+            "row_lengths": torch.tensor([len(row["ids"]) for row in rows]),
+            "row_labels": torch.tensor([sum(row["loss_mask"]) for row in rows]),
+        }
         if self.share_prompts:
-            return as_tree(rows)
+            return as_tree(rows) | counts
         shape = (len(rows), max(len(row["ids"]) for row in rows))
         ids = torch.full(shape, self.pad_id)
         attention = torch.zeros(shape, dtype=torch.long)
@@ -78,4 +63,4 @@ class Collator:
             attention[number, :length] = 1
             labels[number, :length] = own.where(learnt, IGNORED)
         padded = {"input_ids": ids, "attention_mask": attention, "labels": labels}
-        return concatenate(padded) if self.padding_free else padded
+        return (concatenate(padded) if self.padding_free else padded) | counts

@@ -86,15 +86,6 @@ def read_kept(rounds: Sequence[LearntRound]) -> list[KeptTrajectories]:
     return [KeptTrajectories(one, read_kept_selection(one.folder)) for one in rounds]
 
 
-def check_token_ids(kept: Iterable[KeptTrajectories]) -> None:
-    """Raises UserError where the first of the kept trajectories of an experiment cannot be trained on. All of them are
-    checked as they become rows; this needs no more than a look, and no torch."""
-    for one in kept:
-        for trajectory in one.store.read(one.selection.kept):
-            check_ids_are_known(trajectory)
-            break
-
-
 def warn_of_single_answer(kept: Iterable[KeptTrajectories]) -> None:
     """Print a warning where all that is trained on gives the same answer."""
     if warning := single_answer([one for part in kept for one in part.store.load(part.selection.kept)]):

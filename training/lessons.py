@@ -73,11 +73,6 @@ def check_lessons(objective: Objective, selections: Sequence[Selection]) -> None
         return
     if objective.compares_actions:
         is_enough = any(max(known_rewards(choice)) - min(known_rewards(choice)) > EQUAL for choice in questions)
-    elif not any(choice.candidates for choice in questions):
-        raise UserError(
-            f"training.objective={objective.name}: the selection names no candidates, since it is of an earlier "
-            "version: run `python -m rewards` again"
-        )
     else:
         lessons = [one for selection in selections for one in trajectory_lessons(selection, objective).values()]
         is_enough = len({lesson.chosen for lesson in lessons}) > objective.needs_both_sides

@@ -1,4 +1,4 @@
-"""The memory of a training step, from the model's shape: which micro-batches fit without gradient checkpointing.
+"""The memory of a training step, from the model's shape.
 
 In bytes, for n tokens on a device at once, m of them with loss, b bytes a number of the frozen weights (h hidden, f
 inner, q and k widths of queries and keys, a heads, L layers, r the adapter's rank, V vocabulary size). Of each token a
@@ -30,8 +30,6 @@ TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768
 """TRL's output head on a GPU (trl/kernels/chunked_logprob.py)."""
 OPTIMIZER_BYTES = 12
 """Bytes of an adapter's number beside the number itself: the gradient and two moments of Adam, in float32."""
-SPARE_FRACTION = 0.1
-"""The part of the free memory that is left free, for gaps between allocations and errors of the formula."""
 
 
 @dataclass(frozen=True)
@@ -110,37 +108,3 @@ class Activations:
             return 12 * learnt * self.vocabulary
         tile = min(learnt, TILE_TOKENS) * min(self.vocabulary, TILE_VOCABULARY)
         return self.bytes_each * tile + learnt * self.hidden * (4 + self.bytes_each)
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that this process can still allocate on a device."""
-    if device.type == "cuda":
-        import torch
-
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + unused
-    from inference.serving.devices import available_memory
-
-    return available_memory()
-
-
-@dataclass(frozen=True)
-class CheckpointingRule:
-    """Which micro-batches need gradient checkpointing (`training.gradient_checkpointing=auto`)."""
-
-    activations: Activations | None
-    """None: all of them do."""
-    room: float
-    """Bytes that activations may take."""
-
-    @classmethod
-    def of(cls, model: Any, rank: int, device: torch.device, dtype: torch.dtype, tiled_head: bool) -> Self:
-        """The rule for a PeftModel that lies on its device and has taken no step yet."""
-        adapter = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-        shape = model.get_base_model().config.get_text_config()
-        activations = Activations.of(shape, rank, dtype, tiled_head)
-        return cls(activations, (1 - SPARE_FRACTION) * free_memory(device) - OPTIMIZER_BYTES * adapter)
-
-    def needs_checkpointing(self, tokens: int, learnt: int) -> bool:
-        """Whether a micro-batch of `tokens` fits only with gradient checkpointing."""
-        return self.activations is None or self.activations.total(tokens, learnt, checkpointing=False) > self.room

@@ -9,7 +9,7 @@ is the gradient of the loss itself, whatever the micro-batches and devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,13 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch.nn.functional import cross_entropy
-from torch.utils.data import Sampler
 from trl import SFTConfig
 
 from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 from ratchet.progress import Progress
 from training.callback import TrainingCallback
-from training.collator import IGNORED, Collator, labels_of_rows
+from training.collator import IGNORED, Collator
 from training.objectives.objective import (
     ExampleLogProbabilities,
     ExampleObjective,
@@ -34,7 +33,7 @@ from training.objectives.objective import (
     RowObjective,
     load_objective,
 )
-from training.packing import Packing, packing_of
+from training.packing import packing_of
 from training.reference import PART_ROWS, LogProbabilities, ReferenceCache
 from training.trainer import RowTrainer
 
@@ -47,21 +46,6 @@ class LessonCollator(Collator):
         kinds = {"number": torch.long, "example_number": torch.long, "weight": torch.float32, "chosen": torch.bool}
         own = {name: torch.tensor([row[name] for row in rows], dtype=kind) for name, kind in kinds.items()}
         return super().__call__(rows) | own
-
-
-class PackedSampler(Sampler[int]):
-    """Yields the order of a packing; as `training.trainer.EpochSampler` otherwise."""
-
-    def __init__(self, packing: Packing, lengths: Sequence[int], seed: int, epoch: Any, rows_at_once: int) -> None:
-        self.packing, self.lengths, self.seed, self.epoch = packing, lengths, seed, epoch
-        self.blanks = -packing.slots % rows_at_once
-
-    def __len__(self) -> int:
-        return self.packing.slots + self.blanks
-
-    def __iter__(self) -> Iterator[int]:
-        order = self.packing.order(self.lengths, self.seed, self.epoch())
-        return iter(order + [len(self.lengths)] * self.blanks)
 
 
 class ObjectiveTrainer(RowTrainer):
@@ -95,13 +79,8 @@ class ObjectiveTrainer(RowTrainer):
     def rows_per_epoch(self) -> int:
         return self.packing.slots if self.packing else super().rows_per_epoch()
 
-    def make_sampler(self, batch_size: int, epoch: Any, rows_at_once: int) -> Sampler[int]:
-        if self.packing is None:
-            return super().make_sampler(batch_size, epoch, rows_at_once)
-        return PackedSampler(self.packing, self.lengths, self.args.seed, epoch, rows_at_once)
-
-    def computes_head_in_tiles(self) -> bool:
-        return False  # see `log_probabilities`
+    def row_order(self, epoch: int) -> list[int]:
+        return self.packing.order(self.lengths, self.args.seed, epoch) if self.packing else super().row_order(epoch)
 
     def log_probabilities(self, model: Any, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probabilities, which of them are of labels), both (rows, positions where any row has a label); of rows
@@ -110,7 +89,7 @@ class ObjectiveTrainer(RowTrainer):
         losses = cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none")
         if "cu_seq_lens_q" not in inputs:
             return -losses.view(labels.shape), labels != IGNORED
-        counts = labels_of_rows(inputs)
+        counts = inputs["row_labels"]
         learnt = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
         return losses.new_zeros(learnt.shape).masked_scatter(learnt, -losses), learnt
 

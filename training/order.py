@@ -39,32 +39,28 @@ def mixed_order(rows: Sequence[int], lengths: Sequence[int], micro_batch: int) -
     return [row for group in groups for row in group]
 
 
-class EpochSampler(Sampler[int]):
-    """Yields `epoch_order`. The epoch is asked for when iteration begins, so a resumed run needs no saved state.
+def mixed_batches(order: Sequence[int], lengths: Sequence[int], batch_size: int, micro_batch: int) -> list[int]:
+    """An epoch's order, each batch of it in `mixed_order`."""
+    batches = (order[at : at + batch_size] for at in range(0, len(order), batch_size))
+    return [row for batch in batches for row in mixed_order(batch, lengths, micro_batch)]
 
-    `rows_at_once`: rows that all devices take at once. An epoch that is no multiple of it ends with the number of the
-    blank row (`with_blank_row`); accelerate would fill the gap with rows that were trained on already. `mix`: the rows
-    of a micro-batch where long rows go with short ones (`mixed_order`); 0 where rows of like length do.
+
+class EpochSampler(Sampler[int]):
+    """Yields the rows of an epoch, which is asked for when iteration begins, so a resumed run needs no saved state.
+
+    `order`: the row numbers of an epoch, `count` of them. `rows_at_once`: rows that all devices take at once. An epoch
+    that is no multiple of it ends with the number of the blank row (`with_blank_row`); accelerate would fill the gap
+    with rows that were trained on already.
     """
 
     def __init__(
-        self,
-        lengths: Sequence[int],
-        batch_size: int,
-        seed: int,
-        epoch: Callable[[], int],
-        rows_at_once: int = 1,
-        mix: int = 0,
+        self, order: Callable[[int], list[int]], count: int, blank: int, epoch: Callable[[], int], rows_at_once: int = 1
     ) -> None:
-        self.lengths, self.batch_size, self.seed, self.epoch, self.mix = lengths, batch_size, seed, epoch, mix
-        self.blanks = -len(lengths) % rows_at_once
+        self.order, self.count, self.epoch = order, count, epoch
+        self.blanks = [blank] * (-count % rows_at_once)
 
     def __len__(self) -> int:
-        return len(self.lengths) + self.blanks
+        return self.count + len(self.blanks)
 
     def __iter__(self) -> Iterator[int]:
-        order = epoch_order(self.lengths, self.batch_size, self.seed, self.epoch())
-        if self.mix:
-            batches = (order[at : at + self.batch_size] for at in range(0, len(order), self.batch_size))
-            order = [row for batch in batches for row in mixed_order(batch, self.lengths, self.mix)]
-        return iter(order + [len(self.lengths)] * self.blanks)
+        return iter(self.order(self.epoch()) + self.blanks)

@@ -8,6 +8,8 @@ share their prompts (`training.share_prompts`) are a tree of segments, which `pa
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,13 +43,16 @@ def packed_attention(
     it, all of them are one row. `segments`: `training.prompt_tree.as_tree`."""
     if len(query) > 1 or attention_mask is not None or dropout:
         raise ValueError("packed attention takes one sequence of rows, without a mask or dropout")
-    if segments is not None:
-        return attention_by_segment(query, key, value, segments, scaling, sliding_window).transpose(1, 2), None
     if cu_seq_lens_q is None or max_length_q is None:
         max_length_q = query.shape[2]
         cu_seq_lens_q = torch.tensor([0, max_length_q], dtype=torch.int32, device=query.device)
-    attend = flash_attention if query.is_cuda and value.dtype.itemsize == 2 else attention_row_by_row
-    return attend(query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window).transpose(1, 2), None
+    if segments is None and query.is_cuda and value.dtype.itemsize == 2:
+        out = flash_attention(query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window)
+    else:
+        rows = [(*row, -1) for row in itertools.pairwise(cu_seq_lens_q.tolist())]
+        places = rows if segments is None else segments.tolist()
+        out = attention_by_segment(query, key, value, places, scaling, sliding_window)
+    return out.transpose(1, 2), None
 
 
 def flash_attention(
@@ -79,31 +84,16 @@ def flash_attention(
     return out.transpose(0, 1)[None]
 
 
-def attention_row_by_row(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    starts: torch.Tensor,
-    longest: int,
-    scaling: float | None,
-    window: int | None,
-) -> torch.Tensor:
-    """One row after the other: (1, heads, tokens, size) in any format."""
-    lengths = starts.diff().tolist()
-    rows = zip(*(part.split(lengths, dim=2) for part in (query, key, value)), strict=True)
-    return torch.cat([attend_to_end(q, k, v, scaling, window) for q, k, v in rows], dim=2)
-
-
 def attention_by_segment(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    segments: torch.Tensor,
+    places: Sequence[tuple[int, int, int]],
     scaling: float | None,
     window: int | None,
 ) -> torch.Tensor:
-    """Each segment attends to those above it and to itself: (1, heads, tokens, size) in any format."""
-    places: list[tuple[int, int, int]] = segments.tolist()
+    """Each segment (start, end, number of its parent) attends to those above it and to itself: (1, heads, tokens, size)
+    in any format."""
     out = []
     for start, end, parent in places:
         spans = [(start, end)]

@@ -54,8 +54,8 @@ def prompt_tree(rows: Sequence[Sequence[int]], prompts: Sequence[int]) -> list[S
 
 
 def as_tree(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    """A micro-batch: input_ids, labels and position_ids, each (1, tokens); `segments` (segments, 3), with the start and
-    end of each in the sequence and its parent; and `row_lengths` and `row_labels`, the tokens and labels of each row.
+    """A micro-batch: input_ids, labels and position_ids, each (1, tokens), and `segments` (segments, 3), with the start
+    and end of each in the sequence and its parent.
 
     What predicts a row's first label is never shared, since the next token of the sequence is its label.
     """
@@ -76,8 +76,6 @@ def as_tree(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         "labels": torch.tensor([labels]),
         "position_ids": torch.tensor([positions]),
         "segments": torch.tensor(places),
-        "row_lengths": torch.tensor([len(row) for row in tokens]),
-        "row_labels": torch.tensor([sum(row["loss_mask"]) for row in rows]),
     }
 
 

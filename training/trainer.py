@@ -11,7 +11,7 @@ import importlib.util
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,15 @@ from safetensors import SafetensorError
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Sampler
 from transformers import PrinterCallback
-from transformers.modeling_layers import GradientCheckpointingLayer
 from trl import SFTConfig, SFTTrainer
 
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from training.callback import TrainingCallback
-from training.collator import IGNORED, MODEL_INPUTS, Collator, labels_of_rows, lengths_of_rows
+from training.collator import IGNORED, MODEL_INPUTS, Collator
 from training.flops import ModelFlops
 from training.lora import compute_type, mixes_precision, on_cpu, round_frozen_products, take_inputs_as_they_are
-from training.memory import CheckpointingRule
-from training.order import EpochSampler
+from training.order import EpochSampler, epoch_order, mixed_batches
 from training.packed_attention import pack_attention
 from training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
 from training.rows import row_lengths
@@ -71,8 +69,7 @@ def trainer_config(
             use_cpu=on_cpu(model),
             bf16=mixes_precision(model, training, processes),
             fp16=dtype == torch.float16,
-            # With `auto`, `RowTrainer` turns it off for the micro-batches that fit without.
-            gradient_checkpointing=training.gradient_checkpointing is not False,
+            gradient_checkpointing=training.gradient_checkpointing,
             ddp_find_unused_parameters=False,
             # Rows are ready, and the collator wants their mask.
             dataset_kwargs={"skip_prepare_dataset": True},
@@ -158,10 +155,7 @@ class RowTrainer(SFTTrainer):
         self.lengths = row_lengths(train)
         self.dev = sorted(dev.to_pylist(), key=lambda row: len(row["ids"]))
         self.tokens, self.flops = 0, 0.0
-        self.mix = training.micro_batch if training.padding_free else 0
-        self.decides_checkpointing = training.gradient_checkpointing == "auto"
-        self.lora_rank = training.lora.r
-        self.checkpointing_rule: CheckpointingRule | None = None
+        self.padding_free = training.padding_free
 
     def create_accelerator_and_postprocess(self) -> None:
         if self.args.use_cpu:
@@ -171,60 +165,31 @@ class RowTrainer(SFTTrainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
         rows_at_once = self.args.per_device_train_batch_size * self.args.world_size if self.args.world_size > 1 else 1
-        batch = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         micro_batches = math.ceil(self.rows_per_epoch() / self.args.per_device_train_batch_size)
         per_device = math.ceil(micro_batches / self.args.world_size)
         per_epoch = math.ceil(per_device / self.args.gradient_accumulation_steps)
-        return self.make_sampler(batch, lambda: self.state.global_step // per_epoch, rows_at_once)
+        epoch = lambda: self.state.global_step // per_epoch  # noqa: E731
+        return EpochSampler(self.row_order, self.rows_per_epoch(), len(self.lengths), epoch, rows_at_once)
 
     def rows_per_epoch(self) -> int:
         """Rows that the sampler yields in an epoch, before it fills up the last micro-batches."""
         return len(self.lengths)
 
-    def make_sampler(self, batch_size: int, epoch: Callable[[], int], rows_at_once: int) -> Sampler[int]:
-        """The order of rows; see `EpochSampler` for the parameters."""
-        return EpochSampler(self.lengths, batch_size, self.args.seed, epoch, rows_at_once, self.mix)
+    def row_order(self, epoch: int) -> list[int]:
+        """The numbers of an epoch's rows in order."""
+        size, seed = self.args.per_device_train_batch_size, self.args.seed
+        batch = size * self.args.gradient_accumulation_steps * self.args.world_size
+        order = epoch_order(self.lengths, batch, seed, epoch)
+        return mixed_batches(order, self.lengths, batch, size) if self.padding_free else order
 
     def uses_trl_head(self) -> bool:
         """See `compute_loss`; tests of what GPUs run answer otherwise."""
         return not self.args.use_cpu
 
-    def computes_head_in_tiles(self) -> bool:
-        """Whether training keeps no logits of all tokens with a loss at once."""
-        return self.uses_trl_head()
-
-    def training_step(self, model: Any, inputs: dict[str, Any], *arguments: Any, **named: Any) -> torch.Tensor:
-        if self.decides_checkpointing:
-            self.set_checkpointing(self.needs_checkpointing(inputs))
-        return super().training_step(model, inputs, *arguments, **named)
-
-    def needs_checkpointing(self, inputs: Mapping[str, torch.Tensor]) -> bool:
-        """Whether a micro-batch fits the memory only with gradient checkpointing; under FSDP all use it."""
-        if self.is_fsdp_enabled:
-            return True
-        if self.checkpointing_rule is None:
-            computes_in = torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else torch.float32
-            self.checkpointing_rule = CheckpointingRule.of(
-                self.model, self.lora_rank, self.args.device, computes_in, self.computes_head_in_tiles()
-            )
-        return self.checkpointing_rule.needs_checkpointing(inputs["input_ids"].numel(), self.positions_of_head(inputs))
-
-    def positions_of_head(self, inputs: Mapping[str, torch.Tensor]) -> int:
-        """The number of tokens of a micro-batch for which the output head is computed."""
-        learnt = inputs["labels"] != IGNORED
-        # `logits_of_labels` takes the same positions of all rows
-        return int(learnt.sum() if self.computes_head_in_tiles() else learnt.any(dim=0).sum() * len(learnt))
-
-    def set_checkpointing(self, on: bool) -> None:
-        """Turn gradient checkpointing of the layers on or off; layers of a kind of their own keep it on."""
-        for module in self.model.modules():
-            if isinstance(module, GradientCheckpointingLayer):
-                module.gradient_checkpointing = on
-
     def count(self, inputs: Mapping[str, torch.Tensor]) -> None:
         """Add a micro-batch to the tokens and the model FLOPs of the step; blank rows do not count."""
-        labels = labels_of_rows(inputs)
-        lengths = lengths_of_rows(inputs)[labels > 0].tolist()
+        labels = inputs["row_labels"]
+        lengths = inputs["row_lengths"][labels > 0].tolist()
         self.tokens += sum(lengths)
         self.flops += self.compute_flops.of_rows(lengths, int(labels.sum()))
 
@@ -245,7 +210,8 @@ class RowTrainer(SFTTrainer):
             self.count(inputs)
         if self.uses_trl_head() or return_outputs:
             unshard_head(self.model)
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            taken = {name: value for name, value in inputs.items() if name in (*MODEL_INPUTS, "labels")}
+            return super().compute_loss(model, taken, return_outputs, num_items_in_batch)
         logits, kept = self.logits_of_labels(model, inputs)
         summed = cross_entropy(logits.flatten(0, 1).float(), kept.flatten(), ignore_index=IGNORED, reduction="sum")
         if num_items_in_batch is None:

@@ -102,9 +102,9 @@ class TrainingConfig(Section):
     micro-batches with short ones. On a CPU, tokens with which the prompts of several rows begin are computed once,
     with the objective `sft` where rows have no weights. The loss is the same. It pays with a `micro_batch` of more than
     one row."""
-    gradient_checkpointing: bool | Literal["auto"] = True
-    """Recompute activations in the backward pass, which needs less memory and more time. `auto`: only for micro-batches
-    whose activations, as computed from the model's shape, do not fit the free memory; under FSDP for all."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass, which needs less memory and more time. `ratchet plan` computes what a
+    step needs with it and without."""
     dev_fraction: float = Field(0.1, ge=0, lt=1)
     """Fraction of the kept questions that is held out; of fewer than ten, none. The loss on their kept actions is
     measured every `eval_steps`. Default: 0 where `choose_by` is `reward`, since nothing needs that loss then."""

@@ -168,10 +168,8 @@ def training_row(training: TrainingConfig, model: ModelConfig, node: Node) -> Ta
     activations = Activations.of(loaded.get_text_config(), rank, dtype, tiled_head)
     if activations is None:
         return TableRow("train", "?", f"the formula does not describe models of the type {loaded.model_type}")
-    single = Step(size, activations, training.gradient_checkpointing is True)
+    single = Step(size, activations, training.gradient_checkpointing)
     tokens, layers = training.micro_batch * training.max_length, activations.layers
-    if training.gradient_checkpointing == "auto" and single.memory(tokens, tokens).total > node.gpu:
-        single = replace(single, checkpointing=True)
     sharded = replace(single, shards=max(2, node.gpus))
     memory, with_fsdp = single.memory(tokens, tokens), sharded.memory(tokens, tokens).total
     max_tokens = single.max_tokens(node.gpu)

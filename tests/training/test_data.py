@@ -8,8 +8,8 @@ import torch
 
 from ratchet.config import TrainingConfig
 from tests.helpers.world import sample_trajectory
-from training.collator import Collator, labels_of_rows, lengths_of_rows
-from training.order import EpochSampler, epoch_order, mixed_order
+from training.collator import Collator
+from training.order import EpochSampler, epoch_order, mixed_batches, mixed_order
 from training.rows import build_rows, rows_table, split_rows
 
 TRAJECTORIES = [sample_trajectory(n, n // 2) for n in range(40)]
@@ -49,14 +49,14 @@ def test_micro_batches_without_padding_put_long_rows_with_short_ones() -> None:
     assert sorted(order) == list(range(10))
     tokens = [sum(lengths[row] for row in order[at : at + 4]) for at in (0, 4, 8)]
     assert max(tokens) < 1100  # in order of length it is 2770
-    sampler = EpochSampler(lengths, 8, 0, lambda: 0, rows_at_once=4, mix=4)
-    assert sorted(sampler) == [*range(10), 10, 10]
-    assert set(list(sampler)[:8]) == set(epoch_order(lengths, 8, 0, 0)[:8]), "a step has the rows that it had"
+    epoch = epoch_order(lengths, 8, 0, 0)
+    mixed = mixed_batches(epoch, lengths, 8, 4)
+    assert sorted(mixed) == list(range(10)) and set(mixed[:8]) == set(epoch[:8]), "a step has the rows that it had"
 
 
 def test_the_sampler_asks_for_the_epoch_when_it_starts() -> None:
     now = 0
-    sampler = EpochSampler([3] * 20, 4, 0, lambda: now)
+    sampler = EpochSampler(lambda epoch: epoch_order([3] * 20, 4, 0, epoch), 20, 20, lambda: now)
     first = list(sampler)
     now = 1
     assert list(sampler) == epoch_order([3] * 20, 4, 0, 1) != first and len(sampler) == 20
@@ -77,7 +77,7 @@ def test_without_padding_rows_lie_one_after_the_other() -> None:
     assert batch["labels"].tolist() == [[-100, 2, 3, -100, 5]]
     assert batch["cu_seq_lens_q"].tolist() == [0, 3, 5] and batch["max_length_q"] == 3
     for inputs in (batch, Collator(9)(rows)):
-        assert lengths_of_rows(inputs).tolist() == [3, 2] and labels_of_rows(inputs).tolist() == [2, 1]
+        assert inputs["row_lengths"].tolist() == [3, 2] and inputs["row_labels"].tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig, Qwen2Config
 
-from commands.train import train_round
 from ratchet.config import LoraConfig
-from ratchet.files import read_log
-from tests.helpers.world import make_run, make_trainer
 from training.lora import add_lora, take_inputs_as_they_are
-from training.memory import Activations, CheckpointingRule
-from training.trainer import RowTrainer
+from training.memory import Activations
 
 TOKENS = 80
 
@@ -77,40 +72,5 @@ def test_a_model_of_7b_at_16000_tokens_by_hand() -> None:
     assert 80e9 < kept < 141e9 and again < 12e9, "with checkpointing it fits a GPU of 80 GB, without one of 141 GB"
 
 
-def test_shapes_that_the_formula_does_not_describe_are_checkpointed() -> None:
+def test_shapes_that_the_formula_does_not_describe_are_named() -> None:
     assert Activations.of(MixtralConfig(), 16, torch.bfloat16, tiled_head=True) is None
-    assert CheckpointingRule(None, 1e15).needs_checkpointing(1, 1)
-
-
-@pytest.mark.slow
-def test_auto_checkpoints_the_micro_batches_that_do_not_fit_and_the_curve_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decided: list[tuple[int, bool]] = []
-    needs = RowTrainer.needs_checkpointing
-
-    def recorded(self: RowTrainer, inputs: Any) -> bool:
-        decided.append((inputs["input_ids"].numel(), needs(self, inputs)))
-        return decided[-1][1]
-
-    monkeypatch.setattr(RowTrainer, "needs_checkpointing", recorded)
-    monkeypatch.setattr("training.memory.free_memory", lambda device: 1_100_000)
-    logs = []
-    for name, setting in (("never", False), ("auto", "auto")):
-        _, config, folder = make_run(tmp_path / name, gradient_checkpointing=setting)
-        train_round(config, 1)
-        lines = read_log(folder.training / "log.jsonl")
-        logs.append([{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines])
-    assert logs[0] == [pytest.approx(line, rel=1e-5) for line in logs[1]]
-    fitting = [tokens for tokens, needed in decided if not needed]
-    assert 0 < len(fitting) < len(decided), decided
-    assert max(fitting) <= min(tokens for tokens, needed in decided if needed) + 20
-
-
-def test_the_layers_are_told(tmp_path: Path) -> None:
-    _, config, folder = make_run(tmp_path, gradient_checkpointing="auto")
-    trainer, _ = make_trainer(config, folder, tmp_path)
-    for on in (True, False):
-        trainer.set_checkpointing(on)
-        layers = trainer.model.get_base_model().model.layers
-        assert [layer.gradient_checkpointing for layer in layers] == [on] * len(layers)

@@ -259,16 +259,6 @@ def test_a_question_of_a_member_has_the_members_name(model: Path, tmp_path: Path
     assert kept.questions["t3-1"] == "claims/q3"
 
 
-def test_a_selection_from_before_there_were_objectives_is_named(model: Path, tmp_path: Path) -> None:
-    _, config, folder = start(tmp_path, model, objective="kto")
-    selection = json.loads(folder.selection.read_text())
-    for choice in selection["questions"]:
-        del choice["candidates"]
-    folder.selection.write_text(json.dumps(selection))
-    with pytest.raises(UserError, match="run `python -m rewards` again"):
-        train_round(config, 1)
-
-
 def test_an_example_with_more_rows_than_a_step_names_the_batch_size(model: Path, tmp_path: Path) -> None:
     _, config, _ = start(tmp_path, model, objective="dpo", batch_size=2)
     with pytest.raises(UserError, match=r"has 3 rows.*training.batch_size to 3 or more, or .*level=action"):

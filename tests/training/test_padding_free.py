@@ -81,7 +81,6 @@ def test_what_predicts_a_label_is_never_shared() -> None:
     ]
     assert inputs["labels"].tolist() == [[-100, -100, -100, 1, -100, 2]]
     assert inputs["segments"].tolist() == [[0, 2, -1], [2, 4, 0], [4, 6, 0]]
-    assert inputs["row_lengths"].tolist() == [4, 4] and inputs["row_labels"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("name", SHAPES)
