@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,21 +66,26 @@ def _without_former(settings: Mapping[str, Any], former: Mapping[str, Any]) -> d
     return left
 
 
-def publish(best: Path, target: Path, facts: dict[str, Any], questions: dict[str, Any]) -> None:
-    """Put the adapter in folder `best` at `target`, completely or not at all. `questions`: their digests.
-
-    UserError for an adapter that learnt nothing or is damaged.
-    """
-    read_adapter(best)
+@contextmanager
+def publication(target: Path, facts: dict[str, Any], questions: dict[str, Any]) -> Iterator[Path]:
+    """A folder for what is to be at `target`, where it appears when the block ends, with the facts of its training, the
+    digests of its `questions` and a card: completely or not at all."""
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        for name in (CONFIG, WEIGHTS):
-            shutil.copyfile(best / name, temporary / name)
+        yield temporary
     except OSError as error:
         raise disk_error(target, error) from error
     write_json(temporary / FACTS, facts)
     write_json(temporary / TRAINING_QUESTIONS, questions)
     write_atomic(temporary / "README.md", model_card(facts))
     publish_folder(temporary, target)
+
+
+def publish(best: Path, target: Path, facts: dict[str, Any], questions: dict[str, Any]) -> None:
+    """Put the adapter in folder `best` at `target`. UserError for an adapter that learnt nothing or is damaged."""
+    read_adapter(best)
+    with publication(target, facts, questions) as folder:
+        for name in (CONFIG, WEIGHTS):
+            shutil.copyfile(best / name, folder / name)

@@ -15,11 +15,10 @@ from accelerate import PartialState
 
 from inference.adapters import write_index
 from questions.leakage import TRAINING_QUESTIONS
-from ratchet.files import disk_error, write_atomic, write_json
 from ratchet.runfolder import RoundFolder
-from training.adapter import SETTINGS, publish, read_facts
-from training.card import FACTS, describe_base, model_card
-from training.checkpoints import EvaluatedAdapters, publish_folder
+from training.adapter import SETTINGS, publication, publish, read_facts
+from training.card import describe_base
+from training.checkpoints import EvaluatedAdapters
 from training.role_adapters import GroupFolder, Groups
 from training.rows import loss_tokens, row_lengths
 from training.schedule import Schedule
@@ -101,29 +100,20 @@ def shared_facts(job: TrainingJob) -> dict[str, Any]:
 
 def publish_groups(job: TrainingJob, groups: Groups) -> None:
     """Put the adapters of all groups in the job's folder, completely or not at all."""
-    folder, target = job.folder, job.target
-    own = {name: read_facts(GroupFolder.below(folder, name).adapter) for name in groups}
+    own = {name: read_facts(GroupFolder.below(job.folder, name).adapter) for name in groups}
     parts = {name: facts for name, facts in own.items() if facts is not None}
     facts = (
         shared_facts(job)
         | _summed(parts, job.skipped)
-        | {"adapters": {name: _own_facts(groups[name], one) for name, one in parts.items()}}
+        | {"adapters": {name: _own_facts(groups[name], part) for name, part in parts.items()}}
     )
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
+    # The card and the questions are those of the whole folder.
+    ignored = shutil.ignore_patterns("README.md", TRAINING_QUESTIONS)
+    with publication(job.target, facts, job.task.provenance().questions) as folder:
         for name in parts:
-            # The card and the questions are those of the whole folder.
-            ignored = shutil.ignore_patterns("README.md", TRAINING_QUESTIONS)
-            shutil.copytree(GroupFolder.below(folder, name).adapter, temporary / name, ignore=ignored)
-    except OSError as error:
-        raise disk_error(target, error) from error
-    write_index(temporary, {role: name for name in parts for role in groups[name]})
-    write_json(temporary / FACTS, facts)
-    write_json(temporary / TRAINING_QUESTIONS, job.task.provenance().questions)
-    write_atomic(temporary / "README.md", model_card(facts))
-    publish_folder(temporary, target)
-    job.say(f"{target}: adapters of {', '.join(groups)}")
+            shutil.copytree(GroupFolder.below(job.folder, name).adapter, folder / name, ignore=ignored)
+        write_index(folder, {role: name for name in parts for role in groups[name]})
+    job.say(f"{job.target}: adapters of {', '.join(groups)}")
 
 
 def _own_facts(roles: Sequence[str], facts: Mapping[str, Any]) -> dict[str, Any]:

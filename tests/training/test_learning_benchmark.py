@@ -10,7 +10,7 @@ import pytest
 
 import benchmarks.learning.__main__ as learning
 from benchmarks.learning.cell import CellResult
-from benchmarks.learning.table import difference, parts_of
+from benchmarks.learning.table import difference
 from benchmarks.learning.tasks import ARMS, TASKS, Cell, Setting, cell_config, cells_of
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
@@ -101,15 +101,6 @@ def test_every_task_and_arm_is_a_config_that_can_be_read(tmp_path: Path) -> None
         "sft-seed-3-seed1",
         "sft-seed-3-seed2",
     ]
-
-
-def test_the_score_under_a_grammar_is_a_part_of_the_table_where_it_was_measured() -> None:
-    plain = result("sft", 1, {"a": 1.0})
-    assert parts_of([plain]) == ["values", "form", "answered"]
-    base, trained = (one.model_copy(update={"enforced": {"a": v}}) for one, v in ((plain, 0.0), (plain, 1.0)))
-    assert parts_of([plain, base])[-1] == "enforced"
-    assert difference([base], [trained], "enforced").mean == 1.0
-    assert difference([plain], [trained], "enforced").n == 0
 
 
 def test_differences_are_paired_by_question_and_seed() -> None:

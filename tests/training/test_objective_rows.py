@@ -25,7 +25,7 @@ from sampling.store import TrajectoryStore
 from tests.helpers.attempts import ACTION, BAD, GOOD, attempt, every_objective, rows_of
 from tests.helpers.attempts import start_attempts as start
 from tests.helpers.tiny import tiny_format
-from tests.helpers.world import prepared_rows, tiny_model, trajectory
+from tests.helpers.world import prepared_rows, trajectory
 from training.actions import action_groups
 from training.kept import KeptTrajectories, LearntRound, learnt_rounds, read_kept
 from training.lessons import trajectory_lessons
@@ -33,11 +33,6 @@ from training.objectives.objective import load_objective, recorded_settings
 from training.rows import SCHEMA, check_rows, table_rows
 
 REPO = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 def said(row: TokenRow) -> str:

@@ -25,7 +25,7 @@ from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.attempts import label_logps
 from tests.helpers.attempts import start_attempts as start
-from tests.helpers.world import prepared_rows, tiny_model
+from tests.helpers.world import prepared_rows
 from training.callback import TrainingCallback, read_log
 from training.lessons import with_numbers
 from training.lora import add_lora, load_model
@@ -35,11 +35,6 @@ from training.packing import pack, packing_of
 from training.reference import ReferenceCache
 from training.rows import split_rows
 from training.trainer import trainer_config
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 def test_sft_with_weights_by_difficulty_weighs_questions(model: Path, tmp_path: Path) -> None:

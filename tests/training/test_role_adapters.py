@@ -35,7 +35,7 @@ from rounds.stage import ExperimentRun
 from rounds.status import _training
 from tests.helpers.attempts import every_objective, make_attempts, start_attempts
 from tests.helpers.killed_training import killed_after
-from tests.helpers.world import make_run, prepared_rows, tiny_model
+from tests.helpers.world import make_run, prepared_rows
 from tests.training.test_processes import finish, launch
 from training.adapter import read_facts
 from training.lessons import with_numbers
@@ -44,11 +44,6 @@ from training.rows import row_lengths
 
 ROLE: dict[str, Any] = {"adapters": "role", "max_steps": 6, "eval_steps": 2}
 ROLES = ("coordinator", "searcher")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 def start(folder: Path, model: Path, **training: Any) -> tuple[Path, Config, RoundFolder]:
@@ -243,11 +238,6 @@ def test_what_does_not_fit_is_said_before_torch_is_loaded(model: Path, tmp_path:
         TrainingConfig(adapters={"../a": ("coordinator",)})
     with pytest.raises(UserError, match=r"training\.choose_by: reward chooses one adapter"):
         load_config(path, ["training.choose_by=reward"])
-
-
-def test_the_settings_of_a_shared_adapter_are_as_they_were() -> None:
-    assert "adapters" not in TrainingConfig().settings(None)
-    assert TrainingConfig(adapters="role").settings(None)["adapters"] == "role"
 
 
 def test_servers_have_a_slot_for_every_adapter(model: Path, tmp_path: Path) -> None:

@@ -15,13 +15,8 @@ from ratchet.config import Config, load_config
 from ratchet.files import read_log, write_json
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.attempts import every_objective, rows_of, start_attempts
-from tests.helpers.world import prepared_rows, tiny_model
+from tests.helpers.world import prepared_rows
 from training.rows import split_rows
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 def second_round(path: Path, first: RoundFolder, *settings: str) -> tuple[Config, RoundFolder]:

@@ -24,10 +24,10 @@ from ratchet.errors import UserError
 from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.experiment import command, preloaded
-from tests.helpers.world import make_run, make_trainer, prepared_rows, tiny_model, trl_head_on_cpu
+from tests.helpers.world import make_run, make_trainer, prepared_rows, trl_head_on_cpu
 from training import recipe
 from training.card import RESULTS_BEGIN, RESULTS_END
-from training.checkpoints import EvaluatedAdapters, last_complete, read_evaluation
+from training.checkpoints import EvaluatedAdapters, last_complete
 from training.lora import mixes_precision
 from training.order import epoch_order
 from training.rows import row_lengths, split_rows
@@ -38,11 +38,6 @@ REPO = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parents[1] / "helpers" / "train_for_tests.py"
 WHOLE: dict[str, Any] = {"max_steps": 12, "eval_steps": 4, "learning_rate": 0.02}
 """The settings of `finished`: five steps are an epoch."""
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 @pytest.fixture(scope="session")
@@ -204,19 +199,6 @@ def test_bfloat16_products_on_a_cpu_learn_the_same_curve_and_are_recorded(
     assert [one["mixed_precision"] for one in facts] == [False, True]
     weights = load_file(folder.adapter / "adapter_model.safetensors").values()
     assert {one.dtype for one in weights} == {torch.float32}
-
-
-def test_every_evaluated_adapter_is_kept(finished: Path) -> None:
-    """The paper evaluates every 500 steps; the loss on held-out kept actions is only one way to choose."""
-    _, folder = round_of(finished)
-    kept = EvaluatedAdapters(folder.training)
-    assert list(kept.all()) == [4, 8, 12]
-    losses = {line["step"]: line["dev_loss"] for line in curve(folder) if "dev_loss" in line and line["step"]}
-    assert {step: read_evaluation(path)["dev_loss"] for step, path in kept.all().items()} == losses
-    weights = {(path / "adapter_model.safetensors").read_bytes() for path in kept.all().values()}
-    assert len(weights) == 3
-    best = kept.best()
-    assert best is not None and best[1]["dev_loss"] == min(losses.values())
 
 
 def test_of_equal_losses_the_first_is_the_best_and_without_losses_the_last(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ratchet.errors import UserError
 from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.world import make_run, tiny_model
-from training.lora import add_lora, load_model, mixes_precision, start_from_adapter
+from training.lora import add_lora, load_model, start_from_adapter
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +60,6 @@ def test_the_second_round_goes_on_where_the_first_ended(
         train_round(config, 2)  # not the same training without it
 
 
-def test_a_round_may_begin_anew(trained: tuple[Config, RoundFolder]) -> None:
-    config, first = trained
-    second = second_round(config, first)
-    train_round(config, 2)
-    assert log(second)[0]["dev_loss"] == pytest.approx(log(first)[0]["dev_loss"], rel=1e-5)
-
-
 def test_all_weights_are_taken(trained: tuple[Config, RoundFolder]) -> None:
     config, first = trained
     model = add_lora(load_model(config.models["agent"]), config.training.lora, seed=5)
@@ -74,19 +67,6 @@ def test_all_weights_are_taken(trained: tuple[Config, RoundFolder]) -> None:
     theirs = load_file(first.adapter / "adapter_model.safetensors")
     mine = {name.replace(".default", ""): value for name, value in model.state_dict().items() if "lora_" in name}
     assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
-
-
-def test_a_cpu_multiplies_in_bfloat16_where_it_computes_in_it_and_weights_stay_float32(
-    trained: tuple[Config, RoundFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, _ = trained
-    wanted = config.models["agent"].model_copy(update={"dtype": "bfloat16", "device": "cpu"})
-    monkeypatch.setattr("training.lora.computes_bfloat16", lambda: True)
-    assert mixes_precision(wanted, config.training, processes=2)
-    model = add_lora(load_model(wanted), config.training.lora, seed=1)
-    assert {value.dtype for value in model.parameters()} == {torch.float32}
-    monkeypatch.setattr("training.lora.computes_bfloat16", lambda: False)
-    assert not mixes_precision(wanted, config.training, processes=1), "such a CPU is slower in bfloat16"
 
 
 @pytest.mark.parametrize(
