@@ -1,4 +1,4 @@
-"""An objective is one file: the one of the guide trains by its path, and no other file names a built-in one."""
+"""An objective is one file: those of the documentation train by their paths, and no other file names a built-in one."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from training.objectives.objective import (
 from training.rows import read_rows
 
 REPO = Path(__file__).parents[2]
-GUIDE = REPO / "docs" / "guides" / "objectives.md"
 NAMING = {"ratchet/config/training.py", "benchmarks/learning/tasks.py", "training/adapter.py"}
 """The config describes the built-in objectives, the comparison has an arm for each, and old records have a section."""
 
 
-def own_file(folder: Path) -> Path:
-    """The objective that the guide shows."""
-    [code] = re.findall(r"```python\n(from training\.objectives.*?)```", GUIDE.read_text(), re.S)
-    file = folder / "reward_weighted.py"
+def own_file(page: str, folder: Path) -> Path:
+    """The objective that a page of the documentation shows."""
+    text = (REPO / "docs" / page).read_text()
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "OBJECTIVE = " in block]
+    file = folder / "own.py"
     file.write_text(code)
     return file
 
 
 def test_the_guides_objective_trains_by_its_path(tmp_path: Path) -> None:
-    file = own_file(tmp_path)
+    file = own_file("guides/objectives.md", tmp_path)
     path, config, folder = make_attempts(tmp_path, objective=str(file), max_steps=2)
     assert open_config(path).training.objective == str(file)
     train_round(config, 1)
@@ -49,7 +49,18 @@ def test_the_guides_objective_trains_by_its_path(tmp_path: Path) -> None:
     assert by_key["t3-0"] == 1.0 and by_key["t3-3"] == 0.75 and "t3-1" not in by_key, "a weight is the reward"
     assert read_log(folder.training / "log.jsonl")[-1]["step"] == 2 and not (folder.training / "reference").exists()
     facts = read_facts(folder.adapter)
-    assert facts is not None and facts["training"]["objective"].startswith("reward_weighted-")
+    assert facts is not None and facts["training"]["objective"].startswith("own-")
+
+
+def test_the_recipes_objective_of_pairs_trains_by_its_path(tmp_path: Path) -> None:
+    file = own_file("architecture.md", tmp_path)
+    _, config, folder = make_attempts(tmp_path, objective=str(file), max_steps=2, batch_size=8)
+    train_round(config, 1)
+    first = read_log(folder.training / "log.jsonl")[0]
+    assert first == {"step": 0, "dev_loss": pytest.approx(25.0)}, "1 / (2 beta) squared, where nothing has moved yet"
+
+
+def test_an_objective_that_does_not_exist_is_named() -> None:
     with pytest.raises(UserError, match=r"training\.objective: there is no 'dpp' in training/objectives/.*'dpo'"):
         load_objective(TrainingConfig(objective="dpp"))
 
