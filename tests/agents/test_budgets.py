@@ -22,8 +22,6 @@ from training.rows import build_rows, check_rows
 
 ANSWERED = f"Ada built it. {MARK} Ada Torrin"
 EXPAND = "No. Query Expansion: "
-FOLLOW_UP = "Follow up: Who was the engineer?"
-END = "Intermediate answer: Ada Torrin\nSo the final answer is: Ada Torrin"
 ANSWERS = ["Ada Torrin"] * 10
 VERDICT = "Ada built it.\nSUPPORTS"
 DEBATED = [*[ANSWERED] * 6, *ANSWERS]
@@ -128,9 +126,6 @@ TABLE: list[tuple[str, dict[str, Any], Replies, int, int]] = [
     ("fire", {"tolerance": None}, [*ASKED, ANSWER], 6, 5),
     ("factool", {"extract": False}, [say(queries=["one", "two"]), FACT], 2, 2),
     ("factcheck_gpt", {"extract": False}, [say(queries=QUERIES), *[say(stance="refute")] * 5], 6, 5),
-    ("self_ask", {}, ["So the final answer is: Ada"], 1, 1),
-    ("self_ask", {}, [FOLLOW_UP, END], 2, 2),
-    ("self_ask", {}, [*[FOLLOW_UP] * 5, END], 6, 6),
 ]
 
 
