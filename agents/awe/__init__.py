@@ -7,19 +7,8 @@ from its path's documents; the judge sees the question, both answers and both ar
 Budget: 7 model calls (2 a path, 2 advocates, 1 judge) and 3 retrievals (top 3). The two paths run at once, so do the
 two advocates. Ablations (`paths`): `knowledge` 2 calls and 1 retrieval, `retrieval` 2 and 2, no debate.
 
-Where the paper disagrees with itself (no code is published)
-- Section 3.4 wants every claim cited, while the advocate's prompt (A.1) forbids to repeat evidence and the judge's
-  (A.2) holds none. The prompts' contract is the default. `citations: checked` is the text's: advocates cite
-  [number: "exact words"], claims without a quote that is in the document are dropped (`citations.py`, equation 10),
-  and the judge sees what is left, quotes included.
-- Figure A.1 gives the advocate an answer and its evidence, not the question; so do we.
-
-Ours
-- The two reading prompts are those of Naive-Gen and Naive-RAG, so a path differs from them in its queries alone.
-- An argument without >>> and <<< is malformed, and then the whole text; one of more than three sentences is kept.
-- A verdict that is empty or begins with "Answer-1" or "Answer-2" is malformed. Then it is what stands behind the
-  label and a colon, else the answer that the label names.
-- Supporting documents: both advocates' sets, that of the answer which the judge repeats first.
+Where the paper disagrees with itself, and what is decided here: docs/papers/awe.md. No code is published. The words of
+the prompts are ours.
 """
 
 from __future__ import annotations

@@ -9,18 +9,7 @@ Budget: 1 model call to decompose and at most `steps` (5) to execute. The verdic
 not say whether it comes on top, and its loop ends with "at most 5 steps". So there are at most 4 tool calls, and the
 last step allows nothing but a verdict. Every other step may give one.
 
-The paper's ablations and open questions, as settings
-- `memory: off` and `decomposer: false`. Without the Decomposer the Executor gets the claim alone, and the memory's keys
-  are the names in the claim: its runs of words that begin with a capital (`names_in`). A claim without names
-  neither recalls nor remembers.
-- `memory_keys: facts` keeps and recalls evidence under the triplets and the keywords as well: the paper names them too
-  as indices of the memory, beside the entities that its method stores by.
-- `memory: meaning` recalls by what evidence is about and not by its entity's name alone; `string` is the paper's.
-- `repeats: refuse`: a call that already got an answer is not made again: the Executor is told so, and has lost the
-  step. One that failed may be tried again.
-- `look_first: true`: with nothing recalled, the first step is a tool call. The paper saw models rely on what they know
-  instead of looking; a 135M model never looks. Tool calls saved by the memory are then saved by this rule as well.
-- `uncertain: true`: where no label of the task has the stance "unknown", the Executor may answer UNCERTAIN.
+The paper's ablations and open questions are settings: docs/papers/mermaid.md.
 
 Ours. The paper's prompts are not in the summary that we worked from; all words are ours. New evidence goes under all
 entities of its claim. A document is cut as its source says (`sources.X.max_tokens`); one that was shown before is named

@@ -13,35 +13,9 @@ Budget: 14 model calls a round (of each agent: 1 query, 1 answer, 2 for faithful
 judge, 43 at most; one retrieval an agent and round, so 2 to 6. Without query formulation 6 calls an agent and round,
 without stability scores 2, for an agent without a tool 4; with keywords, or from round 2 on with summaries, 1 more.
 
-Paper against itself and its code, as settings; the first value is the default:
-- thresholds_of: per_round (the text, section III-C), accumulated (algorithm 1: the sums over rounds so far);
-- judge_divides_by: rounds_played (the text: means; an unknown score takes no part), three (the prompt of figure 6);
-- noncommittal: off (section III-C: relevance is the mean cosine), zero (the RAGAS library: an answer that commits to
-  nothing has relevance 0, so that "NOT ENOUGH INFO" can never be agreed upon), zero_if_decided (as zero, but the flag
-  does not count where the label itself says that it cannot be told);
-- without_scores, where stability is off: all_rounds (figure 10: every round is played, whatever is agreed; the label
-  that both give in the last one is the answer, else the judge decides), agreement (the same label ends the debate).
-- query_from: answer, summary (figure 4 has a prompt for either): from round 2 on a query is written from the opponent's
-  last answer, or from a summary of it.
-Its ablations: rounds (1 to 4), query_formulation, stability (off: no scores; the judge is given none), agents (any pair
-of none, rag, search). For section IV-D, keywords: the agents that draw keywords from their query, for a service that
-finds only what has every word of it.
-
-A tool that gives no answer, after its retries, is told to its agent and to the judge as what was found, and the debate
-goes on; without documents there is no faithfulness, so such a round ends in no consensus. Where no agent's tool has
-given an answer yet, the trajectory failed.
-
-Decided here. Every call is a fresh prompt, as in the paper; both agents act at once. A score that cannot be told passes
-no threshold, except the faithfulness of an agent without a tool, which has no documents to be faithful to: only its
-relevance counts. A query out of its brackets is malformed and read as the last thing in brackets that is no citation,
-else the first line that is no heading, else the claim. An answer that gives no label in a form of
-agents/core/label_forms.py is malformed, and there is no consensus. The judge gives reasons too, and its answer is read
-alike; with no label at all it is unparsed. The answer's passages are what the agreeing agents read in the last round;
-after a judge, all that was found, which it read.
-
-Roles: the queries have roles of their own, so that a config can give queries and answers their own worked examples. The
-scorer should be frozen (`scorer: {trainable: false}`): it measures the others. PubMedQA with OpenAlex, and MedQA over
-PubMed, are sources in the config. The words of the prompts are ours.
+Where the paper disagrees with itself or its code, a setting has either way; docs/papers/tool-mad.md has the table, the
+ablations and the deviations. The scorer should be frozen (`scorer: {trainable: false}`): it measures the others. The
+words of the prompts are ours.
 """
 
 from __future__ import annotations

@@ -7,15 +7,9 @@ from typing import Any
 
 import pytest
 
-from agents.core.output import Malformed
 from agents.core.prompts.documents import MARK
 from agents.drag import (
-    Action,
     nearest_query,
-    read_objection,
-    read_objection_leniently,
-    read_winner,
-    read_winner_leniently,
 )
 from inference.scripted import ScriptedEngine
 from ratchet.records import Note, Trajectory
@@ -104,60 +98,6 @@ async def test_a_judge_who_names_nobody_is_malformed_and_taken_for_the_opponent(
     )
     assert len(agent.calls) == 15 and len(trajectory.searches) == 2
     assert [c.parse for c in trajectory.model_calls if c.role == "judge"] == ["malformed", "malformed"]
-
-
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
-        ("No. Query Expansion: the year", Action("the year")),
-        ("No.\n**Query Expansion:** [the year]\nSo there.", Action("the year")),
-        ("query optimisation: 'who' -> 'who built it'", Action("who built it", "who")),
-        ("Query Expansion:\n the year", Action("the year")),
-    ],
-)
-def test_an_action_in_its_form(text: str, action: Action) -> None:
-    assert read_objection(text).action == read_objection_leniently(text).action == action
-    assert read_objection(text).text == text
-
-
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
-        ("", None),
-        ("I want another query.", None),
-        ("Query Expansion:  \n", None),
-        ("Query Optimization: ->", None),
-        ("Query Optimization: the year", Action("the year", "the year")),
-        ("Query Optimization: -> the year", Action("the year", "the year")),
-        ("Query Optimization: the year ->", None),
-        ("Query Expansion: a\nQuery Optimization: b -> c", Action("c", "b")),
-        ("Query Expansion: a\nQuery Expansion: b", Action("a")),
-        ("Query Expansion: a -> b", Action("a -> b")),
-    ],
-)
-def test_an_action_that_breaks_its_form_is_read_as_the_published_code_does(text: str, action: Action | None) -> None:
-    with pytest.raises(Malformed, match="Query Expansion: new query"):
-        read_objection(text)
-    assert read_objection_leniently(text).action == action
-
-
-def test_the_judge_names_one_side() -> None:
-    assert [read_winner("proponent"), read_winner("**Opponent Agent**.")] == ["proponent", "opponent"]
-
-
-@pytest.mark.parametrize(
-    ("text", "winner"),
-    [
-        ("", "opponent"),
-        ("Proponent or Opponent", "proponent"),
-        ("Opponent, no Proponent", "opponent"),
-        ("I do not agree with the Opponent.", "opponent"),
-    ],
-)
-def test_a_judge_who_does_not_is_malformed_and_means_the_first(text: str, winner: str) -> None:
-    with pytest.raises(Malformed, match="Proponent or Opponent"):
-        read_winner(text)
-    assert read_winner_leniently(text) == winner
 
 
 async def test_without_answer_rounds_one_plain_call_reads_the_pool() -> None:

@@ -87,12 +87,6 @@ async def test_a_side_out_of_form_is_malformed_and_is_heard_all_the_same() -> No
     assert [c.parse for c in trajectory.model_calls] == ["malformed", "ok", "ok"]
 
 
-async def test_a_judge_that_comes_to_no_label_is_unparsed() -> None:
-    trajectory, _ = await debate([*rounds(OPEN), "none", "I cannot tell."], rounds=1)
-    assert (trajectory.status, trajectory.answer) == ("unparsed", "") and "judge" in trajectory.error
-    assert trajectory.turns[-1].speaker == "judge" and not trajectory.turns[-1].verdict
-
-
 @pytest.mark.parametrize("level", range(4))
 async def test_the_level_says_how_much_the_sides_disagree(level: int) -> None:
     _, agent = await debate(rounds(YES), level=level)

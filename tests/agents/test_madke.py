@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from agents.core.output import Malformed
 from agents.core.prompts.documents import quoted
-from agents.madke import read_choice, read_choice_leniently
 from inference.scripted import Replies, ScriptedEngine
 from questions.labels import choice_labels
 from ratchet.records import Trajectory
@@ -73,17 +71,6 @@ async def test_without_choosing_everybody_reads_the_whole_pool() -> None:
     assert len(agent.calls) == 4 and "[12] fact 12" in messages(agent)[0] and len(trajectory.passages) == 12
 
 
-async def test_the_pool_has_pieces_of_every_source_once() -> None:
-    trajectory, agent = await debate([*ROUND, "Yes", SUM], pool={"index": 2, "web": 4})
-    assert [(search.source, search.k) for search in trajectory.searches] == [("index", 2), ("web", 4)]
-    assert "[4] fact 4\n\n" in messages(agent)[0] and "fact 5" not in messages(agent)[0]
-
-
-async def test_of_an_empty_pool_nothing_is_chosen() -> None:
-    trajectory, agent = await debate([YES, YES, "Yes", SUM], shelf=Shelf({}))
-    assert (trajectory.answer, len(agent.calls), trajectory.passages) == ("SUPPORTS", 4, ())
-
-
 @pytest.mark.parametrize(
     ("said", "agreed"),
     [
@@ -114,41 +101,6 @@ async def test_what_is_out_of_form_is_malformed_and_the_debate_goes_on() -> None
     assert [turn.verdict for turn in trajectory.turns] == ["", "", "", "REFUTES"]
     trajectory, _ = await debate([*ROUND, "No", "Who knows?"], rounds=1)
     assert (trajectory.status, trajectory.answer) == ("unparsed", "") and "summariser" in trajectory.error
-
-
-@pytest.mark.parametrize(
-    ("text", "pieces"),
-    [
-        ("[2] [5]", (2, 5)),
-        ("[9] is off, so:\n[5], [2]\n", (5, 2)),
-        ("[1, 3]", (1, 3)),
-        ("**[4]**.", (4,)),
-        ("[None]", ()),
-    ],
-)
-def test_a_choice_is_numbers_in_brackets_on_the_last_line(text: str, pieces: tuple[int, ...]) -> None:
-    assert read_choice(text, 10, 3) == pieces
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("", ()),
-        ("none", ()),
-        ("2 5", ()),
-        ("[]", ()),
-        ("[0] [11] [-1] [\u0664] [99999999999]", ()),
-        ("[1] [2] [3] [4]", (1, 2, 3, 4)),
-        ("[2] [2]", (2,)),
-        ("I take [3]", (3,)),
-        ("[3]\nas it fits", (3,)),
-        ("[3] [none]", ()),
-    ],
-)
-def test_other_choices_are_malformed(text: str, named: tuple[int, ...]) -> None:
-    with pytest.raises(Malformed):
-        read_choice(text, 10, 3)
-    assert read_choice_leniently(text, 10) == named
 
 
 async def test_the_selector_and_the_judge_see_the_options_of_a_choice() -> None:

@@ -37,15 +37,6 @@ async def test_naive_rag_reads_the_top_three_of_one_search() -> None:
     check_snapshot("naive_rag", agent)
 
 
-async def test_naive_rag_reads_as_many_documents_as_it_is_told_and_does_without_any() -> None:
-    one = await play({"name": "naive_rag", "settings": {"documents": 1}}, engine(["x"]), Shelf(SHELF))
-    assert [p.id for p in one.passages] == ["c1"]
-    agent = engine(["x"])
-    none = await play({"name": "naive_rag"}, agent)
-    assert (none.answer, none.passages) == ("x", ())
-    assert agent.calls[0].messages[-1]["content"] == f"Question: {QUESTION.text}"
-
-
 @pytest.mark.parametrize("name", ["naive_gen", "naive_rag"])
 @pytest.mark.parametrize(
     ("said", "answer"),

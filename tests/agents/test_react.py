@@ -5,16 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
-from agents.core.output import Malformed
-from agents.core.resources import Resources
-from agents.react import ONE, read_step, read_step_leniently
-from questions.labels import FEVER
-from ratchet.config import MemoryConfig
-from ratchet.errors import UserError
+from agents.react import ONE
 from ratchet.records import Trajectory
-from retrieval.memory.memory import Memory
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 
@@ -115,37 +107,3 @@ async def test_a_turn_without_an_action_counts_and_is_told_what_is_wrong() -> No
     assert "begins with Action:" in messages[1]
     assert "finish[...] takes one of the labels" in messages[2] and "NOT ENOUGH INFO" in messages[2]
     assert messages[3] == "Write in search[...] what to search."
-
-
-@pytest.mark.parametrize(
-    ("said", "action", "argument", "wrong"),
-    [
-        ("**Thought:** The observation says so.\n**Action:** finish[REFUTES]**", "finish", "REFUTES", False),
-        ("Thought 2: So.\nAction 2: Finish[not enough info].", "finish", "NOT ENOUGH INFO", False),
-        ("search[a harbour]", "search", "a harbour", False),
-        ("Action:\nlookup[[1] the harbour]", "lookup", "[1] the harbour", False),
-        ("Action: search[a] and lookup[b]", "search", "a", True),
-        ("Observation: It says so.\nAction: search[a]", "search", "a", True),
-        ("Action: finish[The answer is SUPPORTS]", "finish", "SUPPORTS", False),
-        ("Action: finish[SUPPORTS / REFUTES]", "", "", True),
-        ("I could search[a] for it", "", "", True),
-        ("Action: fly[away]", "", "", True),
-        ("Action: search[a\nb]", "", "", True),
-    ],
-)
-def test_a_turn_is_read_by_its_first_action(said: str, action: str, argument: str, wrong: bool) -> None:
-    step = read_step_leniently(said, FEVER)
-    assert (step.action, step.argument, bool(step.problem)) == (action, argument, wrong)
-    if wrong:
-        with pytest.raises(Malformed):
-            read_step(said, FEVER)
-
-
-async def test_it_searches_the_source_of_its_settings(tmp_path: Any) -> None:
-    shelf = Shelf(SHELF)
-    config = {"name": "react", "settings": {"source": "web", "documents": 2}}
-    trajectory = await play(config, engine([SEARCH, FINISH]), shelf, question=CLAIM)
-    assert [(search.source, search.k) for search in trajectory.searches] == [("web", 2)]
-    bare = Resources({}, Memory(MemoryConfig(), tmp_path))
-    with pytest.raises(UserError, match="'web', which the config has not"):
-        await play(config, engine([SEARCH]), shelf, question=CLAIM, resources=bare)

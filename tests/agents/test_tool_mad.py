@@ -193,14 +193,6 @@ async def test_a_label_behind_a_cue_counts_for_the_consensus_and_prose_does_not(
     assert trajectory.stopped != "consensus in round 1" and trajectory.model_calls[2].parse == "malformed"
 
 
-async def test_a_judge_who_names_no_label_is_unparsed() -> None:
-    trajectory = await Debate(APART, ruling="Hard to say.").play()
-    assert (trajectory.status, trajectory.answer) == ("unparsed", "") and "judge" in trajectory.error
-    assert trajectory.turns and trajectory.passages and trajectory.stopped, "what was said stays to be read"
-    named = await Debate(APART, ruling=f"The verdict is {OPEN}.").play()
-    assert (named.status, named.answer) == ("finished", OPEN)
-
-
 async def test_labels_come_from_the_task() -> None:
     exam = Question(id="e", text="Which nerve?", labels=choice_labels({"A": "the ulnar", "B": "the median"}), label="B")
     debate = Debate({"rag": ["B"], "search": ["b."]})
@@ -262,9 +254,3 @@ async def test_thresholds_are_the_embedders_unless_the_system_has_its_own() -> N
     lenient = await Debate(TOGETHER, low).play(calibrated=Thresholds(faithfulness=0.5))
     own = await Debate(TOGETHER, low).play(calibrated=Thresholds(faithfulness=0.5), thresholds={"relevance": 0.2})
     assert [t.stopped[-1] for t in (strict, lenient, own)] == ["2", "1", "2"]
-
-
-async def test_the_scorer_is_as_frozen_as_the_config_says() -> None:
-    trajectory = await Debate(TOGETHER).play(roles={"scorer": {"trainable": False}})
-    assert {c.role: c.trainable for c in trajectory.conversations}["scorer"] is False
-    assert all(c.trainable for c in trajectory.conversations if c.role != "scorer")

@@ -12,7 +12,7 @@ from agents.core.prompts.chain_of_thought import first_sentence, sentence_tokens
 from agents.core.tools import Answer, Tools
 from inference.completion import Completion
 from inference.scripted import ScriptedEngine, ScriptedReply
-from ratchet.records import ModelCall, Trajectory
+from ratchet.records import Trajectory
 from tests.helpers.playing import engine, run
 from tests.helpers.tiny import tiny_format
 from training.rows import SkippedConversation, build_rows, check_rows
@@ -150,27 +150,6 @@ async def test_missing_log_probabilities_are_a_failure_and_not_certainty(given: 
 
     trajectory = await run(solve, Silent(CHAT, ["Ada built it."]))
     assert trajectory.status == "failed" and "log-probabilities" in trajectory.error
-
-
-async def test_log_probabilities_come_with_every_token() -> None:
-    drafts = []
-
-    async def solve(tools: Tools) -> Answer:
-        drafts.append(await tools.draft(tools.dialogue("one"), "Go.", (), 64, sentence_tokens, logprobs=True))
-        return Answer("")
-
-    await run(solve, engine([ScriptedReply(("Ada", 1.0), (" built", 0.5), end=0.25)]))
-    sure, unsure = len(CHAT.encode("Ada")), len(CHAT.encode(" built"))
-    assert drafts[0].logprobs == pytest.approx([*[0.0] * sure, *[-0.693147] * unsure, -1.386294])
-
-
-async def test_the_watcher_sees_only_what_was_used_as_the_calls_tokens() -> None:
-    trajectory = await run(chain, engine(["Ada. Bo", " Cy."]))
-    used = []
-    for call in trajectory.events:
-        assert isinstance(call, ModelCall)
-        used.append(CHAT.decode(trajectory.conversations[call.conversation].ids[call.start : call.end]))
-    assert used == ["Ada.", " Cy.<|im_end|>"]
 
 
 @pytest.mark.parametrize(

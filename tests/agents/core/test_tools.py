@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agents.core.tools import Answer, Tools, Unparsed
+from agents.core.tools import Answer, Tools
 from inference.adapters import write_index
 from inference.completion import Completion
 from inference.engine import EngineError
@@ -97,16 +97,6 @@ async def test_constrained_asks_pass_the_schema_and_return_its_object() -> None:
     assert [c.parse for c in trajectory.model_calls] == ["ok"]
 
 
-async def test_a_dict_schema_returns_a_dict() -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-
-    async def solve(tools: Tools) -> Answer:
-        return Answer(str((await tools.ask(tools.dialogue("one"), "How many?", schema))["n"]))
-
-    assert (await run(solve, engine(['{"n": 3}']))).answer == "3"
-    assert (await run(solve, engine(['{"n": "3"}']))).status == "unparsed"
-
-
 @pytest.mark.parametrize(
     ("said", "error"),
     [
@@ -125,11 +115,6 @@ async def test_malformed_output_ends_the_trajectory_as_unparsed(said: str, error
     (call,) = trajectory.model_calls
     assert call.parse == "malformed" and error in call.error and call.text == said
     assert [s.parsed for s in trajectory.conversations[0].spans if s.sampled] == [False]
-
-
-async def test_json_in_a_fence_is_accepted() -> None:
-    said = 'Sure.\n```json\n{"name": "Velm", "large": true}\n```'
-    assert (await run(ask_city, engine([said]))).answer == "Velm"
 
 
 async def test_reask_shows_the_error_and_counts_every_try() -> None:
@@ -166,17 +151,6 @@ async def test_give_up_asks_once_without_constraint() -> None:
     agent = engine(["Velm", say(name="Velm", large=True)])
     trajectory = await run(ask_city, agent, SystemConfig(malformed="give_up"))
     assert trajectory.status == "unparsed" and len(agent.calls) == 1 and agent.calls[0].params.schema is None
-
-
-async def test_a_system_may_handle_unparsed_itself() -> None:
-    async def solve(tools: Tools) -> Answer:
-        try:
-            return await ask_city(tools)
-        except Unparsed as problem:
-            return Answer(f"{problem.role} failed")
-
-    trajectory = await run(solve, engine(["Velm"]))
-    assert (trajectory.status, trajectory.answer) == ("finished", "one failed")
 
 
 async def test_what_is_cut_off_is_malformed_even_if_it_parses() -> None:
