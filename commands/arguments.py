@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
-from ratchet.config import Config
+from pydantic import BaseModel
+
+from ratchet.config import Config, parse
 from ratchet.errors import UserError
 from ratchet.lease import lost_lease
 from ratchet.packages import installed_commands
@@ -22,6 +24,7 @@ from ratchet.text import plain_text
 if TYPE_CHECKING:
     from rounds.records import StageId
 
+L = TypeVar("L", bound=BaseModel)
 Phase = Literal["all", "sample", "score"]
 """What of an evaluation is done: agents and judge may not fit the memory together."""
 IN_LOOP = "RATCHET_IN_LOOP"
@@ -66,6 +69,37 @@ def add_phase_argument(parser: argparse.ArgumentParser) -> None:
         help="sample: run the agents and score nothing; score: score what was sampled, without opening an agent's "
         "model; all: both (default)",
     )
+
+
+def add_server_arguments(
+    parser: argparse.ArgumentParser, port: int, limits: type[BaseModel] | None = None, others: bool = True
+) -> None:
+    """For every command that serves over HTTP. `port`: its default. `limits`: what `limits_of` reads. `others`: the
+    server may listen where other machines reach it, and then needs a key."""
+    parser.add_argument("--port", type=int, default=port, help=f"default: {port}; 0: any free one")
+    if others:
+        parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
+        parser.add_argument("--key-file", metavar="FILE", help="the key that clients must send (or: RATCHET_API_KEY)")
+    for name, field in limits.model_fields.items() if limits else ():
+        default = "none" if field.default is None else field.default
+        parser.add_argument(f"--{name.replace('_', '-')}", help=f"most {field.description} (default: {default})")
+
+
+def limits_of(arguments: argparse.Namespace, limits: type[L]) -> L:
+    """The limits that the command line gives. Raises UserError."""
+    given = {name: value for name in limits.model_fields if (value := getattr(arguments, name)) is not None}
+    return parse(limits, given, "limits")
+
+
+@contextlib.contextmanager
+def server_extra() -> Iterator[None]:
+    """Name the extra where a library of the servers is missing in the block."""
+    try:
+        import uvicorn  # noqa: F401
+
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(f"the server needs {error.name}: pip install 'ratchet[server]'") from error
 
 
 def config_of(arguments: argparse.Namespace) -> Config:

@@ -19,7 +19,7 @@ from ratchet.runfolder import RunFolder
 if TYPE_CHECKING:
     from export.weights import TrainedModel
 
-ABOUT = "Export a run's adapter, merged weights, GGUF files or trajectories, and push them to a hub."
+ABOUT = "Export a run's adapter, merged weights, GGUF files or trajectories."
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> None:
@@ -51,55 +51,26 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> 
         "--dtype", choices=["float32", "bfloat16", "float16"], help="of --merged (default: the config's)"
     )
     parser.add_argument("--base-id", default="", metavar="ID", help="the base model's name on the hub, for the cards")
-    parser.add_argument("--hub", metavar="NAME", help="show what an upload of the one form to NAME would be")
-    parser.add_argument("--push", action="store_true", help="with --hub: upload it")
-    parser.add_argument("--public", action="store_true", help="with --push: make a new repository public")
-    arguments = parser.parse_args(words)
-    _check(arguments)
-    export(config_of(arguments), arguments)
-
-
-def _check(given: argparse.Namespace) -> None:
-    """UserError for options that do not go together."""
-    chosen = [given.adapter_only, given.merged, bool(given.gguf or given.ollama), bool(given.dataset)]
-    if not any(chosen):
+    given = parser.parse_args(words)
+    if not (given.adapter_only or given.merged or given.gguf or given.ollama or given.dataset):
         raise UserError("nothing to export: name --adapter-only, --merged, --gguf, --ollama or --dataset")
-    if given.push and not given.hub:
-        raise UserError("--push: name the repository with --hub NAME")
-    if given.public and not given.push:
-        raise UserError("--public: is for --push")
-    if given.hub and sum(chosen) != 1:
-        raise UserError(
-            f"--hub {given.hub}: a repository holds one form; choose one of --adapter-only, --merged, --gguf (with "
-            "--ollama) and --dataset"
-        )
     if given.dataset and given.adapter:
         raise UserError("--dataset: belongs to a round; name it with --round instead of --adapter")
+    export(config_of(given), given)
 
 
 def export(config: Config, given: argparse.Namespace) -> None:
-    """Write the forms that were asked for, print where they are, and show or make the upload."""
+    """Write the forms that were asked for, and print where they are."""
     run = RunFolder(config.folder)
     label = f"adapter-{given.adapter.resolve().name}" if given.adapter else f"round-{given.round}"
     out = given.out or run.path / "export" / label
     with Lease(out / ".export.lease", str(out)):
-        folders = _export(config, given, out, f"{run.path.name}-{label}")
-    for folder in folders:
-        print(f"written to {folder}")
-    if given.hub:
-        from export.hub import RepoType, push, upload_plan
-
-        kind: RepoType = "dataset" if given.dataset else "model"
-        print(upload_plan(folders[-1], given.hub, kind, given.public))
-        if given.push:
-            print(f"uploaded: {push(folders[-1], given.hub, kind, given.public)}")
-        else:
-            print("Nothing was uploaded; add --push to upload it.")
+        for folder in _export(config, given, out, f"{run.path.name}-{label}"):
+            print(f"written to {folder}")
 
 
 def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> list[Path]:
     folders: list[Path] = []
-    place = given.hub or ""
     if given.adapter_only or given.merged or given.gguf or given.ollama:
         adapter = given.adapter or RunFolder(config.folder).round(given.round).adapter
         from export.weights import export_adapter, export_merged, open_trained_model
@@ -110,11 +81,11 @@ def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> 
 
             check_base(model.base)
         if given.adapter_only:
-            folders.append(export_adapter(config, model, out, place))
+            folders.append(export_adapter(config, model, out))
         if given.merged or given.gguf or given.ollama:
-            folders.append(export_merged(model, out, given.dtype or model.base.dtype, place))
+            folders.append(export_merged(model, out, given.dtype or model.base.dtype))
         if given.gguf or given.ollama:
-            folders.append(_export_gguf(model, folders[-1], given, out, place))
+            folders.append(_export_gguf(model, folders[-1], given, out))
     if given.dataset:
         from export.dataset import export_dataset
 
@@ -122,7 +93,7 @@ def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> 
     return folders
 
 
-def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, out: Path, place: str) -> Path:
+def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, out: Path) -> Path:
     """GGUF files of the merged folder, and the Modelfile."""
     from export.folders import finish_export, read_export, start_export
     from export.gguf_file import TYPES, write_gguf
@@ -139,5 +110,5 @@ def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, o
     if given.ollama:
         best = f"{model.name}-{'q8_0' if 'q8_0' in types else 'f16'}.gguf"
         write_atomic(folder / "Modelfile", modelfile(merged, best, model.base.max_context))
-    finish_export(folder, model.card("gguf", place))
+    finish_export(folder, model.card("gguf"))
     return folder

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from commands.arguments import add_round_argument, config_of, config_parser
-from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.progress import Progress
 
 if TYPE_CHECKING:
     from report.logs.source import LoggedTrajectory
+    from report.messages import MessageDecoder
     from report.stores import StoredPass
-
-    Writer = Callable[[StoredPass, Iterable[LoggedTrajectory]], Iterator[Path]]
-    """Writes one store and returns the files as they are finished."""
 
 T = TypeVar("T")
 KINDS = {
     "inspect": "logs of Inspect, for `inspect view` (needs ratchet[inspect])",
-    "otel": "OpenTelemetry spans, sent to a collector (needs ratchet[otel])",
     "parquet": "one Parquet file a store",
 }
 
@@ -34,17 +29,13 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m report logs"
     parser.add_argument("--to", required=True, choices=KINDS, help="; ".join(f"{k}: {v}" for k, v in KINDS.items()))
     parser.add_argument("--out", type=Path, metavar="DIR", help="where files go (default: logs/KIND in the run folder)")
     parser.add_argument("--kept", action="store_true", help="only the trajectories that were kept for training")
-    parser.add_argument(
-        "--endpoint",
-        metavar="URL",
-        help="otel: the collector's address for traces, such as http://127.0.0.1:4318/v1/traces (default: "
-        "OTEL_EXPORTER_OTLP_ENDPOINT, or that address)",
-    )
-    parser.add_argument("--no-text", action="store_true", help="otel: leave out what was asked, found and said")
     add_round_argument(parser, "only what this round sampled; default: every round and arm", None)
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    from report.logs.source import PassLog  # late: --help imports nothing heavy
+    from evaluation.question_sets import split_of  # late: --help imports nothing heavy
+    from questions.load import load_questions
+    from report.logs.source import PassLog
+    from report.messages import MessageDecoder
     from report.stores import stored_passes
 
     passes = stored_passes(config.folder)
@@ -57,14 +48,22 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m report logs"
             f"{config.folder}: there are no such trajectories; sample first, or leave out --round or --kept"
         )
     out = arguments.out or config.folder / "logs" / arguments.to
-    write = {"inspect": _inspect_writer, "otel": _otel_writer, "parquet": _parquet_writer}[arguments.to](
-        config, out, arguments
-    )
-    for one in passes:
-        log = PassLog(config, one, arguments.kept)
-        with Progress(one.title, log.total) as progress:
-            for path in write(one, _counted(log.read(), progress)):
-                print(path)
+    decoder = MessageDecoder(config.models)
+    for stored in passes:
+        try:
+            questions = load_questions(
+                split_of(config.questions, config.evaluation.benchmarks, stored.split), config.seed
+            )
+        except UserError:  # the files are on another machine
+            questions = []
+        log = PassLog(stored, questions, config.rewards, arguments.kept)
+        with Progress(stored.title, log.total) as progress:
+            logged = _counted(log.read(), progress)
+            if arguments.to == "parquet":
+                print(_write_parquet(out, stored, logged))
+            else:
+                for path in _write_inspect(out, stored, logged, decoder):
+                    print(path)
 
 
 def _counted(items: Iterable[T], progress: Progress) -> Iterator[T]:
@@ -73,52 +72,24 @@ def _counted(items: Iterable[T], progress: Progress) -> Iterator[T]:
         progress.advance()
 
 
-def _models(config: Config) -> dict[str, str]:
-    return {name: model.path for name, model in config.models.items()}
-
-
-def _parquet_writer(config: Config, out: Path, arguments: argparse.Namespace) -> Writer:
+def _write_parquet(out: Path, stored: StoredPass, logged: Iterable[LoggedTrajectory]) -> Path:
     from report.logs.parquet import write_parquet
 
-    def write(one: StoredPass, logged: Iterable[LoggedTrajectory]) -> Iterator[Path]:
-        out.mkdir(parents=True, exist_ok=True)
-        path = out / f"{one.name.replace('/', '_')}.parquet"
-        write_parquet(path, logged)
-        yield path
-
-    return write
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{stored.name.replace('/', '_')}.parquet"
+    write_parquet(path, logged)
+    return path
 
 
-def _inspect_writer(config: Config, out: Path, arguments: argparse.Namespace) -> Writer:
+def _write_inspect(
+    out: Path, stored: StoredPass, logged: Iterable[LoggedTrajectory], decoder: MessageDecoder
+) -> Iterator[Path]:
     try:
         from report.logs.inspect import write_inspect
     except ModuleNotFoundError as error:
         raise UserError(f"--to inspect needs {error.name}: pip install 'ratchet[inspect]'") from error
-    from report.messages import MessageDecoder
-
-    decoder = MessageDecoder(config)
-
-    def write(one: StoredPass, logged: Iterable[LoggedTrajectory]) -> Iterator[Path]:
-        out.mkdir(parents=True, exist_ok=True)
-        yield from write_inspect(out, one, logged, _models(config), decoder, one.planned_at)
-        for problem in decoder.problems:
-            print(f"warning: {problem}", file=sys.stderr)
-        decoder.problems.clear()
-
-    return write
-
-
-def _otel_writer(config: Config, out: Path, arguments: argparse.Namespace) -> Writer:
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-        from report.logs.otel import export_spans
-    except ModuleNotFoundError as error:
-        raise UserError(f"--to otel needs {error.name}: pip install 'ratchet[otel]'") from error
-    exporter = OTLPSpanExporter(endpoint=arguments.endpoint)
-
-    def write(one: StoredPass, logged: Iterable[LoggedTrajectory]) -> Iterator[Path]:
-        export_spans(logged, exporter, config.folder.name, _models(config), one.planned_at, not arguments.no_text)
-        return iter(())
-
-    return write
+    out.mkdir(parents=True, exist_ok=True)
+    yield from write_inspect(out, stored, logged, decoder)
+    for problem in decoder.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    decoder.problems.clear()

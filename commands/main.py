@@ -28,9 +28,9 @@ COMMANDS = {
     "evaluate": Subcommand("base against adapter and baselines; tables of what is stored", "commands.evaluate:main"),
     "sweep": Subcommand("evaluate checkpoints x systems x question sets", "commands.sweep:sweep"),
     "report": Subcommand("write a run's report.html", "commands.report:main"),
-    "export": Subcommand("adapter, merged weights, GGUF, data set: to other programs or a hub", "commands.export:main"),
+    "export": Subcommand("adapter, merged weights, GGUF, data set: for other programs", "commands.export:main"),
     "watch": Subcommand("serve a page over a run folder while it is written, or later", "commands.watch:main"),
-    "logs": Subcommand("write trajectories as Inspect logs, OpenTelemetry spans or Parquet", "commands.logs:main"),
+    "logs": Subcommand("write trajectories as Inspect logs or Parquet", "commands.logs:main"),
     "selftrain": Subcommand(
         "run every stage, round after round; resumes where it was stopped", "commands.selftrain:main"
     ),

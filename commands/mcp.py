@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from commands.arguments import config_of, config_parser
-from ratchet.http.server import address_of, listen, read_key
-from retrieval.serving.mcp import DEFAULT_PORT, close_sources, create_server, serve_http, serve_stdio
+from commands.arguments import add_server_arguments, config_of, config_parser
+from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
+from retrieval.serving.mcp import close_sources, create_server, guarded_app
+from retrieval.serving.tools import Server, serve_stdio
+from retrieval.sources.source import Source
 
 
 def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> None:
     """Serve a config's index and sources over MCP."""
-    parser = config_parser(prog, "SearchTool a config's index and sources to MCP clients.")
+    parser = config_parser(prog, "Serve a config's index and sources to MCP clients.")
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"default: {DEFAULT_PORT}; 0: any free one")
-    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
-    parser.add_argument("--key-file", metavar="FILE", help="with --http: the key that clients must send")
+    add_server_arguments(parser, 8089)
     given = parser.parse_args(arguments)
     key = read_key(given.host, given.key_file) if given.http else None
     from retrieval.loader import open_index
@@ -34,4 +36,13 @@ def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> Non
         return
     with listen(given.host, given.port) as listener:
         print(f"serving MCP on {address_of(listener)}/mcp", file=sys.stderr, flush=True)
-        asyncio.run(serve_http(server, sources, listener, key))
+        asyncio.run(_serve_http(server, sources, listener, key))
+
+
+async def _serve_http(
+    server: Server[Any], sources: Mapping[str, Source], listener: socket.socket, key: str | None
+) -> None:
+    try:
+        await serve_until_stopped(guarded_app(server, key), listener, drain_seconds=5)
+    finally:
+        await close_sources(sources)

@@ -2,19 +2,28 @@
 
 python -m report --config X [--round N]        write report.html in the run folder
 python -m report watch --config X              serve a page over the run folder while it is written
-python -m report logs --config X --to KIND     trajectories for other tools: Inspect, OpenTelemetry, Parquet
+python -m report logs --config X --to KIND     trajectories for other tools: Inspect, Parquet
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from commands.arguments import config_of, config_parser, positive_integer, recorded_stages
+from commands.arguments import add_round_argument, config_of, config_parser, positive_integer, recorded_stages
 from commands.subcommands import Subcommand, run_subcommand
 from questions.manifest import open_run
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
+from ratchet.runfolder import RunFolder
 
+if TYPE_CHECKING:
+    from report.gather import RunSettings
+
+MAX_QUESTIONS = 500
+"""The limit of questions whose trajectories are on the page, per section."""
 ABOUT = "Write a round's page: numbers, plots, selection and trajectories."
 
 
@@ -25,43 +34,63 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m report") -> 
 
 def write_report(words: Sequence[str], prog: str) -> None:
     """Write the page of a round."""
-    from report.gather import MAX_QUESTIONS, gather  # late: watch starts without it
-    from report.rounds import numbers_on_disk
-
     parser = config_parser(prog, ABOUT)
-    parser.add_argument(
-        "--round",
-        type=positive_integer,
-        metavar="N",
-        help="the number of the round (default: the last that has any records)",
-    )
+    add_page_arguments(parser)
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    number = round_of(config, arguments.round)
+    from report.gather import gather  # late: --help loads neither the records nor matplotlib
+    from report.page import render
+
+    run, settings = open_run(config), run_settings(config)
+    with recorded_stages(config, "report", number=number):
+        page = render(settings, gather(settings, run.round(number), arguments.questions))
+        write_atomic(run.report, page.encode("utf-8", "replace"))
+    print(f"{run.report}  {len(page) / 1e6:.1f} MB")
+
+
+def add_page_arguments(parser: argparse.ArgumentParser) -> None:
+    """For the report, and for the page over a run that goes on."""
+    add_round_argument(parser, "the number of the round (default: the last that has any records)", None)
     parser.add_argument(
         "--questions",
         type=positive_integer,
         default=MAX_QUESTIONS,
         help=f"the limit of questions with trajectories on the page, per section (default {MAX_QUESTIONS})",
     )
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    if not config.folder.exists():
-        raise UserError(f"{config.folder}: there is no such run folder; run `python -m sampling` first")
-    run = open_run(config)
-    numbers = numbers_on_disk(run)
-    number = arguments.round or max(numbers, default=1)
-    if arguments.round and number not in numbers:
-        known = ", ".join(map(str, numbers)) or "none"
-        raise UserError(
-            f"--round {number}: {config.folder} has no records of this round (rounds with records: {known})"
-        )
-    from report.page import render  # here, since it loads matplotlib
 
-    with recorded_stages(config, "report", number=number):
-        page = render(config, gather(config, run.round(number), number, arguments.questions))
-        write_atomic(run.report, page.encode("utf-8", "replace"))
-    print(f"{run.report}  {len(page) / 1e6:.1f} MB")
+
+def round_of(config: Config, asked: int | None) -> int:
+    """The round that is asked for, or else the last one with any records. UserError where there is none."""
+    from report.rounds import numbers_on_disk
+
+    if not config.folder.is_dir():
+        raise UserError(f"{config.folder}: there is no such run folder; run `python -m sampling` first")
+    numbers = numbers_on_disk(RunFolder(config.folder))
+    if asked and asked not in numbers:
+        known = ", ".join(map(str, numbers)) or "none"
+        raise UserError(f"--round {asked}: {config.folder} has no records of this round (rounds with records: {known})")
+    return asked or max(numbers, default=1)
+
+
+def run_settings(config: Config) -> RunSettings:
+    """The settings that the page of a run is read with."""
+    from report.gather import RunSettings
+
+    return RunSettings(
+        folder=config.folder,
+        system=config.system.name,
+        model=config.training.model,
+        models=config.models,
+        questions=config.questions,
+        rewards=config.rewards,
+        dev_fraction=config.training.dev_fraction,
+        evaluation=config.evaluation,
+        seed=config.seed,
+    )
 
 
 SUBCOMMANDS = {
     "watch": Subcommand("serve a page over a run folder while it is written, or later", "commands.watch:main"),
-    "logs": Subcommand("write trajectories as Inspect logs, OpenTelemetry spans or Parquet", "commands.logs:main"),
+    "logs": Subcommand("write trajectories as Inspect logs or Parquet", "commands.logs:main"),
 }

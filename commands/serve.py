@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from commands.arguments import config_of, config_parser
-from ratchet.config import Config, parse
+from commands.arguments import add_server_arguments, config_of, config_parser, limits_of, server_extra
+from ratchet.config import Config
 from ratchet.errors import UserError
-from ratchet.http.server import address_of, listen, read_key, serve_until_stopped, server_settings
+from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
 from ratchet.runfolder import RunFolder
 from serve.limits import Limits
 
@@ -40,27 +40,19 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m serve") -> N
         "the base model alone)",
     )
     parser.add_argument("--no-baselines", action="store_true", help="serve the config's own system alone")
-    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
-    parser.add_argument("--port", type=int, default=8090, help="default: 8090; 0: any free one")
-    parser.add_argument("--key-file", metavar="FILE", help="the key that clients must send (or: RATCHET_API_KEY)")
     parser.add_argument("--drain", type=int, default=30, metavar="SECONDS", help="what runs may take at the end (30)")
     parser.add_argument("--mcp", action="store_true", help="serve MCP over stdin and stdout, and nothing over HTTP")
-    for name, field in Limits.model_fields.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", help=f"most {field.description} (default: {field.default})")
+    add_server_arguments(parser, 8090, Limits)
     given = parser.parse_args(words)
-    named = {name: getattr(given, name) for name in Limits.model_fields if getattr(given, name) is not None}
-    limits = parse(Limits, named, "limits")
+    limits = limits_of(given, Limits)
     if given.mcp:
         with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
             config = config_of(given)
         return asyncio.run(_serve_stdio(config, given, limits))
     key = read_key(given.host, given.key_file)
     config = config_of(given)
-    try:
-        import fastapi  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise UserError(f"the server needs {error.name}: pip install 'ratchet[server]'") from error
+    with server_extra():
+        import serve.app  # noqa: F401
     with listen(given.host, given.port) as listener:
         asyncio.run(_serve_http(config, given, limits, listener, key))
 
@@ -74,20 +66,21 @@ async def _serve_http(
         answerer = _open(config, given, limits, stack)
         app = create_app(answerer, key, _mcp_app(answerer))
         print(f"serving {', '.join(answerer.models)} on {address_of(listener)}", file=sys.stderr, flush=True)
-        await serve_until_stopped(server_settings(app, given.drain, keep_alive_seconds=30), listener)
+        await serve_until_stopped(app, listener, given.drain)
 
 
 def _mcp_app(answerer: Answerer) -> Starlette | None:
     """The app with the MCP tools; None without the SDK."""
     try:
-        from serve.mcp import http_app
+        from retrieval.serving.tools import http_app
+        from serve.mcp import create_server
     except UserError:
         return None
-    return http_app(answerer)
+    return http_app(create_server(answerer), with_sessions=False)
 
 
 async def _serve_stdio(config: Config, given: argparse.Namespace, limits: Limits) -> None:
-    from retrieval.serving.mcp import serve_stdio
+    from retrieval.serving.tools import serve_stdio
     from serve.mcp import create_server
 
     async with contextlib.AsyncExitStack() as stack:

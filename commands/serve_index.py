@@ -6,6 +6,7 @@ What it answers is told in `retrieval.serving.app`. Needs the extra `[server]`.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
 import socket
 import sys
@@ -13,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ratchet.config import load_config, parse
+from commands.arguments import add_server_arguments, limits_of, server_extra
+from ratchet.config import load_config
 from ratchet.errors import UserError
-from ratchet.http.server import address_of, listen, read_key, server_settings
+from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
 from retrieval.protocol import Limits
 from retrieval.sparse.engine import usable_cores
 
@@ -29,30 +31,20 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet serve-index") 
     parser.add_argument("--config", help="serve the index of this experiment, by the name of its folder")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--index", action="append", default=[], metavar="NAME=FOLDER", help="an index (repeatable)")
-    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
-    parser.add_argument("--port", type=int, default=8088, help="default: 8088; 0: any free one")
-    parser.add_argument("--key-file", metavar="FILE", help="the key that clients must send (or: RATCHET_API_KEY)")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="default: one for each core")
-    for name, field in Limits.model_fields.items():
-        default = "none" if field.default is None else field.default
-        parser.add_argument(f"--{name.replace('_', '-')}", help=f"most {field.description} (default: {default})")
+    add_server_arguments(parser, 8088, Limits)
     arguments = parser.parse_args(words)
-    given = {name: getattr(arguments, name) for name in Limits.model_fields if getattr(arguments, name) is not None}
-    limits = parse(Limits, given, "limits")
+    limits = limits_of(arguments, Limits)
     key = read_key(arguments.host, arguments.key_file)
-    try:
-        import uvicorn
-
+    with server_extra():
         from retrieval.serving.app import create_app
-    except ModuleNotFoundError as error:
-        raise UserError(f"the search server needs {error.name}: pip install 'ratchet[server]'") from error
     if arguments.threads < 1:
         raise UserError("--threads must be at least 1")
     indexes = _open_indexes(arguments)
     with listen(arguments.host, arguments.port) as listener:
         _announce(listener, indexes)
         app = create_app(indexes, limits, arguments.threads, key)
-        uvicorn.Server(server_settings(app, 30, keep_alive_seconds=30)).run([listener])
+        asyncio.run(serve_until_stopped(app, listener, drain_seconds=30))
 
 
 def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:

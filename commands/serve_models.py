@@ -56,8 +56,8 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     from rounds.plan.usage import model_uses  # late: --help needs no stages
     from rounds.stage import ExperimentRun
 
-    uses = model_uses(ExperimentRun(config, ()))
-    specs = server_specs(config, arguments.models.split(",") if arguments.models else None, uses)
+    chosen = arguments.models.split(",") if arguments.models else None
+    specs = server_specs(config.models, config.serve_config, chosen, model_uses(ExperimentRun(config, ())))
     if not specs and not command:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
     trained = next((spec for spec in specs if config.training.model in spec.names), None)

@@ -1,44 +1,34 @@
-"""python -m report watch --config X: a page over a run folder, while it is written or later."""
+"""python -m report watch --config X: the page of a run, served and refreshed while the run goes on."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from commands.arguments import config_of, config_parser
-from ratchet.errors import UserError
+from commands.arguments import add_server_arguments, config_of, config_parser, server_extra
+from commands.report import add_page_arguments, round_of, run_settings
+from ratchet.http.server import address_of, listen, serve_until_stopped
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m report watch") -> None:
     """Serve the page of a run until Ctrl-C."""
     parser = config_parser(
         prog,
-        "Serve a page over a run folder: what it is doing, and its trajectories. The folder is only read; an index of "
-        "it lies in a cache folder. The page is at 127.0.0.1: from another machine, use `ssh -L`.",
+        "Serve the page of a run: what it is doing, its numbers and its trajectories. The folder is only read. The "
+        "page is at 127.0.0.1: from another machine, use `ssh -L`.",
     )
-    parser.add_argument("--port", type=int, default=8090, help="default: 8090; 0: any free one")
-    parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="folder of the index (default: ratchet/watch in the user's cache)"
-    )
+    add_page_arguments(parser)
+    add_server_arguments(parser, 8090, others=False)
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    if not config.folder.is_dir():
-        raise UserError(
-            f"{config.folder}: there is no such run folder yet; `python selftrain.py` or `python -m sampling` makes it"
-        )
-    try:
-        import uvicorn
+    round_of(config, arguments.round)
+    with server_extra():
+        from report.live import LiveRun, create_app
+    from rounds.stage import ExperimentRun
 
-        from report.watch.app import create_app
-    except ModuleNotFoundError as error:
-        raise UserError(f"the page needs {error.name}: pip install 'ratchet[server]'") from error
-    from ratchet.http.server import address_of, listen, server_settings
-    from report.watch.index import cache_file
-    from report.watch.watcher import Watcher
-
-    given = ("--config", arguments.config, *(word for one in arguments.overrides for word in ("--set", one)))
-    watcher = Watcher(config, given, cache_file(config.folder, arguments.cache))
-    with listen("127.0.0.1", arguments.port) as listener, watcher:
+    given = ("--config", arguments.config, *(word for value in arguments.overrides for word in ("--set", value)))
+    live = LiveRun(run_settings(config), ExperimentRun(config, given), arguments.round, arguments.questions)
+    with listen("127.0.0.1", arguments.port) as listener, live:
         print(f"{config.folder} is at {address_of(listener)}; Ctrl-C ends", file=sys.stderr, flush=True)
-        uvicorn.Server(server_settings(create_app(watcher), 2)).run([listener])
+        asyncio.run(serve_until_stopped(create_app(live), listener, drain_seconds=2))

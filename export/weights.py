@@ -38,15 +38,14 @@ class TrainedModel:
     facts: dict[str, Any] | None
     """training.json, where the adapter was trained here; without local paths."""
 
-    def card(self, form: CardForm, place: str) -> str:
-        """The card of an exported form, with the results of the adapter's evaluation where there is one. `place`: its
-        name on the hub; empty for a folder."""
+    def card(self, form: CardForm) -> str:
+        """The card of an exported form, with the results of the adapter's evaluation where there is one."""
         own = self.folder / CARD
         written = own.read_text(encoding="utf-8") if own.exists() else ""
         if self.facts is None:
             title = f"# {self.name}\n\n{FORMS[form][0]}: an adapter for `{self.base_id}`.\n"
             return written if written and form == "adapter" else title
-        return model_card(self.facts, form, place or f"path/to/{form}", results_of(written))
+        return model_card(self.facts, form, f"path/to/{form}", results_of(written))
 
 
 def open_trained_model(config: Config, folder: Path, name: str, base_id: str = "") -> TrainedModel:
@@ -71,7 +70,7 @@ def open_trained_model(config: Config, folder: Path, name: str, base_id: str = "
     return TrainedModel(folder, adapter, model, digest, name, base["name"], facts)
 
 
-def export_adapter(config: Config, model: TrainedModel, out: Path, place: str = "") -> Path:
+def export_adapter(config: Config, model: TrainedModel, out: Path) -> Path:
     """The adapter's folder, without local paths, with its card and the system's prompts."""
     target = out / "adapter"
 
@@ -86,16 +85,16 @@ def export_adapter(config: Config, model: TrainedModel, out: Path, place: str = 
             list(write_prompts(load_system(one.system).prompts, folder / PROMPTS / member))
 
     export_folder(target, {"adapter": model.adapter.digest, "base model's name": model.base_id}, fill)
-    finish_export(target, model.card("adapter", place))
+    finish_export(target, model.card("adapter"))
     return target
 
 
-def export_merged(model: TrainedModel, out: Path, dtype: str, place: str = "") -> Path:
+def export_merged(model: TrainedModel, out: Path, dtype: str) -> Path:
     """A model folder of base + adapter, in safetensors. It is merged in float32 and rounded once, to `dtype`."""
     target = out / "merged"
     inputs = {"adapter": model.adapter.digest, "base model": model.base_digest, "dtype": dtype}
     export_folder(target, inputs, lambda folder: _merge(model, folder, dtype))
-    finish_export(target, model.card("merged", place))
+    finish_export(target, model.card("merged"))
     return target
 
 

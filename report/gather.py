@@ -1,9 +1,11 @@
-"""Read a round's records for the page. Trajectories are streamed: only those of the questions shown are kept."""
+"""Read a run's records for the page of a round, once or again and again while the run goes on.
+
+Trajectories are read as lines (`store_lines.py`); what the page shows of one is read when it is shown.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,68 +13,39 @@ from typing import Any, TypeVar
 from evaluation.arms import scores_path
 from evaluation.question_sets import split_of
 from evaluation.results import TRAINED, Results, read_results
-from evaluation.round_arms import read_arms, results_path
+from evaluation.round_arms import evaluated_splits, read_arms, results_path
 from questions.load import load_questions
-from ratchet.config import Config
+from ratchet.config import EvaluationConfig, ModelConfig, QuestionsConfig, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import read_json_file
-from ratchet.records import Question, QuestionChoice, Score, Selection, Trajectory
+from ratchet.records import Question, QuestionChoice, Score, Selection
 from ratchet.runfolder import RoundFolder, RunFolder
-from report.messages import MessageDecoder, SpanTexts
 from report.rounds import RoundNumbers, gather_rounds
-from report.training import LogLine, TrainedRows, read_trained, read_training_logs
-from rewards.store import stored_scores
+from report.store_lines import Line, Replaced, StoreLines, Tally
+from report.training import LogLine, count_rows, read_training_logs
 from rounds.ledger import read_ledger
 from rounds.promotion import read_promotion
 from rounds.records import Entry
 from sampling.store import TrajectoryStore
 
 T = TypeVar("T")
-MAX_QUESTIONS = 500
-"""The limit of questions whose trajectories are on the page, per section."""
 
 
-@dataclass
-class RoleCount:
-    """One role's actions over all trajectories of a stage."""
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings that a run's records are read with."""
 
-    calls: int = 0
-    with_schema: int = 0
-    malformed: int = 0
-    repaired: int = 0
-    reasked: int = 0
-    cut_off: int = 0
-    new_tokens: int = 0
-
-
-@dataclass
-class Tally:
-    """How the trajectories of one stage ended."""
-
-    title: str
-    section: str
-    """The section that shows its trajectories, and the arm there."""
-    arm: str = ""
-    total: int = 0
-    statuses: Counter[str] = field(default_factory=Counter)
-    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(status, error) of every trajectory that did not finish."""
-    roles: dict[str, RoleCount] = field(default_factory=dict)
-
-    def add(self, trajectory: Trajectory) -> None:
-        self.total += 1
-        self.statuses[trajectory.status] += 1
-        if trajectory.status != "finished":
-            self.errors[trajectory.status, _first_line(trajectory.error) or "no message"] += 1
-        for call in trajectory.model_calls:
-            role = self.roles.setdefault(call.role, RoleCount())
-            role.calls += 1
-            role.with_schema += call.parse != "free"
-            role.malformed += call.parse == "malformed"
-            role.repaired += bool(call.repairs)
-            role.reasked += call.attempt > 0
-            role.cut_off += call.finish_reason != "stop"
-            role.new_tokens += call.new_tokens
+    folder: Path
+    system: str
+    model: str
+    """The name of the model that is trained."""
+    models: Mapping[str, ModelConfig]
+    questions: QuestionsConfig
+    rewards: RewardsConfig
+    dev_fraction: float
+    """The part of the questions that training holds out."""
+    evaluation: EvaluationConfig
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -84,19 +57,21 @@ class Section:
     total: int
     """The number of questions in the records; those shown are `questions`."""
     questions: tuple[Question, ...]
-    trajectories: dict[str, list[tuple[str, Trajectory]]]
-    """Question id to (arm, trajectory); the arm is empty for sampled trajectories."""
-    scores: dict[str, dict[str, Score]]
+    lines: Mapping[str, list[tuple[str, Line]]]
+    """Question id to (arm, line); the arm is empty for sampled trajectories."""
+    scores: Mapping[str, Mapping[str, Score]]
     """Trajectory key to its scores by name."""
-    messages: dict[str, tuple[SpanTexts, ...]]
-    """Trajectory key to the decoded text of its conversations."""
+    rewards: Mapping[str, float | None]
+    """Trajectory key to its reward."""
+    choices: Mapping[str, QuestionChoice]
+    """Question id to what was selected of it."""
 
 
 @dataclass(frozen=True)
 class Gathered:
     """Everything the page shows. A part that does not exist yet is None or empty, and `missing` says so."""
 
-    round: int
+    folder: RoundFolder
     manifest: dict[str, Any]
     results: Results | None
     selection: Selection | None
@@ -107,90 +82,242 @@ class Gathered:
     training: Mapping[str, tuple[LogLine, ...]]
     """The log of each adapter by its group of roles; of a shared one, by an empty name."""
     rows: int
-    trained: TrainedRows
+    """The number of token rows."""
     missing: tuple[str, ...]
-    undecoded: tuple[str, ...] = ()
-    """Why messages cannot be shown."""
     benchmarks: tuple[Results, ...] = ()
     """Results of the config's other question sets, as far as they were evaluated."""
     rounds: tuple[RoundNumbers, ...] = ()
     """Every round of the run."""
     ledger: tuple[Entry, ...] = ()
 
-
-def gather(config: Config, folder: RoundFolder, number: int, max_questions: int = MAX_QUESTIONS) -> Gathered:
-    """Read everything that the page of a round shows. UserError for records that cannot be read."""
-    missing: list[str] = []
-    rounds = gather_rounds(config, RunFolder(config.folder))
-    split, results = _results(config, folder)
-    questions = _questions(config, split, missing)
-    selection = folder.read_selection()
-    if selection is None:
-        missing.append("No selection yet: run `python -m rewards`.")
-    tallies: list[Tally] = []
-    decoder = MessageDecoder(config)
-    sampled = _sampled(folder, questions["train"], selection, max_questions, tallies, decoder)
-    if sampled is None:
-        missing.insert(0, "No sampled trajectories yet: run `python -m sampling`.")
-    if results is None:
-        missing.append("No evaluation yet: run `python -m evaluation`.")
-    evaluated = _evaluated(folder, split, questions["held out"], results, max_questions, tallies, decoder)
-    training = read_training_logs(folder.training)
-    if not training:
-        missing.append("No training log yet: run `accelerate launch train.py`.")
-    shown = {t.key for found in sampled.trajectories.values() for _, t in found} if sampled else set()
-    chosen = selection.questions if selection else ()
-    question_of = {key: choice.question_id for choice in chosen for key in choice.rewards}
-    rows, trained = read_trained(config, folder.rows, shown, question_of)
-    if not rows:
-        missing.append("No token rows yet, so trained tokens cannot be marked.")
-    return Gathered(
-        round=number,
-        manifest=_manifest(config.folder / "manifest.json"),
-        results=results,
-        selection=selection,
-        questions={**questions["held out"], **questions["train"]},
-        sampled=sampled,
-        evaluated=evaluated,
-        tallies=tuple(tallies),
-        training=training,
-        rows=rows,
-        trained=trained,
-        missing=tuple(missing),
-        undecoded=tuple(decoder.problems),
-        benchmarks=tuple(
-            found
-            for name in config.evaluation.benchmarks
-            if (found := read_results(results_path(folder, config.evaluation, name))) is not None
-        ),
-        rounds=rounds,
-        ledger=tuple(read_ledger(RunFolder(config.folder))),
-    )
+    @property
+    def sections(self) -> list[Section]:
+        return [section for section in (self.sampled, self.evaluated) if section is not None]
 
 
-def _results(config: Config, folder: RoundFolder) -> tuple[str, Results | None]:
-    """The config's split and its results; without results, the split on which promotion was decided."""
-    final = config.evaluation.split
-    results = read_results(results_path(folder, config.evaluation, final))
-    promotion = read_promotion(folder) if results is None else None
-    if promotion is None:
-        return final, results
-    return promotion.split, read_results(results_path(folder, config.evaluation, promotion.split))
+@dataclass
+class _Arm:
+    """A store that is shown, and the arm of its section."""
+
+    tally: Tally
+    lines: StoreLines
 
 
-def _questions(config: Config, held_out: str, missing: list[str]) -> dict[str, dict[str, Question]]:
-    """Questions by section and id. Where the question files do not exist, ids replace the texts."""
-    found: dict[str, dict[str, Question]] = {}
-    for section, split in (("train", "train"), ("held out", held_out)):
+@dataclass
+class Gatherer:
+    """Reads a run, and what is new when it reads again."""
+
+    settings: RunSettings
+    max_questions: int
+    damaged: list[str] = field(default_factory=list)
+    """What is wrong with lines that cannot be read."""
+    share: float = 0.0
+    """How much of the round's trajectories was read."""
+    _stores: dict[Path, StoreLines] = field(default_factory=dict)
+    _files: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)
+
+    def update(self, folder: RoundFolder, seconds: float = float("inf")) -> float:
+        """Read what is new of a round's trajectories and scores, for about so long; the share that is read now."""
+        split, _ = self._results(folder)
+        arms = [*self._sampled(folder), *self._evaluated(folder, split)]
+        shares = []
+        for arm in arms:
+            try:
+                shares.append(arm.lines.update(seconds))
+            except Replaced:
+                del self._stores[arm.lines.store.folder]
+                shares.append(0.0)
+        self.damaged = [line for arm in arms for line in arm.lines.damaged]
+        self.share = min(shares, default=1.0)
+        return self.share
+
+    def gather(self, folder: RoundFolder) -> Gathered:
+        """What the page of a round shows, of what was read. UserError for records that cannot be read."""
+        settings, run = self.settings, RunFolder(self.settings.folder)
+        split, results = self._results(folder)
+        missing: list[str] = []
+        questions = self._questions("train", missing)
+        held_out = self._questions(split, missing)
+        selection = self._read(folder.selection, folder.read_selection)
+        if selection is None:
+            missing.append("No selection yet: run `python -m rewards`.")
+        sampled_arms = self._sampled(folder)
+        sampled = self._section("sampled", "Sampled for training", sampled_arms, questions, selection, results)
+        if sampled is None:
+            missing.insert(0, "No sampled trajectories yet: run `python -m sampling`.")
+        if results is None:
+            missing.append("No evaluation yet: run `python -m evaluation`.")
+        arms = self._evaluated(folder, split)
+        evaluated = self._section("evaluated", f"Held out ({split})", arms, held_out, None, results)
+        logs = sorted(folder.training.glob("**/log.jsonl"))
+        training = self._read((folder.training, *logs), lambda: read_training_logs(folder.training))
+        if not training:
+            missing.append("No training log yet: run `accelerate launch train.py`.")
+        rows = self._read(folder.rows, lambda: count_rows(folder.rows))
+        if not rows:
+            missing.append("No token rows yet, so trained tokens cannot be marked.")
+        return Gathered(
+            folder=folder,
+            manifest=_manifest(run.manifest),
+            results=results,
+            selection=selection,
+            questions={**held_out, **questions},
+            sampled=sampled,
+            evaluated=evaluated,
+            tallies=tuple(arm.tally for arm in (*sampled_arms, *arms) if arm.tally.total),
+            training=training,
+            rows=rows,
+            missing=tuple(missing),
+            benchmarks=tuple(
+                found
+                for name in settings.evaluation.benchmarks
+                if (found := self._results_on(folder, name)) is not None
+            ),
+            rounds=self._read(_small_files(run), lambda: gather_rounds(settings.evaluation, run)),
+            ledger=tuple(read_ledger(run)),
+        )
+
+    def _read(self, paths: Path | tuple[Path, ...], read: Callable[[], T]) -> T:
+        """What `read` gives, read again only where one of the files was written."""
+        files = paths if isinstance(paths, tuple) else (paths,)
+        stamps = [(s.st_mtime_ns, s.st_size) if (s := _status(path)) else None for path in files]
+        known = self._files.get(files)
+        if known is None or known[0] != stamps:
+            known = self._files[files] = stamps, read()
+        value: T = known[1]
+        return value
+
+    def _results_on(self, folder: RoundFolder, split: str) -> Results | None:
+        path = results_path(folder, self.settings.evaluation, split)
+        return self._read(path, lambda: read_results(path))
+
+    def _results(self, folder: RoundFolder) -> tuple[str, Results | None]:
+        """The config's split and its results. Without results, the split on which promotion was decided; without that,
+        one that is being evaluated."""
+        final = self.settings.evaluation.split
+        if (results := self._results_on(folder, final)) is not None:
+            return final, results
+        if (promotion := read_promotion(folder)) is not None:
+            return promotion.split, self._results_on(folder, promotion.split)
+        started = evaluated_splits(folder)
+        return (started[-1] if started and final not in started else final), None
+
+    def _questions(self, split: str, missing: list[str]) -> dict[str, Question]:
+        """The questions of a split by id; none, with the reason in `missing`, where their files do not exist."""
         try:
-            found[section] = {
-                q.id: q
-                for q in load_questions(split_of(config.questions, config.evaluation.benchmarks, split), config.seed)
-            }
+            given = split_of(self.settings.questions, self.settings.evaluation.benchmarks, split)
+            path = Path(given.path or "")
+            return self._read(path, lambda: {q.id: q for q in load_questions(given, self.settings.seed)})
         except UserError as error:
-            found[section] = {}
             missing.append(f"Question texts of the {split} split cannot be shown: {error}")
-    return found
+            return {}
+
+    def _lines(self, store: TrajectoryStore, scores: Path, split: str) -> StoreLines:
+        if store.folder not in self._stores:
+            questions = self._questions(split, [])
+            self._stores[store.folder] = StoreLines(store, scores, questions, self.settings.rewards)
+        return self._stores[store.folder]
+
+    def _sampled(self, folder: RoundFolder) -> list[_Arm]:
+        """The round's own trajectories, or those of each member of a shared round."""
+        found = sorted(folder.path.parent.glob(f"*/{folder.path.name}/trajectories"))
+        members = {path.parents[1].name: RoundFolder(path.parent) for path in found}
+        return [
+            _Arm(
+                Tally(f"Sampling, {name}" if name else "Sampling", "sampled", name),
+                self._lines(TrajectoryStore(own.trajectories), own.scores, "train"),
+            )
+            for name, own in {"": folder, **members}.items()
+        ]
+
+    def _evaluated(self, folder: RoundFolder, split: str) -> list[_Arm]:
+        """The arms of the round's evaluation, as in the table of results where there is one."""
+        _, results = self._results(folder)
+        stores = read_arms(folder, split)
+        names = [arm.name for arm in results.arms if arm.name in stores] if results else list(stores)
+        return [
+            _Arm(
+                Tally(f"Evaluation, {'trained' if name == TRAINED else name}", "evaluated", name),
+                self._lines(stores[name], scores_path(stores[name]), split),
+            )
+            for name in names
+        ]
+
+    def _section(
+        self,
+        name: str,
+        title: str,
+        arms: Sequence[_Arm],
+        questions: Mapping[str, Question],
+        selection: Selection | None,
+        results: Results | None,
+    ) -> Section | None:
+        """Count every trajectory, and keep the lines of the questions to show.
+
+        Without a choice (no selection, no question file) the first questions read are shown.
+        """
+        chosen = selection.questions if selection else ()
+        if chosen:
+            ids = choose_mixed(chosen, self.max_questions)
+        elif name == "evaluated" and results is not None:
+            ids = spread(list(results.arms[0].values), self.max_questions)
+        else:
+            ids = spread(list(questions), self.max_questions)
+        selected = {key: value for choice in chosen for key, value in choice.rewards.items()}
+        shown: dict[str, list[tuple[str, Line]]] = {question_id: [] for question_id in ids}
+        scores, rewards, seen, is_free = {}, {}, set(), not shown
+        for arm in arms:
+            arm.tally.planned = len(arm.lines.keys)
+            for line in arm.lines.lines():
+                key, question_id = line.trajectory.key, line.trajectory.question_id
+                reward = selected[key] if key in selected else arm.lines.reward(line)
+                arm.tally.add(line, reward)
+                seen.add(question_id)
+                if is_free and len(shown) < self.max_questions:
+                    shown.setdefault(question_id, [])
+                if question_id in shown:
+                    shown[question_id].append((arm.tally.arm, line))
+                    scores[key], rewards[key] = arm.lines.scores.get(key, {}), reward
+        if not seen:
+            return None
+        for lines in shown.values():  # the arms are in their order already
+            lines.sort(key=lambda item: (_place(arms, item[0]), item[1].trajectory.sample))
+        return Section(
+            name,
+            title,
+            len(seen),
+            tuple(questions.get(i) or Question(id=i, text=i) for i, lines in shown.items() if lines),
+            {i: lines for i, lines in shown.items() if lines},
+            scores,
+            rewards,
+            {choice.question_id: choice for choice in chosen},
+        )
+
+
+def gather(settings: RunSettings, folder: RoundFolder, max_questions: int) -> Gathered:
+    """Read everything that the page of a round shows. UserError for records that cannot be read."""
+    gatherer = Gatherer(settings, max_questions)
+    gatherer.update(folder)
+    if gatherer.damaged:
+        raise UserError(gatherer.damaged[0])
+    return gatherer.gather(folder)
+
+
+def _place(arms: Sequence[_Arm], name: str) -> int:
+    return next(i for i, arm in enumerate(arms) if arm.tally.arm == name)
+
+
+def _small_files(run: RunFolder) -> tuple[Path, ...]:
+    """What the numbers of all rounds are read from."""
+    patterns = ("round-*", "round-*/*.json", "round-*/evaluation/*.json", "round-*/training/**/log.jsonl")
+    return tuple(path for pattern in patterns for path in sorted(run.path.glob(pattern)))
+
+
+def _status(path: Path) -> Any:
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -199,103 +326,6 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _sampled(
-    folder: RoundFolder,
-    questions: dict[str, Question],
-    selection: Selection | None,
-    limit: int,
-    tallies: list[Tally],
-    decoder: MessageDecoder,
-) -> Section | None:
-    chosen = choose_mixed(selection.questions, limit) if selection else spread(list(questions), limit)
-    tally = Tally("Sampling", "sampled")
-    kept, seen, messages = _stream([(tally, TrajectoryStore(folder.trajectories))], chosen, limit, decoder)
-    if not tally.total:
-        return None
-    tallies.append(tally)
-    return _section("sampled", "Sampled for training", kept, seen, questions, [folder.scores], messages)
-
-
-def _evaluated(
-    folder: RoundFolder,
-    split: str,
-    questions: dict[str, Question],
-    results: Results | None,
-    limit: int,
-    tallies: list[Tally],
-    decoder: MessageDecoder,
-) -> Section | None:
-    if results is None:
-        return None
-    stores = read_arms(folder, split)
-    titles = {arm.name: "trained" if arm.name == TRAINED else arm.name for arm in results.arms if arm.name in stores}
-    sources = [(Tally(f"Evaluation, {title}", "evaluated", arm), stores[arm]) for arm, title in titles.items()]
-    kept, seen, messages = _stream(sources, spread(list(results.arms[0].values), limit), limit, decoder)
-    tallies += [tally for tally, _ in sources if tally.total]
-    if not kept:
-        return None
-    scores = [scores_path(store) for _, store in sources]
-    return _section("evaluated", f"Held out ({split})", kept, seen, questions, scores, messages)
-
-
-def _section(
-    name: str,
-    title: str,
-    kept: dict[str, list[tuple[str, Trajectory]]],
-    total: int,
-    questions: dict[str, Question],
-    scores: Sequence[Path],
-    messages: dict[str, tuple[SpanTexts, ...]],
-) -> Section:
-    keys = {trajectory.key for found in kept.values() for _, trajectory in found}
-    by_key: dict[str, dict[str, Score]] = {}
-    for folder in scores:
-        for (key, score_name), score in stored_scores(folder, keys).items():
-            by_key.setdefault(key, {})[score_name] = score
-    return Section(
-        name=name,
-        title=title,
-        total=total,
-        questions=tuple(questions.get(i) or Question(id=i, text=i) for i in kept),
-        trajectories=kept,
-        scores=by_key,
-        messages=messages,
-    )
-
-
-def _stream(
-    sources: Sequence[tuple[Tally, TrajectoryStore]], chosen: Iterable[str], limit: int, decoder: MessageDecoder
-) -> tuple[dict[str, list[tuple[str, Trajectory]]], int, dict[str, tuple[SpanTexts, ...]]]:
-    """Count every trajectory, keep those of the chosen questions.
-
-    `sources`: each store with the tally to count it in. Returns those kept by question, the number of questions seen,
-    and the messages of those kept by key.
-
-    Without a choice (no selection, no question file) the first questions read are shown. A trajectory that failed and
-    was retried has two records, and so may one that a scheduler started twice: the one that did not fail counts.
-    """
-    kept: dict[str, list[tuple[str, Trajectory]]] = {question_id: [] for question_id in chosen}
-    free = not kept
-    seen: set[str] = set()
-    messages: dict[str, tuple[SpanTexts, ...]] = {}
-
-    for tally, store in sources:
-        for trajectory in store.read():
-            seen.add(trajectory.question_id)
-            tally.add(trajectory)
-            if free and len(kept) < limit:
-                kept.setdefault(trajectory.question_id, [])
-            if trajectory.question_id in kept:
-                messages[trajectory.key] = tuple(decoder.decode(c) for c in trajectory.conversations)
-                # Token ids are most of a trajectory's memory, and needed no more.
-                slim = tuple(c.model_copy(update={"ids": ()}) for c in trajectory.conversations)
-                kept[trajectory.question_id].append((tally.arm, trajectory.model_copy(update={"conversations": slim})))
-    order = [tally.arm for tally, _ in sources]
-    for found in kept.values():
-        found.sort(key=lambda item: (order.index(item[0]), item[1].sample))
-    return {question_id: found for question_id, found in kept.items() if found}, len(seen), messages
 
 
 def choose_mixed(choices: Sequence[QuestionChoice], limit: int) -> list[str]:
@@ -312,8 +342,3 @@ def spread(ids: Sequence[T], limit: int) -> list[T]:
     if len(ids) <= limit:
         return list(ids)
     return [ids[i * len(ids) // limit] for i in range(limit)]
-
-
-def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
-    return line if len(line) <= 200 else line[:199] + "…"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from inference.chat import ChatFormat
 from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
-from ratchet.config import Config
+from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from ratchet.records import Conversation
 
@@ -21,8 +22,8 @@ MIN_SHARED = 40
 class MessageDecoder:
     """Decodes conversations with the tokenizers of the config's models. Each is loaded when it is first needed."""
 
-    def __init__(self, config: Config) -> None:
-        self._models = config.models
+    def __init__(self, models: Mapping[str, ModelConfig]) -> None:
+        self.models = models
         self._formats: dict[str, ChatFormat | None] = {}
         self._repeats: dict[tuple[str, tuple[int, ...], bool], tuple[str, ...]] = {}
         self.problems: list[str] = []
@@ -56,9 +57,9 @@ class MessageDecoder:
 
     def _load(self, name: str) -> ChatFormat | None:
         try:
-            if name not in self._models:
+            if name not in self.models:
                 raise UserError(f"the config has no model {name!r}")
-            model = self._models[name]
+            model = self.models[name]
             return WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
         except UserError as error:
             self.problems.append(f"The messages of model {name} cannot be shown: {error}")

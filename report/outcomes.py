@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ratchet.records import ModelCall, Question, Score, Search, ToolCall, Trajectory
@@ -32,21 +32,26 @@ PROBLEMS = {
 OUTCOMES = {**ENDINGS, **PROBLEMS}
 
 
-def outcomes_of(question: Question, trajectory: Trajectory, scores: Mapping[str, Score]) -> list[str]:
-    """The trajectory's ending, then its problems."""
+def outcomes_of(question: Question, trajectory: Trajectory) -> list[str]:
+    """The trajectory's ending, then its problems, as far as these are seen without its scores."""
     calls = [event for event in trajectory.events if isinstance(event, ModelCall)]
     f1 = _answer_score(question, trajectory)
-    found = {
+    problems = {
         "no_answer": not has_answer(trajectory),
         "wrong_answer": f1 == 0,
         "partly_right": f1 is not None and 0 < f1 < 1,
-        "null_score": any(score.value is None for score in scores.values()),
         "malformed": any(call.parse == "malformed" for call in calls),
         "cut_off": any(call.finish_reason == "length" for call in calls),
         "tool_error": any(isinstance(event, ToolCall) and event.error for event in trajectory.events),
         "nothing_found": any(isinstance(event, Search) and not event.passages for event in trajectory.events),
     }
-    return [trajectory.status, *(name for name, true in found.items() if true)]
+    return [trajectory.status, *(name for name, holds in problems.items() if holds)]
+
+
+def with_null_scores(outcomes: Sequence[str], scores: Iterable[Score]) -> list[str]:
+    """The outcomes of a trajectory without its scores, and whether one of these has no value."""
+    found = {*outcomes, *("null_score" for score in scores if score.value is None)}
+    return [name for name in OUTCOMES if name in found]
 
 
 def _answer_score(question: Question, trajectory: Trajectory) -> float | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,38 +22,68 @@ from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.verdicts import APART, Verdicts, label_scores
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
-from ratchet.config import Config
 from ratchet.plugins import short_name
-from report.gather import Gathered, Tally
+from report.gather import Gathered, RunSettings
 from report.ledger import ledger_view
 from report.outcomes import count_outcomes
-from report.plots import make_plots
-from report.round_plots import round_plots
 from report.rounds import interval, number, rounds_view, tone_of
+from report.store_lines import Tally
 from report.terms import measure_term, term
-from report.view import MAX_BYTES, MAX_CHOICES, make_view
+from report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view
+
+if TYPE_CHECKING:
+    from ratchet.plotting import Plot
 
 HERE = Path(__file__).parent
-SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "ledger.js")
+SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "live.js")
 STATUSES = ("finished", "unparsed", "out_of_budget", "failed")
 
 
-def render(config: Config, gathered: Gathered) -> str:
-    """The whole page as HTML."""
+class Drawings:
+    """The plots of a page, drawn again only where what they show was read again."""
+
+    def __init__(self) -> None:
+        self._shown: tuple[Any, ...] = ()
+        self._plots: tuple[list[Plot], Plot | None] = ([], None)
+
+    def of(self, gathered: Gathered) -> tuple[list[Plot], Plot | None]:
+        """(the plots of the round, the learning curve over all rounds)."""
+        shown = (gathered.results, gathered.selection, gathered.training, gathered.rounds)
+        if not any(shown[:3]):
+            return [], None
+        if not self._shown or any(new is not old for new, old in zip(shown, self._shown, strict=True)):
+            from report.plots import make_plots  # late: the first page of a run that begins needs no matplotlib
+            from report.round_plots import learning_curve
+
+            self._shown = shown
+            self._plots = make_plots(*shown[:3]), learning_curve(gathered.rounds)
+        return self._plots
+
+
+def render(settings: RunSettings, gathered: Gathered) -> str:
+    """The page as one HTML file that needs nothing else."""
+    view = make_view(gathered, DetailReader(settings))
+    return render_page(settings, gathered, view, Drawings())
+
+
+def render_page(
+    settings: RunSettings, gathered: Gathered, view: View, drawings: Drawings, state: Mapping[str, Any] | None = None
+) -> str:
+    """The page with the details of `view`. `state`: what the run is doing (`live_state.py`), where the page is served
+    and asks for what is new."""
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     script = read_script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals |= {"term": term, "measure_term": measure_term, "number": number, "interval": interval}
-    view = make_view(gathered, config.rewards)
-    results = gathered.results
+    results, selection = gathered.results, gathered.selection
     headline, particulars = _verdict(results)
-    plots = make_plots(results, gathered.selection, gathered.training)
-    selection = gathered.selection
+    plots, curve = drawings.of(gathered)
     return environment.get_template("page.html.j2").render(
-        run=config.folder.name,
-        round=gathered.round,
+        run=settings.folder.name,
+        round=gathered.folder.number,
+        state=state,
         headline=headline,
         particulars=particulars,
         changes=changes_sentence(results.changes(TRAINED), results.changes(BASE_AGAIN)) if results else "",
@@ -68,7 +98,7 @@ def render(config: Config, gathered: Gathered) -> str:
         kinds=_kinds(results) if results else [],
         verdicts=verdict_sets([*([results] if results else []), *gathered.benchmarks]),
         rounds=rounds_view(gathered.rounds),
-        curves=round_plots(gathered.rounds),
+        curve=curve,
         ledger=ledger_view(gathered.ledger),
         plots=plots,
         tallies=gathered.tallies,
@@ -79,18 +109,18 @@ def render(config: Config, gathered: Gathered) -> str:
         choices_shown=MAX_CHOICES,
         sections=view.index["sections"],
         listed=sum(len(section["questions"]) for section in view.index["sections"]),
-        undecoded=gathered.undecoded,
+        undecoded=view.problems,
         max_bytes=MAX_BYTES,
-        missing=gathered.missing,
-        facts=_facts(config, gathered),
-        index=json_for_script(view.index),
+        missing=[line for line in gathered.missing if state is None or not line.startswith("No ")],
+        facts=_facts(settings, gathered),
+        index=json_for_script({**view.index, "live": state is not None}),
         shared=json_for_script(view.shared),
         chunks=[json_for_script(chunk) for chunk in view.chunks],
         outcomes=count_outcomes(view.index["sections"]),
         script=Markup(script),
         policy=(
             f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
-            "form-action 'none'"
+            "form-action 'none'" + ("; connect-src 'self'" if state is not None else "")
         ),
     )
 
@@ -98,7 +128,8 @@ def render(config: Config, gathered: Gathered) -> str:
 def read_script() -> str:
     """The page's script: the parts joined into one function, so that none of their names is the window's."""
     parts = "\n".join((HERE / "script" / name).read_text() for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{parts}\nexplainTerms();\nselectionList();\nledger();\nbrowser();\n}})();'
+    starts = "explainTerms();\nselectionList();\nbrowser();\nfollow();"
+    return f'"use strict";\n(() => {{\n{parts}\n{starts}\n}})();'
 
 
 def json_for_script(value: Any) -> Markup:
@@ -251,21 +282,20 @@ def _errors(tallies: tuple[Tally, ...], max_errors: int = 12) -> list[tuple[Tall
     ]
 
 
-def _facts(config: Config, gathered: Gathered) -> list[tuple[str, str]]:
+def _facts(settings: RunSettings, gathered: Gathered) -> list[tuple[str, str]]:
     manifest, results = gathered.manifest, gathered.results
     adapter = results.arm(TRAINED) if results else None
-    agent, judge = config.models[config.training.model].path, config.models.get(config.rewards.judge)
-    weights = ", ".join(f"{short_name(name)} {weight:g}" for name, weight in config.rewards.weights.items())
-    facts = [
-        ("Run folder", str(config.folder)),
-        ("System", short_name(config.system.name)),
-        ("Model", agent),
+    judge = settings.models.get(settings.rewards.judge)
+    weights = ", ".join(f"{short_name(name)} {weight:g}" for name, weight in settings.rewards.weights.items())
+    return [
+        ("Run folder", str(settings.folder)),
+        ("System", short_name(settings.system)),
+        ("Model", settings.models[settings.model].path),
         ("Judge", judge.path if judge else "none: the scores are rules"),
         ("Reward", f"weighted mean of {weights}"),
         ("Adapter", adapter.policy if adapter else "none evaluated"),
-        ("Seed", str(config.seed)),
+        ("Seed", str(settings.seed)),
         ("Token rows", str(gathered.rows)),
         ("Code", str(manifest.get("code") or "unknown")),
         ("Packages", ", ".join(f"{k} {v}" for k, v in (manifest.get("packages") or {}).items()) or "unknown"),
     ]
-    return facts

@@ -12,7 +12,7 @@ from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
 from evaluation.round_arms import results_path
-from ratchet.config import Config
+from ratchet.config import EvaluationConfig
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.training import LogLine, read_training_logs
@@ -60,29 +60,29 @@ def numbers_on_disk(run: RunFolder) -> list[int]:
     return [folder.number for folder in run.rounds() if any(folder.path.iterdir())]
 
 
-def gather_rounds(config: Config, run: RunFolder) -> tuple[RoundNumbers, ...]:
+def gather_rounds(evaluation: EvaluationConfig, run: RunFolder) -> tuple[RoundNumbers, ...]:
     """The numbers of every round with any records, in order."""
     rounds = []
     for n in numbers_on_disk(run):
         folder = run.round(n)
         promotion = read_promotion(folder)
-        split = promotion.split if promotion else config.evaluation.split
+        split = promotion.split if promotion else evaluation.split
         rounds.append(
             RoundNumbers(
                 number=n,
                 selection=folder.read_selection(),
                 losses=mean_losses(read_training_logs(folder.training).values()),
-                results=read_results(results_path(folder, config.evaluation, split)),
+                results=read_results(results_path(folder, evaluation, split)),
                 promotion=promotion,
-                tested=_tested(config, folder, split),
+                tested=_tested(evaluation, folder, split),
             )
         )
     return tuple(rounds)
 
 
-def _tested(config: Config, folder: RoundFolder, judged_on: str) -> Results | None:
-    split = config.evaluation.split
-    return read_results(results_path(folder, config.evaluation, split)) if split != judged_on else None
+def _tested(evaluation: EvaluationConfig, folder: RoundFolder, judged_on: str) -> Results | None:
+    split = evaluation.split
+    return read_results(results_path(folder, evaluation, split)) if split != judged_on else None
 
 
 def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:
@@ -100,26 +100,28 @@ def mean_losses(logs: Iterable[Sequence[LogLine]]) -> tuple[float, float] | None
 
 def rounds_view(rounds: Sequence[RoundNumbers]) -> list[dict[str, Any]]:
     """The rows of the page's table; empty for a single round without a promotion."""
-    if len(rounds) < 2 and not any(found.promotion for found in rounds):
+    if len(rounds) < 2 and not any(numbers.promotion for numbers in rounds):
         return []
-    return [_row(found) for found in rounds]
+    return [_row(numbers) for numbers in rounds]
 
 
-def _row(found: RoundNumbers) -> dict[str, Any]:
-    promotion, difference = found.promotion, found.promotion.difference if found.promotion else None
+def _row(numbers: RoundNumbers) -> dict[str, Any]:
+    promotion, difference = numbers.promotion, numbers.promotion.difference if numbers.promotion else None
+    comparison = numbers.results.comparison(TRAINED) if numbers.results else None
     return {
-        "number": found.number,
-        **_selected(found.selection),
-        "losses": f"{number(found.losses[0], 2)} → {number(found.losses[1], 2)}" if found.losses else "–",
-        "parse_rate": found.parse_rate,
+        "number": numbers.number,
+        **_selected(numbers.selection),
+        "losses": f"{number(numbers.losses[0], 2)} → {number(numbers.losses[1], 2)}" if numbers.losses else "–",
+        "parse_rate": numbers.parse_rate,
         "promotion": promotion,
         "digits": BY_NAME[promotion.measure].digits if promotion else 3,
         "difference": difference,
         "p": format_p_value(difference) if difference else "",
-        "changes": _changes(found.results, TRAINED),
-        "noise": _changes(found.results, BASE_AGAIN),
+        "gain": (comparison.gain.form, comparison.gain.substance) if comparison else (None, None),
+        "changes": _changes(numbers.results, TRAINED),
+        "noise": _changes(numbers.results, BASE_AGAIN),
         "tone": tone_of(difference, promotion.measure) if promotion else "",
-        "final": found.final,
+        "final": numbers.final,
     }
 
 

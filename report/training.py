@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_segment
 from training.rows import split_rows
@@ -43,7 +43,7 @@ class TrainedRow:
     def merged(self, other: TrainedRow) -> TrainedRow:
         """Both rows of one conversation, where its actions have rows of their own."""
         pairs = zip_longest(self.mask, other.mask, fillvalue=0)
-        return TrainedRow(bytes(one | two for one, two in pairs), self.held_out)
+        return TrainedRow(bytes(own | others for own, others in pairs), self.held_out)
 
 
 TrainedRows = dict[tuple[str, int], TrainedRow]
@@ -66,22 +66,28 @@ def read_training_logs(training: Path) -> dict[str, tuple[LogLine, ...]]:
     return {name: log for name, log in logs.items() if log}
 
 
-def read_trained(
-    config: Config, path: Path, shown: Container[str], question_of: Mapping[str, str]
-) -> tuple[int, TrainedRows]:
-    """(number of token rows, the rows of the trajectories whose keys are in `shown`).
+def count_rows(path: Path) -> int:
+    """The number of token rows; 0 where there is no file. UserError for one that cannot be read."""
+    with _rows_of(path) as file:
+        return file.metadata.num_rows if file else 0
 
-    `question_of`: by trajectory key, the question; without all of them, no row counts as held out.
+
+def read_trained(
+    path: Path, shown: Container[str], question_of: Mapping[str, str], dev_fraction: float, seed: int
+) -> TrainedRows:
+    """The rows of the trajectories whose keys are in `shown`.
+
+    `question_of`: by trajectory key, the question; without all of them, no row counts as held out. `dev_fraction` and
+    `seed`: those of the training, which say which questions it held out.
     """
-    if not path.exists():
-        return 0, {}
-    found: TrainedRows = {}
-    try:
-        file = pq.ParquetFile(path)
+    trained: TrainedRows = {}
+    with _rows_of(path) as file:
+        if file is None:
+            return {}
         keys = file.read(columns=["trajectory"])
         held_out: set[str] = set()
         if all(key in question_of for key in keys["trajectory"].to_pylist()):
-            _, dev = split_rows(keys, question_of, config.training.dev_fraction, config.seed)
+            _, dev = split_rows(keys, question_of, dev_fraction, seed)
             held_out = set(dev["trajectory"].to_pylist())
         for batch in file.iter_batches(columns=["trajectory", "conversation", "loss_mask"], batch_size=64):
             key_of, conversation_of, masks = batch.columns
@@ -89,9 +95,19 @@ def read_trained(
                 if key in shown:
                     row = TrainedRow(bytes(masks[i].as_py()), key in held_out)
                     place = key, conversation_of[i].as_py()
-                    found[place] = found[place].merged(row) if place in found else row
+                    trained[place] = trained[place].merged(row) if place in trained else row
+    return trained
+
+
+@contextmanager
+def _rows_of(path: Path) -> Iterator[pq.ParquetFile | None]:
+    if not path.exists():
+        yield None
+        return
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
     except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors derive from these
         raise UserError(
             f"{path}: cannot read the rows ({error}); delete the file, and the next training rebuilds it"
         ) from error
-    return len(keys), found

@@ -8,11 +8,10 @@ text, never as markup.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ratchet.config import RewardsConfig
 from ratchet.plugins import short_name
 from ratchet.records import (
     Conversation,
@@ -30,11 +29,11 @@ from ratchet.records import (
     Turn,
     content_key,
 )
-from report.gather import Gathered, Section, spread
-from report.messages import SpanTexts, TextTable, share_texts
-from report.outcomes import OUTCOMES, outcomes_of
-from report.training import TrainedRow, TrainedRows
-from rewards.selection import strict_reward
+from report.gather import Gathered, RunSettings, Section, spread
+from report.messages import MessageDecoder, SpanTexts, TextTable, share_texts
+from report.outcomes import OUTCOMES, with_null_scores
+from report.store_lines import Line
+from report.training import TrainedRow, TrainedRows, read_trained
 
 MAX_OUTPUT, MAX_PASSAGE, MAX_MESSAGE = 6_000, 1_500, 20_000
 """Limits of characters of one output, of one passage and of one message."""
@@ -58,94 +57,141 @@ class View:
     """Passages, and the texts that several questions' trajectories have."""
     chunks: list[Json]
     """The details of one question's trajectories in a section, in the order of its lines; `chunk` names the place."""
+    problems: tuple[str, ...] = ()
+    """Why messages cannot be shown."""
 
 
-def make_view(gathered: Gathered, rewards: RewardsConfig, max_bytes: int = MAX_BYTES) -> View:
+def make_index(gathered: Gathered) -> Json:
+    """All questions without details, and the selection's list."""
+    choices = gathered.selection.questions if gathered.selection else ()
+    return {
+        "sections": [section_view(section) for section in gathered.sections],
+        "choices": [_choice(choice, gathered.questions.get(choice.question_id)) for choice in choices[:MAX_CHOICES]],
+        "outcomes": OUTCOMES,
+    }
+
+
+def make_view(gathered: Gathered, details: DetailReader, max_bytes: int = MAX_BYTES) -> View:
     """All questions, and the details of as many of them as fit in `max_bytes`."""
     passages: dict[str, Json] = {}
-    choices = {choice.question_id: choice for choice in gathered.selection.questions} if gathered.selection else {}
-    sections = [section for section in (gathered.sampled, gathered.evaluated) if section is not None]
-    made: list[Json] = []
+    index = make_index(gathered)
     chunks: list[Json] = []
-    for section in sections:
-        of_section = choices if section.name == "sampled" else {}
-        shown, details = section_view(section, of_section, gathered.trained, rewards, passages)
-        sizes = [_size(chunk) for chunk in details]
-        fraction = max_bytes / len(sections) / max(1, sum(sizes))
-        for i in spread(range(len(details)), max(1, int(len(details) * min(fraction, 1)))):
+    keys = [line.trajectory.key for s in gathered.sections for lines in s.lines.values() for _, line in lines]
+    trained = details.trained(gathered, keys)
+    for section, shown in zip(gathered.sections, index["sections"], strict=True):
+        made = [details.read(section, question, trained, passages) for question in section.questions]
+        fraction = max_bytes / len(gathered.sections) / max(1, sum(map(_size, made)))
+        for i in spread(range(len(made)), max(1, int(len(made) * min(fraction, 1)))):
             shown["questions"][i]["chunk"] = len(chunks)
-            chunks.append(details[i])
-        made.append(shown)
+            chunks.append(made[i])
     used = {i for chunk in chunks for run in chunk["runs"] for i in _passages_of(run)}
     texts = share_texts(chunks)
     shared = {"passages": {i: passage for i, passage in passages.items() if i in used}, "texts": texts}
-    listed = [_choice(choice, gathered.questions.get(choice.question_id)) for choice in choices.values()]
-    index = {"sections": made, "choices": listed[:MAX_CHOICES], "outcomes": OUTCOMES}
-    return View(index, shared, chunks)
+    return View(index, shared, chunks, tuple(details.problems))
 
 
 def _size(chunk: Json) -> int:
     return len(json.dumps(chunk, ensure_ascii=False).encode(errors="replace"))
 
 
-def section_view(
-    section: Section,
-    choices: Mapping[str, QuestionChoice],
-    trained: TrainedRows,
-    rewards: RewardsConfig,
-    passages: dict[str, Json],
-) -> tuple[Json, list[Json]]:
-    """The section for the index, and the details of each of its questions."""
-    questions, chunks = [], []
-    for question in section.questions:
-        choice = choices.get(question.id)
-        table = TextTable()
-        runs: list[tuple[Json, Json]] = []
-        for arm, trajectory in section.trajectories[question.id]:
-            scores = section.scores.get(trajectory.key, {})
-            if choice is not None:
-                value = choice.rewards.get(trajectory.key)
-            else:
-                given = {(s.trajectory, s.name): s for s in scores.values()}
-                value = strict_reward(question, trajectory, given, rewards.weights, rewards.select.keep_status)
-            line = {
-                "key": trajectory.key,
-                "arm": arm,
-                "sample": trajectory.sample,
-                "status": trajectory.status,
-                **({"hint": trajectory.hint} if trajectory.hint else {}),
-                "reward": value,
-                "kept": choice is not None and trajectory.key in choice.kept,
-                "outcomes": outcomes_of(question, trajectory, scores),
-                "roles": sorted({call.role for call in trajectory.model_calls}),
-            }
-            messages = section.messages.get(trajectory.key, ())
-            runs.append((line, _run(trajectory, scores, trained, passages, messages, table)))
-        if section.name == "sampled":
-            runs.sort(key=lambda run: (not run[0]["kept"], -(-1.0 if run[0]["reward"] is None else run[0]["reward"])))
-        questions.append(
-            {
-                "id": question.id,
-                "text": question.text,
-                "kind": question.kind,
-                "answers": _expected(question),
-                "label": question.label or "",
-                "labels": [label.name for label in question.labels],
-                "nuggets": list(question.nuggets),
-                "gold": list(question.gold_ids),
-                "kept": len(choice.kept) if choice else None,
-                "reason": choice.reason if choice else "",
-                "chunk": None,
-                "runs": [line for line, _ in runs],
-            }
+def section_view(section: Section) -> Json:
+    """The section for the index."""
+    questions = [_question(section, question) for question in section.questions]
+    return {"name": section.name, "title": section.title, "total": section.total, "questions": questions}
+
+
+def _question(section: Section, question: Question) -> Json:
+    choice = section.choices.get(question.id)
+    return {
+        "id": question.id,
+        "text": question.text,
+        "kind": question.kind,
+        "answers": _expected(question),
+        "label": question.label or "",
+        "labels": [label.name for label in question.labels],
+        "nuggets": list(question.nuggets),
+        "gold": list(question.gold_ids),
+        "kept": len(choice.kept) if choice else None,
+        "reason": choice.reason if choice else "",
+        "chunk": None,
+        "runs": [_line(section, arm, line) for arm, line in _in_order(section, question)],
+    }
+
+
+def _line(section: Section, arm: str, line: Line) -> Json:
+    trajectory = line.trajectory
+    choice = section.choices.get(trajectory.question_id)
+    return {
+        "key": trajectory.key,
+        "arm": arm,
+        "sample": trajectory.sample,
+        "status": trajectory.status,
+        **({"hint": trajectory.hint} if trajectory.hint else {}),
+        "reward": section.rewards[trajectory.key],
+        "kept": choice is not None and trajectory.key in choice.kept,
+        "outcomes": with_null_scores(line.outcomes, section.scores[trajectory.key].values()),
+        "roles": sorted(line.roles),
+    }
+
+
+def _in_order(section: Section, question: Question) -> Sequence[tuple[str, Line]]:
+    """A question's lines as they are shown: of sampled ones those that were kept first, and the best ones."""
+    if section.name != "sampled":
+        return section.lines[question.id]
+    choice = section.choices.get(question.id)
+    kept = set(choice.kept) if choice else set()
+
+    def place(item: tuple[str, Line]) -> tuple[bool, float]:
+        reward = section.rewards[item[1].trajectory.key]
+        return item[1].trajectory.key not in kept, -(-1.0 if reward is None else reward)
+
+    return sorted(section.lines[question.id], key=place)
+
+
+class DetailReader:
+    """Reads what the page shows of a question's trajectories. Tokenizers are loaded with the first one."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings, self._decoder = settings, MessageDecoder(settings.models)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why messages cannot be shown."""
+        return self._decoder.problems
+
+    def trained(self, gathered: Gathered, keys: Iterable[str]) -> TrainedRows:
+        """The token rows of these trajectories."""
+        choices = gathered.selection.questions if gathered.selection else ()
+        question_of = {key: choice.question_id for choice in choices for key in choice.rewards}
+        return read_trained(
+            gathered.folder.rows, set(keys), question_of, self._settings.dev_fraction, self._settings.seed
         )
-        chunks.append({"runs": [detail for _, detail in runs], "texts": table.texts})
-    return {"name": section.name, "title": section.title, "total": section.total, "questions": questions}, chunks
+
+    def read(self, section: Section, question: Question, trained: TrainedRows, passages: dict[str, Json]) -> Json:
+        """{runs, texts}, in the order of the question's lines. Adds to `passages`."""
+        table = TextTable()
+        runs = []
+        for _, line in _in_order(section, question):
+            trajectory = line.read()
+            messages = [self._decoder.decode(conversation) for conversation in trajectory.conversations]
+            scores = section.scores[trajectory.key].values()
+            runs.append(_run(trajectory, scores, trained, passages, messages, table))
+        return {"runs": runs, "texts": table.texts}
+
+
+def words_of(trajectory: Trajectory) -> Iterator[str]:
+    """What a search looks through: the answer, and everything that models, searches and tools said."""
+    yield from (trajectory.answer, trajectory.explanation, trajectory.error, trajectory.stopped)
+    yield from (turn.said for turn in trajectory.turns)
+    for event in trajectory.events:
+        yield from (getattr(event, name, "") for name in ("text", "query", "error"))
+        yield from getattr(event, "entities", ())
+        yield json.dumps(getattr(event, "arguments", ""), ensure_ascii=False)
 
 
 def _run(
     trajectory: Trajectory,
-    scores: Mapping[str, Score],
+    scores: Iterable[Score],
     trained: TrainedRows,
     passages: dict[str, Json],
     messages: Sequence[SpanTexts],
@@ -158,6 +204,7 @@ def _run(
         if isinstance(event, Search | ToolCall | Recall):
             read |= {passage.id: _passage(passage, passages) for passage in event.passages}
     return {
+        "key": trajectory.key,
         "policy": trajectory.policy,
         "error": cut(trajectory.error, 1_000),
         "answer": cut(trajectory.answer, MAX_OUTPUT),
@@ -172,7 +219,7 @@ def _run(
                 "unparsed": s.unparsed,
                 "verdicts": len(s.verdicts),
             }
-            for s in scores.values()
+            for s in scores
         ],
         "seconds": trajectory.seconds,
         "events": [_event(event, rows, trajectory.conversations, passages) for event in trajectory.events],

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from fastapi.responses import JSONResponse
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 
-from ratchet.http.guard import Guard
-from ratchet.http.openai import EventStream, add_error_handlers, run_until_disconnect
+from ratchet.http.app import PAGE_HEADERS, add_health, open_app
+from ratchet.http.openai import EventStream, run_until_disconnect
 from serve.answering import Answerer, ServedModel
 from serve.chat import AnswerRequest, Completion, question_of
 
@@ -32,12 +31,9 @@ FILES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
 SECURITY = {
+    **PAGE_HEADERS,
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-cache",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
 }
 """Headers of the page: it runs its own script and talks to its own server, and to nothing else."""
 
@@ -46,16 +42,14 @@ def create_app(answerer: Answerer, key: str | None = None, mcp: Starlette | None
     """The app. `key`: what clients must send; `mcp`: an app with the route of the MCP tools."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            if mcp is not None:
-                await stack.enter_async_context(mcp.router.lifespan_context(mcp))
+    async def open_mcp() -> AsyncIterator[None]:
+        async with mcp.router.lifespan_context(mcp) if mcp is not None else contextlib.nullcontext():
             yield
 
-    # Without FastAPI's pages: they fetch scripts from elsewhere. /openapi.json is there.
-    app = FastAPI(title="Ratchet", docs_url=None, redoc_url=None, lifespan=lifespan)
-    add_error_handlers(app)
-    app.add_middleware(Guard, key=key, max_body_bytes=answerer.limits.body_bytes, public=(*FILES, "/health"))
+    app = open_app(
+        "Ratchet", key=key, max_body_bytes=answerer.limits.body_bytes, public=(*FILES, "/health"), around=open_mcp
+    )
+    add_health(app)
     started = int(time.time())
 
     @app.post("/v1/chat/completions", response_model=None)
@@ -76,10 +70,6 @@ def create_app(answerer: Answerer, key: str | None = None, mcp: Starlette | None
     @app.get("/v1/models/{name:path}")
     async def one_model(name: str) -> dict[str, Any]:
         return _shown(answerer.model(name), started)
-
-    @app.get("/health")
-    async def health() -> dict[str, Any]:
-        return {"ready": True, "version": version("ratchet")}
 
     for path, (name, kind) in FILES.items():
         text = (PAGE / name).read_bytes()

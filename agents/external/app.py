@@ -17,12 +17,11 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import asdict, dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
@@ -31,9 +30,9 @@ from starlette.requests import ClientDisconnect
 from agents.external.program import ProgramAnswer, Task
 from agents.external.recording import ProgramRequest, Recording
 from ratchet.errors import UserError
-from ratchet.http.guard import Guard
-from ratchet.http.openai import ApiError, EventStream, add_error_handlers, run_until_disconnect
-from ratchet.http.server import address_of, listen, server_settings
+from ratchet.http.app import open_app
+from ratchet.http.openai import ApiError, EventStream, run_until_disconnect
+from ratchet.http.server import address_of, listen, serve_beside
 from ratchet.records import Passage
 
 HOST = "127.0.0.1"
@@ -128,9 +127,7 @@ class Gateway:
 
 def create_app(gateway: Gateway, lists: bool) -> FastAPI:
     """The gateway's app. `lists`: whoever asks may see the trajectories."""
-    app = FastAPI(title="Ratchet gateway", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Guard, key=None, max_body_bytes=MAX_BODY)
-    add_error_handlers(app)
+    app = open_app("Ratchet gateway", max_body_bytes=MAX_BODY)
 
     async def chat(request: Request, body: ProgramRequest) -> Response:
         gateway.find(request)
@@ -190,21 +187,12 @@ async def _chunks(gateway: Gateway, request: Request, body: ProgramRequest) -> A
 # The server, which the trajectories of an event loop share
 
 
-class _Server(uvicorn.Server):
-    """A server beside other work of this process, whose signals are not its own."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @dataclass
 class _Running:
     """A server that runs, and how many trajectories use it."""
 
     gateway: Gateway
-    server: _Server
-    serving: asyncio.Task[None]
+    server: contextlib.AsyncExitStack
     users: int = 0
 
 
@@ -216,9 +204,17 @@ async def open_gateway(port: int) -> AsyncIterator[Gateway]:
     """The gateway of the running event loop: opened by its first user, closed by its last. UserError where the port is
     in use. `port`: 0 for a free one, where programs that the run starts are told of it."""
     servers = _running.setdefault(asyncio.get_running_loop(), {})
-    if port not in servers:
-        servers[port] = _start(port)
-    running = servers[port]
+    running = servers.get(port)
+    if running is None:
+        try:
+            listener = listen(HOST, port)
+        except UserError as error:
+            raise UserError(f"system.settings.port: {error}") from None
+        gateway = Gateway(address_of(listener))
+        if port:
+            logger.warning("waiting for programs: %s/trajectories lists what is open", gateway.address)
+        running = servers[port] = _Running(gateway, contextlib.AsyncExitStack())
+        await running.server.enter_async_context(serve_beside(create_app(gateway, lists=bool(port)), listener, 1))
     running.users += 1
     try:
         yield running.gateway
@@ -226,18 +222,4 @@ async def open_gateway(port: int) -> AsyncIterator[Gateway]:
         running.users -= 1
         if not running.users:
             del servers[port]
-            running.server.should_exit = True
-            await running.serving
-
-
-def _start(port: int) -> _Running:
-    try:
-        listener = listen(HOST, port)
-    except UserError as error:
-        raise UserError(f"system.settings.port: {error}") from None
-    gateway = Gateway(address_of(listener))
-    if port:
-        logger.warning("waiting for programs: %s/trajectories lists what is open", gateway.address)
-    app = create_app(gateway, lists=bool(port))
-    server = _Server(server_settings(app, 1))
-    return _Running(gateway, server, asyncio.ensure_future(server.serve([listener])))
+            await running.server.aclose()

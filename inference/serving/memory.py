@@ -53,6 +53,10 @@ class MemoryEstimate:
     """Keys and values of one token."""
 
     @property
+    def title(self) -> str:
+        return f"{self.spec.name}-{self.replica} ({self.spec.model.path})"
+
+    @property
     def has_fixed_kv(self) -> bool:
         return self.spec.settings.kv_gb is not None
 
@@ -85,7 +89,7 @@ class MemoryEstimate:
             if not self.has_fixed_kv
             else f"keys and values (kv_gb) {_gb(self.kv)}",
         ]
-        return f"{self.spec.name}-{self.replica} ({self.spec.model.path}): {' + '.join(parts)} = {_gb(self.total)}"
+        return f"{self.title}: {' + '.join(parts)} = {_gb(self.total)}"
 
 
 def estimate_memory(spec: ServerSpec, replica: int, size: Footprint) -> MemoryEstimate:
@@ -115,18 +119,24 @@ def assign_gpus(
     """Place every server; placements by spec name. UserError with the arithmetic where they do not fit."""
     estimates = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
     assignments = _assign(estimates, gpus)
-    on = {gpu.name: [one for one, own_gpus in assignments if gpu in own_gpus] for gpu in gpus}
-    room = {gpu.name: _usable_bytes(gpu) - sum(one.total for one in on[gpu.name]) for gpu in gpus}
+    on = {gpu.name: [estimate for estimate, own_gpus in assignments if gpu in own_gpus] for gpu in gpus}
+    room = {gpu.name: _usable_bytes(gpu) - sum(estimate.total for estimate in on[gpu.name]) for gpu in gpus}
     if any(left < 0 for left in room.values()):
         raise UserError(_overflow_message(gpus, on, room))
     placements: dict[str, list[Placement]] = {spec.name: [] for spec in specs}
-    for one, own_gpus in assignments:
+    for estimate, own_gpus in assignments:
         # The same part on every GPU of a server: the smallest that it gets on any.
-        part = min((one.fixed + one.kv + room[gpu.name] * _share(one, on[gpu.name])) / gpu.total for gpu in own_gpus)
-        kv = min(_round_down(part) * gpu.total for gpu in own_gpus) - one.fixed
-        placements[one.spec.name].append(
+        part = min(
+            (estimate.fixed + estimate.kv + room[gpu.name] * _share(estimate, on[gpu.name])) / gpu.total
+            for gpu in own_gpus
+        )
+        kv = min(_round_down(part) * gpu.total for gpu in own_gpus) - estimate.fixed
+        placements[estimate.spec.name].append(
             Placement(
-                tuple(gpu.name for gpu in own_gpus), _round_down(part), int(kv * len(own_gpus)), one.concurrency(kv)
+                tuple(gpu.name for gpu in own_gpus),
+                _round_down(part),
+                int(kv * len(own_gpus)),
+                estimate.concurrency(kv),
             )
         )
     return placements
@@ -137,23 +147,27 @@ def plan_cpu_memory(
 ) -> dict[str, list[Placement]]:
     """Divide main memory between servers without a GPU. UserError with the arithmetic where they do not fit."""
     estimates = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
-    rest = available * CPU_KV_FRACTION - sum(one.kv for one in estimates)
+    rest = available * CPU_KV_FRACTION - sum(estimate.kv for estimate in estimates)
     placements: dict[str, list[Placement]] = {spec.name: [] for spec in specs}
-    for one in estimates:
-        useful = one.token * one.spec.model.max_context * (one.spec.concurrency or DEFAULT_CONCURRENCY)
-        more = 0.0 if one.has_fixed_kv else min(max(0.0, rest) * _share(one, estimates), max(0.0, useful - one.kv))
-        placements[one.spec.name].append(
+    for estimate in estimates:
+        useful = estimate.token * estimate.spec.model.max_context * (estimate.spec.concurrency or DEFAULT_CONCURRENCY)
+        more = (
+            0.0
+            if estimate.has_fixed_kv
+            else min(max(0.0, rest) * _share(estimate, estimates), max(0.0, useful - estimate.kv))
+        )
+        placements[estimate.spec.name].append(
             Placement(
-                kv_bytes=int(one.kv + more),
-                concurrency=one.spec.concurrency or min(one.concurrency(one.kv + more), DEFAULT_CONCURRENCY),
+                kv_bytes=int(estimate.kv + more),
+                concurrency=estimate.spec.concurrency
+                or min(estimate.concurrency(estimate.kv + more), DEFAULT_CONCURRENCY),
             )
         )
-    wanted = sum(one.weights for one in estimates) + sum(p.kv_bytes for ps in placements.values() for p in ps)
+    wanted = sum(estimate.weights for estimate in estimates) + sum(p.kv_bytes for ps in placements.values() for p in ps)
     if wanted > available:
         lines = [
-            f"  {one.spec.name}-{one.replica} ({one.spec.model.path}): weights {_gb(one.weights)} + keys and "
-            f"values {_gb(one.kv)}"
-            for one in estimates
+            f"  {estimate.title}: weights {_gb(estimate.weights)} + keys and values {_gb(estimate.kv)}"
+            for estimate in estimates
         ]
         raise UserError(
             f"the servers do not fit the main memory, of which {_gb(available)} is free:\n"
@@ -170,17 +184,19 @@ def memory_table(
     lines = []
     for spec in specs:
         for n, placement in enumerate(placements[spec.name], 1):
-            one = estimate_memory(spec, n, sizes[spec.name])
+            estimate = estimate_memory(spec, n, sizes[spec.name])
             if placement.gpus:
-                lines.append(f"GPU {','.join(placement.gpus)}: {placement.fraction:.3f} of its memory for {one.line()}")
+                lines.append(
+                    f"GPU {','.join(placement.gpus)}: {placement.fraction:.3f} of its memory for {estimate.line()}"
+                )
                 lines.append(
                     f"  {_gb(placement.kv_bytes)} for keys and values: {placement.concurrency} requests at once"
                     + (" (concurrency)" if spec.concurrency else f" of {spec.tokens} tokens")
                 )
             else:
                 lines.append(
-                    f"CPU: {_gb(placement.kv_bytes)} for keys and values, {_gb(one.weights)} for weights of "
-                    f"{spec.name}-{n} ({spec.model.path})"
+                    f"CPU: {_gb(placement.kv_bytes)} for keys and values, {_gb(estimate.weights)} for weights of "
+                    f"{estimate.title}"
                 )
     return lines
 
@@ -189,16 +205,16 @@ def _assign(estimates: Sequence[MemoryEstimate], gpus: Sequence[Gpu]) -> list[tu
     """Assign the largest server first, each to the GPUs with the most memory left."""
     room = {gpu.name: _usable_bytes(gpu) for gpu in gpus}
     assignments: dict[int, list[Gpu]] = {}
-    for i, one in sorted(enumerate(estimates), key=lambda pair: -pair[1].total):
-        devices = one.spec.settings.tensor_parallel
+    for i, estimate in sorted(enumerate(estimates), key=lambda pair: -pair[1].total):
+        devices = estimate.spec.settings.tensor_parallel
         if devices > len(gpus):
             raise UserError(
-                f"models.{one.spec.name}.serve.tensor_parallel is {devices}, and there are {len(gpus)} GPUs"
+                f"models.{estimate.spec.name}.serve.tensor_parallel is {devices}, and there are {len(gpus)} GPUs"
             )
         assignments[i] = sorted(gpus, key=lambda gpu: -room[gpu.name])[:devices]
         for gpu in assignments[i]:
-            room[gpu.name] -= one.total
-    return [(one, assignments[i]) for i, one in enumerate(estimates)]
+            room[gpu.name] -= estimate.total
+    return [(estimate, assignments[i]) for i, estimate in enumerate(estimates)]
 
 
 def _usable_bytes(gpu: Gpu) -> int:
@@ -206,10 +222,10 @@ def _usable_bytes(gpu: Gpu) -> int:
     return int(gpu.free - gpu.kept - SPARE_FRACTION * gpu.total)
 
 
-def _share(one: MemoryEstimate, estimates: Sequence[MemoryEstimate]) -> float:
-    by_concurrency = all(estimate.spec.concurrency for estimate in estimates)
-    total = sum(estimate.demand(by_concurrency) for estimate in estimates)
-    return one.demand(by_concurrency) / total if total else 0.0
+def _share(estimate: MemoryEstimate, estimates: Sequence[MemoryEstimate]) -> float:
+    by_concurrency = all(each.spec.concurrency for each in estimates)
+    total = sum(each.demand(by_concurrency) for each in estimates)
+    return estimate.demand(by_concurrency) / total if total else 0.0
 
 
 def _round_down(part: float) -> float:
@@ -227,8 +243,10 @@ def _overflow_message(gpus: Sequence[Gpu], on: Mapping[str, Sequence[MemoryEstim
         lines.append(
             f"the servers do not fit GPU {gpu.name} ({_gb(gpu.total)}{used}, {SPARE_FRACTION:.0%} kept spare):"
         )
-        lines += [f"  {one.line()}" for one in on[gpu.name]]
-        lines.append(f"  together {_gb(sum(one.total for one in on[gpu.name]))}, {_gb(-room[gpu.name])} too much")
+        lines += [f"  {estimate.line()}" for estimate in on[gpu.name]]
+        lines.append(
+            f"  together {_gb(sum(estimate.total for estimate in on[gpu.name]))}, {_gb(-room[gpu.name])} too much"
+        )
     lines.append(
         "Use one model at a time (--models), a shorter models.*.max_context, serve.tensor_parallel over more "
         "GPUs, or a server elsewhere (models.*.url)"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from inference.engines import needs_server
-from ratchet.config import Config, ModelConfig, ServeConfig, written
+from ratchet.config import ModelConfig, ServeConfig, written
 from ratchet.config.models import DEFAULT_CONCURRENCY
 from ratchet.errors import UserError, did_you_mean
 
@@ -78,21 +78,27 @@ class Placement:
 
 
 def server_specs(
-    config: Config, names: Iterable[str] | None, uses: Mapping[str, ModelUse] | None = None
+    models: Mapping[str, ModelConfig],
+    settings_of: Callable[[str], ServeConfig],
+    names: Iterable[str] | None,
+    uses: Mapping[str, ModelUse] | None = None,
 ) -> list[ServerSpec]:
-    """The servers of the named models, or of all models that need one. Equal models share a server. UserError."""
-    chosen = list(config.models) if names is None else list(dict.fromkeys(names))
+    """The servers of the named models, or of all models that need one. Equal models share a server. UserError.
+
+    `settings_of`: how the servers of a model are started, by its name (`Config.serve_config`).
+    """
+    chosen = list(models) if names is None else list(dict.fromkeys(names))
     groups: dict[str, ServerSpec] = {}
     for name in chosen:
-        if name not in config.models:
-            raise UserError(f"--models {name}: not under models{did_you_mean(name, config.models)}")
-        model = config.models[name]
+        if name not in models:
+            raise UserError(f"--models {name}: not under models{did_you_mean(name, models)}")
+        model = models[name]
         if names is not None and (model.engine != "vllm" or model.url):
             why = f"it has the url {model.url}" if model.url else f"its engine is {model.engine}, not vllm"
             raise UserError(f"--models {name}: it needs no server: {why}")
         if not needs_server(name, model):
             continue  # its address is in the environment: this command runs inside another `serve`
-        settings = config.serve_config(name)
+        settings = settings_of(name)
         same = model.model_copy(
             update={"timeout": 1.0, "concurrency": None, "batch": 1, "cache_gb": 1.0, "serve": ServeConfig()}
         )
@@ -103,15 +109,15 @@ def server_specs(
     return list(groups.values())
 
 
-def _merge(one: ServerSpec, other: ServerSpec) -> ServerSpec:
+def _merge(first: ServerSpec, second: ServerSpec) -> ServerSpec:
     """One server for both; requests in flight add up where both say how many."""
-    limits = (one.concurrency, other.concurrency)
+    limits = (first.concurrency, second.concurrency)
     return replace(
-        one,
-        names=(*one.names, *other.names),
+        first,
+        names=(*first.names, *second.names),
         concurrency=None if None in limits else sum(filter(None, limits)),
-        calls=one.calls + other.calls,
-        conversation_tokens=max(one.tokens, other.tokens),
+        calls=first.calls + second.calls,
+        conversation_tokens=max(first.tokens, second.tokens),
     )
 
 

@@ -25,7 +25,7 @@ class Guard:
 
     With a key, every path but the `public` ones wants it as a bearer token. Without one, the server is this machine's
     alone: a page elsewhere cannot reach it by giving its own name this machine's address, nor with a form, because
-    only JSON is read. `respond` gives an error the server's form, by default OpenAI's.
+    only JSON is read. At most `max_requests` bodies are worked on at once. `respond` gives an error the server's form.
     """
 
     def __init__(
@@ -34,20 +34,26 @@ class Guard:
         key: str | None,
         max_body_bytes: int = 0,
         public: Collection[str] = (),
+        max_requests: int | None = None,
         respond: Callable[[ApiError], Response] = error_response,
     ) -> None:
         self._app, self._key, self._max_body_bytes, self._public = app, key, max_body_bytes, frozenset(public)
-        self._respond = respond
+        self._max_requests, self._requests, self._respond = max_requests, 0, respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                self._check(scope, Headers(scope=scope))
-            except ApiError as error:
-                return await self._respond(error)(scope, receive, send)
-            if scope["method"] == "POST":
-                receive = limited_body(receive, self._max_body_bytes)
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        try:
+            self._check(scope, Headers(scope=scope))
+        except ApiError as error:
+            return await self._respond(error)(scope, receive, send)
+        if scope["method"] != "POST":
+            return await self._app(scope, receive, send)
+        self._requests += 1
+        try:
+            await self._app(scope, limited_body(receive, self._max_body_bytes), send)
+        finally:
+            self._requests -= 1
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         if "content-length" in headers and "transfer-encoding" in headers:
@@ -65,6 +71,9 @@ class Guard:
                 message = "the request has no valid key; send it as `Authorization: Bearer KEY`"
                 raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         if scope["method"] == "POST":
+            if self._max_requests is not None and self._requests >= self._max_requests:
+                message = f"the server is busy with {self._requests} requests, which is its limit (--concurrent)"
+                raise ApiError(503, message, headers={"Retry-After": "1"})
             length = headers.get("content-length", "0")
             if length.isdigit() and int(length) > self._max_body_bytes:
                 raise body_too_large(self._max_body_bytes)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException as HttpError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI, HTTPException
+    from fastapi import HTTPException
 else:
     try:  # the errors that FastAPI lets pass while it reads a body are its own
         from fastapi import HTTPException
@@ -70,24 +70,10 @@ def error_response(error: HttpError) -> Response:
     return Response(body, error.status_code, error.headers, media_type="application/json")
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Let the app answer every error in OpenAI's form; what a bug raises is logged and never shown."""
-    from fastapi.exceptions import RequestValidationError  # late: an MCP server has errors too, and no FastAPI
-
-    @app.exception_handler(HttpError)
-    async def refused(_: Request, error: HttpError) -> Response:
-        return error_response(error)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        problems = [(".".join(map(str, p["loc"][1:])) or "body", p["msg"]) for p in error.errors()[:5]]
-        message = "; ".join(f"{where}: {what}" for where, what in problems)
-        return error_response(ApiError(400, message, param=problems[0][0]))
-
-    @app.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> Response:
-        # The connection is closed after a bug, and a client that does not know would send its next request there.
-        return error_response(ApiError(500, FAILED, headers={"Connection": "close"}))
+def plain_error_response(error: HttpError) -> Response:
+    """An error as a response of a server whose clients are not OpenAI's: {"error": message}."""
+    body = json.dumps({"error": str(error.detail)})
+    return Response(body, error.status_code, error.headers, media_type="application/json")
 
 
 # Requests

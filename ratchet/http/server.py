@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import logging
 import os
 import signal
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 KEY_VARIABLE = "RATCHET_API_KEY"
+KEEP_ALIVE_SECONDS = 30
+"""Seconds that a connection may be idle between two requests."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -82,7 +86,7 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def server_settings(app: ASGIApp, drain_seconds: int, keep_alive_seconds: int = 5) -> uvicorn.Config:
+def server_settings(app: ASGIApp, drain_seconds: int) -> uvicorn.Config:
     """How uvicorn serves an app of ours. Without its own logging: lines go where ours go, and no line is written for
     every request. At the end what runs has `drain_seconds` to end."""
     import uvicorn
@@ -97,15 +101,30 @@ def server_settings(app: ASGIApp, drain_seconds: int, keep_alive_seconds: int = 
         log_config=None,
         access_log=False,
         proxy_headers=False,
-        timeout_keep_alive=keep_alive_seconds,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=drain_seconds,
     )
 
 
-async def serve_until_stopped(settings: uvicorn.Config, listener: socket.socket) -> None:
+async def serve_until_stopped(app: ASGIApp, listener: socket.socket, drain_seconds: int) -> None:
     """Serve until SIGTERM or Ctrl-C: then no connection is accepted, and what runs may end."""
     import uvicorn
 
     for number in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again after its own orderly end
         signal.signal(number, lambda *_: None)
-    await uvicorn.Server(settings).serve([listener])
+    await uvicorn.Server(server_settings(app, drain_seconds)).serve([listener])
+
+
+@contextlib.asynccontextmanager
+async def serve_beside(app: ASGIApp, listener: socket.socket, drain_seconds: int) -> AsyncIterator[None]:
+    """Serve while the block runs, beside other work of this process, which keeps its signals."""
+    import uvicorn
+
+    server = uvicorn.Server(server_settings(app, drain_seconds))
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    task = asyncio.ensure_future(server.serve([listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task

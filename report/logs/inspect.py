@@ -54,38 +54,37 @@ STOPS = {"length": "max_tokens", "context": "model_length"}
 
 
 def write_inspect(
-    folder: Path, one: StoredPass, logged: Iterable[LoggedTrajectory], models: Mapping[str, str],
-    decoder: MessageDecoder, planned_at: float,
-) -> Iterator[Path]:  # fmt: skip
+    folder: Path, stored: StoredPass, logged: Iterable[LoggedTrajectory], decoder: MessageDecoder
+) -> Iterator[Path]:
     """Write the logs of one store and return their paths as they are finished.
 
-    `models`: by the config's name, the model's path or name. `planned_at`: seconds since 1970, when every trajectory
-    counts as begun: it records no time of day.
+    Every trajectory counts as begun when its store was planned: it records no time of day.
     """
-    began = datetime.fromtimestamp(planned_at, UTC)
+    began = datetime.fromtimestamp(stored.planned_at, UTC)
+    models = {name: model.path for name, model in decoder.models.items()}
     for number, group in enumerate(batches(logged, SAMPLES), 1):
         samples = [condense_sample(_sample(each, models, decoder, began)) for each in group]
-        path = folder / f"{one.name.replace('/', '_')}-{number:03d}.eval"
+        path = folder / f"{stored.name.replace('/', '_')}-{number:03d}.eval"
         temporary = folder / f".{path.name}"
-        write_eval_log(_log(one, number, group, samples, models, began), temporary)
+        write_eval_log(_log(stored, number, group, samples, models, began), temporary)
         yield temporary.replace(path)
 
 
 def _log(
-    one: StoredPass, number: int, group: tuple[LoggedTrajectory, ...], samples: list[EvalSample],
+    stored: StoredPass, number: int, group: tuple[LoggedTrajectory, ...], samples: list[EvalSample],
     models: Mapping[str, str], began: datetime,
 ) -> EvalLog:  # fmt: skip
     first = group[0].trajectory
     names = sorted({name for each in group for name in each.scores})
-    identity = content_key("inspect", one.name, number, first.key)
+    identity = content_key("inspect", stored.name, number, first.key)
     ids = list(dict.fromkeys(str(sample.id) for sample in samples))
-    metadata = {"store": one.name, "policy": first.policy, "system": first.system}
+    metadata = {"store": stored.name, "policy": first.policy, "system": first.system}
     return EvalLog(
         status="success",
         eval=EvalSpec(
-            eval_id=identity, run_id=identity, created=began.isoformat(), task=f"{one.title} ({first.system})",
+            eval_id=identity, run_id=identity, created=began.isoformat(), task=f"{stored.title} ({first.system})",
             task_id=identity, solver=first.system,
-            dataset=EvalDataset(name=one.split, samples=len(ids), sample_ids=ids),
+            dataset=EvalDataset(name=stored.split, samples=len(ids), sample_ids=ids),
             model=next(iter(models.values()), "none"), config=EvalConfig(epochs=max(s.epoch for s in samples)),
             metadata=metadata,
         ),
@@ -107,10 +106,12 @@ def _mean(name: str, scores: list[Score]) -> EvalScore:
     )
 
 
-def _sample(one: LoggedTrajectory, models: Mapping[str, str], decoder: MessageDecoder, began: datetime) -> EvalSample:
-    trajectory, question = one.trajectory, one.question
+def _sample(
+    logged: LoggedTrajectory, models: Mapping[str, str], decoder: MessageDecoder, began: datetime
+) -> EvalSample:
+    trajectory, question = logged.trajectory, logged.question
     dialogues = [_turns(trajectory, number, decoder) for number in range(len(trajectory.conversations))]
-    scores = {name: _score(score, trajectory) for name, score in one.scores.items()}
+    scores = {name: _score(score, trajectory) for name, score in logged.scores.items()}
     target = _target(question)
     events: list[Any] = [
         SampleInitEvent(timestamp=began, working_start=0, sample=Sample(input=question.text, target=target), state={})
@@ -132,7 +133,7 @@ def _sample(one: LoggedTrajectory, models: Mapping[str, str], decoder: MessageDe
         messages=[message for turns in dialogues[:1] for _, message in turns],
         output=ModelOutput.from_content(next(iter(models.values()), "none"), trajectory.answer),
         metadata={
-            "trajectory": trajectory.key, "status": trajectory.status, "reward": one.reward, "kept": one.kept,
+            "trajectory": trajectory.key, "status": trajectory.status, "reward": logged.reward, "kept": logged.kept,
             "kind": question.kind, "policy": trajectory.policy, "seed": trajectory.seed,
             "explanation": trajectory.explanation, "stopped": trajectory.stopped,
         },

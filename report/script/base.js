@@ -1,6 +1,6 @@
 // Every text below may come from a document or a model: it is put into the page as text, never as markup.
 const byId = (id) => document.getElementById(id);
-const index = JSON.parse(byId("index").textContent);
+let index = JSON.parse(byId("index").textContent);
 const PAGE = 100;
 
 function el(tag, props, ...children) {
@@ -25,7 +25,11 @@ function parse(id) {
   if (!parsed.has(id)) parsed.set(id, JSON.parse(byId(id).textContent));
   return parsed.get(id);
 }
-const detailsOf = (question) => (question.chunk === null ? null : parse(`chunk-${question.chunk}`));
+const detailsOf = (question) => (question.chunk === null ? fetched.get(detailKey(question)) || null : parse(`chunk-${question.chunk}`));
+function runOf(question, i) {
+  const details = detailsOf(question);
+  return (details && details.runs.find((run) => run.key === question.runs[i].key)) || null;
+}
 function sharedText(question, place) {
   const text = detailsOf(question).texts[place];
   return typeof text === "number" ? parse("shared").texts[text] : text;

@@ -10,10 +10,9 @@ const armTitle = (arm) => (arm === "adapter" ? "trained" : arm);
 const outputs = new Map();
 function outputsOf(question) {
   if (!outputs.has(question)) {
-    const details = detailsOf(question);
     outputs.set(question, question.runs.map((line, i) => {
-      if (!details) return "";
-      const run = details.runs[i];
+      const run = runOf(question, i);
+      if (!run) return "";
       return [run.answer, run.explanation, run.error, run.stopped, ...run.turns.map((turn) => turn.said),
         ...run.events.flatMap((e) => [e.text, e.query, e.arguments, e.error, ...(e.entities || [])])].join("\n").toLowerCase();
     }));
@@ -37,7 +36,7 @@ function passing(question) {
     // Rewards are shown with two digits, and compared as they are shown.
     const reward = run.reward === null ? null : Math.round(run.reward * 100) / 100;
     if (min !== null && (reward === null || reward < min) || max !== null && (reward === null || reward > max)) return false;
-    return named || matches(outputsOf(question)[i], query);
+    return named || (index.live ? hits.has(run.key) : matches(outputsOf(question)[i], query));
   });
 }
 
@@ -51,7 +50,9 @@ function gain(question) {
 }
 
 function change(values) {
+  const query = view.query;
   Object.assign(view, { limit: PAGE, open: "" }, values);
+  if (index.live && view.query !== query) searchSoon();
   drawBrowser();
 }
 
@@ -75,9 +76,11 @@ function drawFilters(current) {
   byId("outcome-meaning").textContent = view.outcome ? `· ${words(view.outcome)}: ${index.outcomes[view.outcome]}` : "";
 }
 
+let drawn = "";
 function drawBrowser() {
   if (!byId("questions")) return;
-  const current = sectionOf(view.section);
+  const current = sectionOf(view.section) || index.sections[0];
+  view.section = current.name;
   drawFilters(current);
   const found = current.questions.map((question) => [question, passing(question)]).filter(([, runs]) => runs.length);
   if (!found.some(([question]) => question.id === view.id)) view.id = found.length ? found[0][0].id : "";
@@ -87,7 +90,11 @@ function drawBrowser() {
   byId("question-count").textContent = `${found.length} of ${current.questions.length} questions, ${runs} trajectories`;
   byId("clear-filters").hidden = Object.entries(NO_FILTERS).every(([name, value]) => view[name] === value);
   drawList(current, found);
-  drawQuestion(found[place]);
+  const shown = found[place];
+  if (shown && index.live) readDetails(shown[0]);
+  const state = JSON.stringify([view.section, view.open, shown, Boolean(shown && detailsOf(shown[0]))]);
+  if (state !== drawn) drawQuestion(shown);  // what is the same stays, with what was opened in it
+  drawn = state;
   remember();
 }
 
@@ -143,13 +150,15 @@ function heading(question) {
     question.labels.length ? el("p", null, `Labels: ${question.labels.join(" / ")}`) : null,
     question.nuggets.length ? el("p", null, `Nuggets: ${question.nuggets.join(" · ")}`) : null,
     question.reason ? el("p", null, question.reason) : null,
+    ...((detailsOf(question) || {}).notes || []).map((note) => el("p", null, note)),
   ].filter(Boolean);
 }
 
 // Permalinks: #t=KEY opens one trajectory alone.
 
-const places = new Map(index.sections.flatMap((section) =>
+const placesOf = () => new Map(index.sections.flatMap((section) =>
   section.questions.flatMap((question) => question.runs.map((run) => [run.key, [section.name, question.id]]))));
+let places = placesOf();
 
 function remember() {
   const wanted = view.open ? `#t=${view.open}` : "";
@@ -242,14 +251,14 @@ function browser() {
     byId("trajectories").classList.toggle("with-control", event.target.checked));
   byId("questions").addEventListener("keydown", keysOfList);
   byId("runs").addEventListener("keydown", keysOfRuns);
-  for (const button of document.querySelectorAll("[data-outcome]")) {
-    button.addEventListener("click", () => {
-      const { section, arm, outcome, text } = button.dataset;
-      change({ ...NO_FILTERS, section, arm, outcome, query: text || "", id: "" });
-      byId("trajectories").scrollIntoView();
-      byId("filter-outcome").focus({ preventScroll: true });
-    });
-  }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-outcome]");
+    if (!button) return;
+    const { section, arm, outcome, text } = button.dataset;
+    change({ ...NO_FILTERS, section, arm, outcome, query: text || "", id: "" });
+    byId("trajectories").scrollIntoView();
+    byId("filter-outcome").focus({ preventScroll: true });
+  });
   window.addEventListener("hashchange", () => followLink(location.hash));
   const link = location.hash;
   drawBrowser();

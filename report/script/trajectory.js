@@ -2,11 +2,11 @@
 
 function column(question, i) {
   const line = question.runs[i];
-  const details = detailsOf(question);
+  const run = runOf(question, i);
   const alone = view.open === line.key;
   const label = line.arm ? `${armTitle(line.arm)}${line.sample ? `, sample ${line.sample}` : ""}` : `sample ${line.sample}`;
   const problems = line.outcomes.slice(1).filter((name) => name !== "partly_right" || !line.kept);
-  const told = details && details.runs[i].turns.length ? transcript(details.runs[i], question) : null;
+  const told = run && run.turns.length ? transcript(run, question) : null;
   return el("article", { class: `run ${line.kept ? "kept" : ""}`, "data-key": line.key, tabindex: 0, "aria-label": label,
     style: told ? `flex-basis:${told.width}rem` : null },
   el("header", null, el("span", { class: "reward term", tabindex: 0, title: "Reward: the weighted mean of the scores. – is null: no value, not 0." }, fixed(line.reward, 2)),
@@ -18,8 +18,8 @@ function column(question, i) {
     el("span", { class: "actions" },
       el("a", { href: `#t=${line.key}`, title: "The address of this trajectory" }, "link"),
       el("button", { type: "button", onclick: () => (alone ? closeTrajectory() : openTrajectory(line.key, true)) }, alone ? "Side by side" : "Open"))),
-  details ? body(details.runs[i], question, told)
-    : el("p", { class: "label" }, "Its details are not on this page, which has a limit of size. The run folder holds them."));
+  run ? body(run, question, told)
+    : el("p", { class: "label" }, index.live ? "Opening…" : "Its details are not on this page, which has a limit of size. The run folder holds them."));
 }
 
 function body(run, question, told) {
@@ -175,7 +175,7 @@ function output(event) {
 }
 
 function passage(id, score, question) {
-  const found = parse("shared").passages[id] || { title: id, document: "", text: "" };
+  const found = (detailsOf(question).passages || parse("shared").passages)[id] || { title: id, document: "", text: "" };
   const gold = question.gold.includes(found.document);
   return el("details", { class: "hit" },
     el("summary", null, el("bdi", null, found.title || id), " ", gold ? el("span", { class: "badge gold" }, "gold") : null,

@@ -20,17 +20,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from starlette.exceptions import HTTPException as HttpError
+from pydantic import BaseModel
 
 from ratchet.errors import UserError, did_you_mean
-from ratchet.http.guard import Guard
+from ratchet.http.app import add_health, open_app
+from ratchet.http.openai import plain_error_response
 from ratchet.records import Passage
 from retrieval.protocol import (
     BatchAnswer,
@@ -41,7 +40,7 @@ from retrieval.protocol import (
     SearchRequest,
     ServedIndex,
 )
-from retrieval.serving.admission import AdmissionMiddleware, Metrics, error_response, json_response, refusal
+from retrieval.serving.metrics import Metrics, MetricsMiddleware
 
 if TYPE_CHECKING:
     from retrieval.index import Retriever
@@ -116,35 +115,25 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
     metrics, pool = Metrics(), Threads(threads)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def open_pool() -> AsyncIterator[None]:
         yield
         pool.close()
 
-    # Without FastAPI's pages: they fetch scripts from elsewhere. /openapi.json is there.
-    app = FastAPI(title="Ratchet retrieval", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_middleware(Guard, key=key, max_body_bytes=limits.body_bytes, public=("/health",), respond=error_response)
-    app.add_middleware(AdmissionMiddleware, limits=limits, metrics=metrics, names=frozenset(served))
-
-    @app.exception_handler(HttpError)
-    async def refused(_: Request, error: HttpError) -> Response:
-        return error_response(error)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        problems = [f"{'.'.join(map(str, p['loc'][1:])) or 'body'}: {p['msg']}" for p in error.errors()[:5]]
-        return refusal(422, "; ".join(problems))
-
-    @app.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> Response:
-        return refusal(500, "the server failed; its log says why")
-
-    @app.get("/health")
-    async def health() -> dict[str, Any]:
-        return {"ready": True, "version": version("ratchet")}
+    app = open_app(
+        "Ratchet retrieval",
+        key=key,
+        max_body_bytes=limits.body_bytes,
+        max_requests=limits.concurrent,
+        public=("/health",),
+        respond=plain_error_response,
+        around=open_pool,
+    )
+    app.add_middleware(MetricsMiddleware, metrics=metrics, names=frozenset(served))
+    add_health(app)
 
     @app.get("/indexes")
     async def list_indexes() -> IndexesAnswer:
-        return IndexesAnswer(indexes=[one.about for one in served.values()], limits=limits)
+        return IndexesAnswer(indexes=[entry.about for entry in served.values()], limits=limits)
 
     @app.get("/metrics")
     async def metrics_text() -> Response:
@@ -152,32 +141,37 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
 
     @app.post("/indexes/{name}/search", response_model=SearchAnswer)
     async def search(name: str, body: SearchRequest) -> Response:
-        one = _checked(served, name, body, [body.query], limits)
+        entry = _checked(served, name, body, [body.query], limits)
 
         def answer() -> Response:
-            passages = one.index.search(body.query, body.k, body.offset, **_filter(body))
-            return json_response(SearchAnswer(digest=one.index.digest, passages=passages))
+            passages = entry.index.search(body.query, body.k, body.offset, **_filter(body))
+            return _json_response(SearchAnswer(digest=entry.index.digest, passages=passages))
 
-        async with _guarded(one, limits, body):
+        async with _guarded(entry, limits, body):
             response = await pool.run(answer)
         metrics.queries.labels(name).inc()
         return response
 
     @app.post("/indexes/{name}/search_batch", response_model=BatchAnswer)
     async def search_batch(name: str, body: BatchRequest, request: Request) -> Response:
-        one = _checked(served, name, body, body.queries, limits)
+        entry = _checked(served, name, body, body.queries, limits)
         results: list[list[Passage]] = [[] for _ in body.queries]
 
         def search_slice(first: int, last: int) -> None:
-            found = one.index.search_batch(body.queries[first:last], body.k, body.offset, **_filter(body))
-            results[first:last] = found
+            results[first:last] = entry.index.search_batch(
+                body.queries[first:last], body.k, body.offset, **_filter(body)
+            )
 
-        async with _guarded(one, limits, body):
+        async with _guarded(entry, limits, body):
             await pool.run_slices(len(results), search_slice, request.is_disconnected)
             metrics.queries.labels(name).inc(len(results))
-            return await pool.run(lambda: json_response(BatchAnswer(digest=one.index.digest, results=results)))
+            return await pool.run(lambda: _json_response(BatchAnswer(digest=entry.index.digest, results=results)))
 
     return app
+
+
+def _json_response(answer: BaseModel) -> Response:
+    return Response(answer.model_dump_json(), media_type="application/json")
 
 
 def _checked(
@@ -214,7 +208,7 @@ def _filter(body: SearchRequest | BatchRequest) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def _guarded(one: IndexEntry, limits: Limits, body: SearchRequest | BatchRequest) -> AsyncIterator[None]:
+async def _guarded(entry: IndexEntry, limits: Limits, body: SearchRequest | BatchRequest) -> AsyncIterator[None]:
     """Limit a search's time, and report its index's error to the client. A running search is not interrupted."""
     try:
         async with asyncio.timeout(limits.seconds):
@@ -222,7 +216,7 @@ async def _guarded(one: IndexEntry, limits: Limits, body: SearchRequest | BatchR
     except TimeoutError:
         raise HTTPException(504, f"no result within {limits.seconds} s, which is the limit (--seconds)") from None
     except UserError as error:
-        logger.error("%s: %s", one.about.name, error)
+        logger.error("%s: %s", entry.about.name, error)
         # Of a search that is otherwise well: some engines cannot leave out documents, and say so only then.
         status = 500 if body.documents is None else 422
-        raise HTTPException(status, f"the index {one.about.name!r}: {error}") from None
+        raise HTTPException(status, f"the index {entry.about.name!r}: {error}") from None

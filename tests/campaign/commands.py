@@ -11,8 +11,7 @@ from pathlib import Path
 import httpx
 
 from agents.external import app as gateway
-from report.watch.app import create_app as watch_app
-from report.watch.watcher import Watcher
+from report.live import create_app as watch_app
 from retrieval.protocol import Limits
 from retrieval.serving.app import create_app as search_app
 from retrieval.serving.mcp import create_server, guarded_app
@@ -22,12 +21,13 @@ from tests.helpers.listening import listening
 from tests.helpers.odd_answers import DEEP
 from tests.helpers.served import Plain
 from tests.helpers.served_systems import serving
+from tests.helpers.watched import live_run
 
 PATHS = {
     "search": "/indexes/plain/search",
     "mcp": "/mcp",
     "gateway": "/v1/chat/completions",
-    "watch": "/trajectories",
+    "watch": "/details",
     "serve": "/v1/chat/completions",
 }
 BODIES = (
@@ -63,12 +63,12 @@ LINES = (
 def servers(folder: Path) -> Iterator[Trial]:
     """All five servers run; a trial sends one request to one of them, whole or cut off."""
     with ExitStack() as stack:
-        watcher = stack.enter_context(Watcher(make_config(folder), (), folder / "index.sqlite"))
+        live = stack.enter_context(live_run(make_config(folder)))
         apps = {
             "search": search_app({"plain": Plain()}, Limits()),
             "mcp": guarded_app(create_server(Plain(), {}), None),
             "gateway": gateway.create_app(gateway.Gateway(""), lists=True),
-            "watch": watch_app(watcher),
+            "watch": watch_app(live),
         }
         bases = {name: stack.enter_context(listening(app)) for name, app in apps.items()}
         bases["serve"] = stack.enter_context(serving(folder / "serve")).url

@@ -143,9 +143,8 @@ def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
 
 
 if __name__ == "__main__":
-    from report.gather import gather
-    from report.page import render
+    from tests.helpers.reported import page as whole_page
 
     target = Path(sys.argv[1])
     made_config, made_round = make_debates(target)
-    (target / "report.html").write_text(render(made_config, gather(made_config, made_round, 1)))
+    (target / "report.html").write_text(whole_page(made_config, made_round))

@@ -115,9 +115,8 @@ def add_entries(run: RunFolder, n: int, sampled_by: str) -> None:
 
 
 if __name__ == "__main__":
-    from report.gather import gather
-    from report.page import render
+    from tests.helpers.reported import page
 
     target = Path(sys.argv[1])
     made_config, made_run = make_rounds(target, dev=60, train=24)
-    (target / "report.html").write_text(render(made_config, gather(made_config, made_run.round(3), 3)))
+    (target / "report.html").write_text(page(made_config, made_run.round(3)))

@@ -276,9 +276,8 @@ def make_run(folder: Path, train: int = 24, test: int = 30) -> tuple[Config, Rou
 
 
 if __name__ == "__main__":
-    from report.gather import gather
-    from report.page import render
+    from tests.helpers.reported import page
 
     target = Path(sys.argv[1])
     made_config, made_round = make_run(target, int(sys.argv[2]) if len(sys.argv) > 2 else 24, 60)
-    (target / "report.html").write_text(render(made_config, gather(made_config, made_round, 1)))
+    (target / "report.html").write_text(page(made_config, made_round))

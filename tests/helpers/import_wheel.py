@@ -15,7 +15,6 @@ OPTIONAL = {
     "inspect_ai",
     "jpype",
     "mcp",
-    "opentelemetry",
     "pymilvus",
     "starlette",
     "unsloth",

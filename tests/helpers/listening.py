@@ -16,7 +16,7 @@ from ratchet.http.server import address_of, listen, server_settings
 def listening(app: Any, port: int = 0) -> Iterator[str]:
     """The address of the app's server, which ends with the block."""
     with listen("127.0.0.1", port) as listener:
-        server = uvicorn.Server(server_settings(app, 1, keep_alive_seconds=30))
+        server = uvicorn.Server(server_settings(app, 1))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:

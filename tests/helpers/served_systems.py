@@ -14,10 +14,11 @@ from openai import OpenAI
 from commands.ask import open_runner
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config
+from retrieval.serving.tools import http_app
 from serve.answering import Answerer
 from serve.app import create_app
 from serve.limits import Limits
-from serve.mcp import http_app
+from serve.mcp import create_server
 from tests.helpers.any_system import Library, Talker
 from tests.helpers.listening import listening
 from tests.helpers.playing import Shelf, engine
@@ -76,6 +77,6 @@ def serving(
     agent = engine((talker or Talker()).reply)
     agent.delay = delay
     answerer = make_answerer(folder, agent, **options)
-    app = create_app(answerer, key, http_app(answerer))
+    app = create_app(answerer, key, http_app(create_server(answerer), with_sessions=False))
     with listening(app) as url:
         yield Served(url, agent, key)

@@ -57,8 +57,14 @@ def config(folder: Path, **models: dict[str, Any]) -> Config:
     )
 
 
+def specs_of(
+    config: Config, names: list[str] | None = None, uses: dict[str, ModelUse] | None = None
+) -> list[ServerSpec]:
+    return server_specs(config.models, config.serve_config, names, uses)
+
+
 def wanted(folder: Path, **models: dict[str, Any]) -> list[ServerSpec]:
-    return server_specs(config(folder, **models), None)
+    return specs_of(config(folder, **models))
 
 
 def test_qwen_7b_and_falcon_10b_share_an_a100(folder: Path, sizes: dict[str, Footprint]) -> None:
@@ -106,7 +112,7 @@ def test_more_requests_and_longer_tokens_get_more_of_the_rest(folder: Path, size
 
 def test_the_model_with_more_of_the_calls_gets_more_of_the_rest(folder: Path, sizes: dict[str, Footprint]) -> None:
     def rest(uses: dict[str, ModelUse]) -> list[float]:
-        specs = server_specs(config(folder, agent={"serve": {"lora_rank": 0}}, judge={}), None, uses)
+        specs = specs_of(config(folder, agent={"serve": {"lora_rank": 0}}, judge={}), None, uses)
         placements = assign_gpus(specs, sizes, planned_gpus(1, 80))
         needed = [estimate_memory(spec, 1, sizes[spec.name]) for spec in specs]
         return [placements[one.spec.name][0].fraction * 80 * GB - one.total + CUDA_CONTEXT_BYTES for one in needed]
@@ -119,7 +125,7 @@ def test_the_model_with_more_of_the_calls_gets_more_of_the_rest(folder: Path, si
 
 def test_requests_in_flight_are_what_the_cache_holds(folder: Path, sizes: dict[str, Footprint]) -> None:
     def placed(agent: dict[str, Any], use: ModelUse) -> tuple[Placement, list[str]]:
-        [spec] = server_specs(config(folder, agent={"serve": {"lora_rank": 0}} | agent), None, {"agent": use})
+        [spec] = specs_of(config(folder, agent={"serve": {"lora_rank": 0}} | agent), None, {"agent": use})
         [placement] = assign_gpus([spec], sizes, planned_gpus(1, 40))["agent"]
         return placement, server_command(spec, placement, 1)
 
@@ -218,11 +224,11 @@ def test_equal_models_share_a_server_and_others_do_not(folder: Path) -> None:
 
 def test_the_models_that_are_named(folder: Path) -> None:
     made = config(folder, agent={}, judge={}, far={"url": "http://far:1/v1"}, here={"engine": "local"})
-    assert [s.name for s in server_specs(made, None)] == ["agent", "judge"]
-    assert [s.name for s in server_specs(made, ["judge"])] == ["judge"]
+    assert [s.name for s in specs_of(made)] == ["agent", "judge"]
+    assert [s.name for s in specs_of(made, ["judge"])] == ["judge"]
     for name, message in (("jugde", "did you mean 'judge'"), ("far", "has the url"), ("here", "engine is local")):
         with pytest.raises(UserError, match=message):
-            server_specs(made, [name])
+            specs_of(made, [name])
 
 
 def test_adapters_fit_the_model_that_is_trained(folder: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from agents.external import app as gateway
 from ratchet.http import guard, timed_protocol
-from report.watch.app import create_app as watch_app
-from report.watch.watcher import Watcher
+from report.live import create_app as watch_app
 from retrieval.protocol import Limits
 from retrieval.serving.app import create_app as search_app
 from retrieval.serving.mcp import create_server, guarded_app
@@ -24,6 +23,7 @@ from tests.helpers.handmade_run import make_config
 from tests.helpers.listening import listening
 from tests.helpers.served import Plain
 from tests.helpers.served_systems import serving as serving_systems
+from tests.helpers.watched import live_run
 
 pytestmark = pytest.mark.server
 KEY = "open-sesame"
@@ -37,8 +37,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         with serving_systems(tmp_path) as served:
             yield f"{served.url}/v1/chat/completions"
     elif request.param == "watch":
-        with Watcher(make_config(tmp_path), (), tmp_path / "index") as watcher, listening(watch_app(watcher)) as base:
-            yield f"{base}/state"
+        with live_run(make_config(tmp_path)) as live, listening(watch_app(live)) as base:
+            yield f"{base}/"
     else:
         apps: dict[str, tuple[Callable[[], Any], str]] = {
             "search": (lambda: search_app({"plain": Plain()}, Limits()), "/indexes/plain/search"),

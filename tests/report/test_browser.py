@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from commands.report import run_settings
 from ratchet.config import Config
-from report.gather import Gathered, gather
+from report.gather import Gathered
+from report.messages import MessageDecoder
 from report.page import render
-from report.view import make_view
+from report.view import DetailReader, make_view
 from tests.helpers.browser import dumped_dom, needs_chromium
 from tests.helpers.handmade_run import HOSTILE, make_run
+from tests.helpers.reported import gathered
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.report.test_page import merged
 
@@ -42,20 +45,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Gathered]:
     config, round_folder = make_run(folder, train=12, test=12)
     model = config.models["agent"].model_copy(update={"path": str(save_tiny_tokenizer(folder / "model"))})
     config = config.model_copy(update={"models": {"agent": model}})
-    return config, gather(config, round_folder, 1)
+    return config, gathered(config, round_folder)
 
 
 @pytest.fixture(scope="module")
 def sections(made: tuple[Config, Gathered]) -> Sections:
-    config, gathered = made
-    view = make_view(gathered, config.rewards)
+    view = make_view(made[1], DetailReader(run_settings(made[0])))
     return {section["name"]: section["questions"] for section in merged(view)["sections"]}
 
 
 @pytest.fixture(scope="module")
 def text(made: tuple[Config, Gathered]) -> str:
     """The page, without the policy that would keep a test's script from running."""
-    return re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", render(*made))
+    return re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", render(run_settings(made[0]), made[1]))
 
 
 @pytest.fixture
@@ -174,10 +176,11 @@ def test_the_focus_stays_where_it_is_while_filtering(play: Play) -> None:
 
 @pytest.mark.slow
 def test_a_calls_messages_are_all_turns_that_the_model_saw(play: Play, made: tuple[Config, Gathered]) -> None:
-    gathered = made[1]
-    assert gathered.sampled is not None
-    found = {t.key: t for runs in gathered.sampled.trajectories.values() for _, t in runs}
-    key, trajectory = next((k, t) for k, t in found.items() if len(t.model_calls) > 3)
+    config, records = made
+    assert records.sampled is not None
+    stored = [line.read() for lines in records.sampled.lines.values() for _, line in lines]
+    trajectory = next(t for t in stored if len(t.model_calls) > 3)
+    key = trajectory.key
     call = next(i for i, c in enumerate(trajectory.model_calls) if c.conversation == 0 and c.start > 200)
     before, texts, hidden, visible = play(
         f"""
@@ -193,7 +196,7 @@ def test_a_calls_messages_are_all_turns_that_the_model_saw(play: Play, made: tup
         fragment=f"t={key}",
     )
     spans = trajectory.conversations[0].spans
-    expected = gathered.sampled.messages[key][0]
+    expected = MessageDecoder(config.models).decode(trajectory.conversations[0])
     end = trajectory.model_calls[call].end
     assert texts == ["".join(text) for span, text in zip(spans, expected, strict=True) if span.start < end]
     assert before == 1, "made only when it is opened"

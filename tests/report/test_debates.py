@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ratchet.config import RewardsConfig, SelectConfig
-from ratchet.records import Question, Score, ToolCall, Trajectory
-from report.gather import Gathered, Section, gather
-from report.page import render, verdict_sets
-from report.view import make_view, section_view
+from report.gather import Gathered
+from report.page import verdict_sets
+from report.view import _passage
 from tests.helpers.browser import dumped_dom, needs_chromium
-from tests.helpers.handmade_debate import claims, debate, make_debates, page
+from tests.helpers.handmade_debate import make_debates, page
 from tests.helpers.handmade_run import HOSTILE
-from tests.report.test_page import Page, merged
-
-ACCURACY = RewardsConfig(weights={"accuracy": 1.0})
+from tests.helpers.reported import gathered as read
+from tests.helpers.reported import page as whole_page
+from tests.report.test_page import Page
 
 
 @pytest.fixture(scope="module")
 def gathered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Gathered, str]:
     config, folder = make_debates(tmp_path_factory.mktemp("debates"))
-    found = gather(config, folder, 1)
-    return found, render(config, found)
+    return read(config, folder), whole_page(config, folder)
 
 
 def runs(text: str) -> list[dict[str, Any]]:
@@ -59,24 +55,10 @@ def test_tools_and_memory_are_among_the_events(gathered: tuple[Gathered, str]) -
 
 def test_one_id_with_two_texts_keeps_both() -> None:
     """As a web page that changed, or that was summarised for another claim."""
-    first, second = claims(2)
-    trajectories = {}
-    for question, text in ((first, "as it was"), (second, "as it is")):
-        found = (page("rolls", text),)
-        seen = ToolCall(role="r", source="web", tool="fetch", arguments={}, passages=found, at=0, seconds=0)
-        trajectories[question.id] = [("", debate(question, text, True).model_copy(update={"events": (seen,)}))]
-    view = merged(make_view(of_section((first, second), trajectories), ACCURACY))
-    texts = [
-        view["passages"][hit]["text"]
-        for question in view["sections"][0]["questions"]
-        for hit in question["runs"][0]["turns"][0]["hits"]
-    ]
-    assert texts == ["as it was", "as it is"]
-
-
-def of_section(questions: tuple[Question, ...], trajectories: dict[str, list[tuple[str, Trajectory]]]) -> Gathered:
-    section = Section("evaluated", "Held out", len(questions), questions, trajectories, {}, {})
-    return Gathered(1, {}, None, None, {}, None, section, (), {}, 0, {}, ())
+    passages: dict[str, Any] = {}
+    names = [_passage(page("rolls", text), passages) for text in ("as it was", "as it is", "as it was")]
+    assert [passages[name]["text"] for name in names] == ["as it was", "as it is", "as it was"]
+    assert names[0] == names[2] == "rolls" != names[1]
 
 
 def test_hostile_text_in_a_debate_is_data_alone(gathered: tuple[Gathered, str]) -> None:
@@ -98,26 +80,6 @@ def test_verdicts_of_every_labelled_set_are_on_the_page(gathered: tuple[Gathered
     assert "0.667" in text and "0.000" in text and "−0.667" in text
     assert "Confusion of loop on test" in text and "Confusion of base on beside" in text
     assert beside["questions"] == 9
-
-
-def test_a_run_without_labels_or_turns_has_no_such_part() -> None:
-    question = Question(id="q", text="Who?", answers=("Ada",))
-    plain = debate(question, "base", False).model_copy(update={"turns": (), "stopped": ""})
-    view = merged(make_view(of_section((question,), {"q": [("base", plain)]}), ACCURACY))
-    shown = view["sections"][0]["questions"][0]
-    assert (shown["answers"], shown["labels"], shown["runs"][0]["turns"]) == (["Ada"], [], [])
-
-
-@pytest.mark.parametrize(("keep", "reward"), [(("finished",), 0.0), (("finished", "out_of_budget"), 1.0)])
-def test_an_answer_at_the_end_of_the_budget_has_the_reward_of_selection(keep: tuple[Any, ...], reward: float) -> None:
-    question = Question(id="q", text="Who?", answers=("Ada",))
-    made = debate(question, "base", False).model_copy(update={"status": "out_of_budget", "answer": "Ada"})
-    section = of_section((question,), {"q": [("base", made)]}).evaluated
-    assert section is not None
-    scored = replace(section, scores={made.key: {"f1": Score(trajectory=made.key, name="f1", value=1.0)}})
-    settings = RewardsConfig(weights={"f1": 1.0}, select=SelectConfig(keep_status=keep))
-    shown, _ = section_view(scored, {}, {}, settings, {})
-    assert shown["questions"][0]["runs"][0]["reward"] == reward
 
 
 class Rendered(HTMLParser):

@@ -1,4 +1,4 @@
-"""Trajectories for other tools: Parquet, OpenTelemetry spans and logs of Inspect, each read by its own library."""
+"""Trajectories for other tools: Parquet and logs of Inspect, each read by its own library."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +13,12 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
 
 from commands.logs import main
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder
-from report.logs.otel import export_spans
-from report.logs.source import PassLog
-from report.stores import stored_passes
 from rewards.store import stored_scores
 from sampling.store import TrajectoryStore
 from tests.helpers.handmade_run import SCORES, make_run, questions_of
@@ -91,118 +82,6 @@ def test_kept_and_round_choose_what_is_exported(finished: tuple[Config, RoundFol
     assert set(pq.read_table(written)["trajectory"].to_pylist()) == set(selection.kept)
     with pytest.raises(UserError, match="no such trajectories"):
         main(["--config", str(path), "--to", "parquet", "--round", "7"])
-
-
-@pytest.fixture(scope="module")
-def spans(finished: tuple[Config, RoundFolder, Path]) -> dict[str, list[Any]]:
-    """By trajectory key its spans, in the order of their starts."""
-    config = finished[0]
-    exporter = InMemorySpanExporter()
-    [one] = [each for each in stored_passes(config.folder) if each.title == "round 1"]
-    export_spans(PassLog(config, one).read(), exporter, "run", {"agent": "the/model"}, 1_700_000_000.0)
-    found: dict[str, list[Any]] = {}
-    for span in exporter.get_finished_spans():
-        found.setdefault(f"{span.context.trace_id:032x}", []).append(span)
-    return {
-        key: sorted(mine, key=lambda span: (span.parent is not None, span.start_time)) for key, mine in found.items()
-    }
-
-
-def test_a_trajectory_is_a_trace_named_by_the_conventions(
-    spans: dict[str, list[Any]], finished: tuple[Config, RoundFolder, Path], sampled: list[Trajectory]
-) -> None:
-    rewards = rewards_of(finished[1])
-    assert set(spans) == {t.key for t in sampled}
-    for stored in sampled:
-        root, *children = spans[stored.key]
-        assert root.name == f"invoke_agent {stored.system}" and root.kind is SpanKind.INTERNAL
-        assert root.attributes["gen_ai.operation.name"] == "invoke_agent"
-        assert root.attributes["gen_ai.conversation.id"] == stored.key
-        assert root.attributes.get("ratchet.reward") == rewards[stored.key]
-        assert root.end_time - root.start_time == round(stored.seconds * 1e9)
-        assert (root.status.status_code is StatusCode.ERROR) == (stored.status != "finished")
-        assert {span.parent.span_id for span in children} == {root.context.span_id}
-        chats = [span for span in children if span.attributes["gen_ai.operation.name"] == "chat"]
-        assert [span.attributes["gen_ai.usage.output_tokens"] for span in chats] == [
-            call.new_tokens for call in stored.model_calls
-        ]
-        assert {span.name for span in chats} == {"chat the/model"}
-        assert [span.attributes["gen_ai.agent.name"] for span in chats] == [call.role for call in stored.model_calls]
-        [looked] = [span for span in children if span.attributes["gen_ai.operation.name"] == "retrieval"]
-        assert looked.attributes["gen_ai.retrieval.query.text"] == stored.searches[0].query
-        results = [event for event in root.events if event.name == "gen_ai.evaluation.result"]
-        assert {event.attributes["gen_ai.evaluation.name"] for event in results} == set(SCORES)
-    assert len({span.context.span_id for mine in spans.values() for span in mine}) == sum(map(len, spans.values()))
-
-
-def test_malformed_actions_are_errors_of_their_spans(spans: dict[str, list[Any]], sampled: list[Trajectory]) -> None:
-    [stored] = [t for t in sampled if any(call.parse == "malformed" for call in t.model_calls)][:1]
-    broken = [span for span in spans[stored.key] if span.attributes.get("ratchet.parse") == "malformed"]
-    assert broken and all(span.status.status_code is StatusCode.ERROR for span in broken)
-    assert broken[0].attributes["error.type"] == "malformed"
-
-
-class Collector(HTTPServer):
-    """Takes spans as a collector does, or refuses them."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Takes)
-        self.status = status
-        self.requests: list[ExportTraceServiceRequest] = []
-
-
-class _Takes(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        import gzip
-
-        assert isinstance(self.server, Collector)
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        self.server.requests.append(ExportTraceServiceRequest.FromString(body))
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def collector(request: pytest.FixtureRequest) -> Iterator[Collector]:
-    with Collector(request.param) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("collector", [200], indirect=True)
-def test_a_collector_receives_the_spans_without_text_where_that_is_asked_for(
-    collector: Collector, finished: tuple[Config, RoundFolder, Path], sampled: list[Trajectory]
-) -> None:
-    address = f"http://127.0.0.1:{collector.server_port}/v1/traces"
-    main(["--config", str(finished[2]), "--to", "otel", "--endpoint", address, "--round", "1", "--no-text"])
-    received = [
-        span
-        for one in collector.requests
-        for resource in one.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
-    assert {span.trace_id.hex() for span in received} == {t.key for t in sampled}
-    told = b"".join(one.SerializeToString() for one in collector.requests).decode(errors="replace")
-    assert sampled[0].searches[0].query not in told and questions_of("train", 1)[0].text not in told
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("collector", [400], indirect=True)
-def test_a_collector_that_refuses_is_an_error(collector: Collector, finished: tuple[Config, RoundFolder, Path]) -> None:
-    address = f"http://127.0.0.1:{collector.server_port}/v1/traces"
-    with pytest.raises(UserError, match="--endpoint"):
-        main(["--config", str(finished[2]), "--to", "otel", "--endpoint", address, "--round", "1"])
 
 
 READ = """

@@ -13,7 +13,7 @@ from inference.completion import Completion
 from ratchet.config import Config
 from ratchet.records import ModelCall, Note, Question, Score, Search, Status, ToolCall, Trajectory
 from report.messages import MessageDecoder, share_texts
-from report.outcomes import ENDINGS, count_outcomes, outcomes_of
+from report.outcomes import ENDINGS, count_outcomes, outcomes_of, with_null_scores
 from report.rounds import tone_of
 from report.terms import measure_term, term
 from tests.helpers.handmade_run import HOSTILE, make_config
@@ -34,7 +34,7 @@ def test_messages_are_the_exact_texts_with_control_tokens_apart(tmp_path: Path) 
     ids = (*CHAT.encode("It is <b>Ada</b>."), CHAT.end_of_turn)
     dialogue.assistant(Completion(ids, "It is <b>Ada</b>.", "stop", 9), parsed=True)
     conversation = dialogue.freeze()
-    decoder = MessageDecoder(config_with(tmp_path, save_tiny_tokenizer(tmp_path / "model")))
+    decoder = MessageDecoder(config_with(tmp_path, save_tiny_tokenizer(tmp_path / "model")).models)
     texts = decoder.decode(conversation)
     assert not decoder.problems and len(texts) == len(conversation.spans)
     assert "".join(piece for pieces in texts for piece in pieces) == CHAT.decode(conversation.ids)
@@ -48,7 +48,7 @@ def test_messages_are_the_exact_texts_with_control_tokens_apart(tmp_path: Path) 
 
 def test_without_the_model_the_page_says_why_once(tmp_path: Path) -> None:
     dialogue = Dialogue("answerer", "agent", CHAT, True, "Answer briefly.")
-    decoder = MessageDecoder(config_with(tmp_path, tmp_path / "nowhere"))
+    decoder = MessageDecoder(config_with(tmp_path, tmp_path / "nowhere").models)
     assert decoder.decode(dialogue.freeze()) == () == decoder.decode(dialogue.freeze())
     assert len(decoder.problems) == 1 and "no such model folder" in decoder.problems[0]
     other = dialogue.freeze().model_copy(update={"model": "judge"})
@@ -72,20 +72,20 @@ def attempt(answer: str, status: Status = "finished", **changes: object) -> Traj
 def test_every_ending_and_problem_has_a_message() -> None:
     assert set(ENDINGS) == set(get_args(Status))
     question = Question(id="q", text="Who?", answers=("Ada Pell",))
-    assert outcomes_of(question, attempt("Ada Pell"), {}) == ["finished"]
-    assert outcomes_of(question, attempt("Ada"), {}) == ["finished", "partly_right"]
-    assert outcomes_of(question, attempt("Tom"), {}) == ["finished", "wrong_answer"]
-    assert outcomes_of(question, attempt("", "unparsed"), {}) == ["unparsed", "no_answer"]
+    assert outcomes_of(question, attempt("Ada Pell")) == ["finished"]
+    assert outcomes_of(question, attempt("Ada")) == ["finished", "partly_right"]
+    assert outcomes_of(question, attempt("Tom")) == ["finished", "wrong_answer"]
+    assert outcomes_of(question, attempt("", "unparsed")) == ["unparsed", "no_answer"]
     call = ModelCall(
         role="r", conversation=0, start=0, end=1, text="{", parse="malformed", finish_reason="length",
         prompt_tokens=1, new_tokens=1, at=0, seconds=0,
     )  # fmt: skip
     refused = ToolCall(role="r", source="s", tool="t", arguments={}, error="no", at=0, seconds=0)
     nothing = Search(role="r", query="x", k=1, offset=0, passages=(), at=0, seconds=0)
-    null = {"f1": Score(trajectory="t", name="f1", value=None, reason="the judge was not understood")}
+    null = [Score(trajectory="t", name="f1", value=None, reason="the judge was not understood")]
     wrong = attempt("Ada Pell", "failed", events=(call, refused, nothing, Note(role="r", text="n", at=0)))
     expected = ["failed", "null_score", "malformed", "cut_off", "tool_error", "nothing_found"]
-    assert outcomes_of(question, wrong, null) == expected
+    assert with_null_scores(outcomes_of(question, wrong), null) == expected
     runs = [{"arm": "", "outcomes": expected}, {"arm": "", "outcomes": ["finished"]}]
     table = count_outcomes([{"name": "sampled", "questions": [{"runs": runs}]}])
     assert table["columns"] == ["sampled"] and [row["name"] for row in table["rows"]] == expected

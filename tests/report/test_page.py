@@ -18,18 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.report import main
+from commands.report import main, run_settings
 from questions.manifest import open_run
-from ratchet.config import Config, RewardsConfig
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_segments
 from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
-from report.gather import gather
-from report.page import json_for_script, render
+from report.page import json_for_script
 from report.rounds import interval, number
-from report.view import View, make_view
+from report.view import DetailReader, View, make_view
 from tests.helpers.handmade_run import HOSTILE, add_evaluation, add_sampling, add_training, make_config, make_run
+from tests.helpers.reported import gathered
+from tests.helpers.reported import page as page_of
 from training.rows import read_rows, table_rows
 
 Run = tuple[Config, RoundFolder, str]
@@ -93,7 +94,7 @@ def merged(view: View) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     config, folder = make_run(tmp_path_factory.mktemp("run"))
-    return config, folder, render(config, gather(config, folder, 1))
+    return config, folder, page_of(config, folder)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +136,7 @@ def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chan
     results = add_evaluation(config, folder, "test", arms)
     trained, again = results.changes("adapter"), results.changes("base again")
     assert trained is not None and again is not None and trained.gained > again.gained > 0
-    shown = " ".join(Page(render(config, gather(config, folder, 1))).text.split())
+    shown = " ".join(Page(page_of(config, folder)).text.split())
     assert (
         f"Changed questions: gained {trained.gained}, broken {trained.broken}; "
         f"base again against base: gained {again.gained}, broken {again.broken}." in shown
@@ -154,7 +155,7 @@ def test_the_plots_are_drawn_in_place(page: Page) -> None:
 def test_statuses_and_errors_are_counted_apart(run: Run, page: Page) -> None:
     config, folder, _ = run
     stored = list(read_segments(folder.trajectories, Trajectory))
-    tally = gather(config, folder, 1).tallies[0]
+    tally = gathered(config, folder).tallies[0]
     assert tally.total == len(stored)
     for status in ("finished", "unparsed", "out_of_budget", "failed"):
         assert tally.statuses[status] == sum(t.status == status for t in stored)
@@ -249,7 +250,7 @@ def test_a_large_run_shows_a_mix_and_says_so(tmp_path: Path) -> None:
         for i, choice in enumerate(selection.questions)
     ]
     folder.selection.write_text(selection.model_copy(update={"questions": tuple(dropped)}).model_dump_json())
-    text = render(config, gather(config, folder, 1, max_questions=6))
+    text = page_of(config, folder, 6)
     page = Page(text)
     section = page.data["sections"][0]
     assert (len(section["questions"]), section["total"]) == (6, 24)
@@ -266,7 +267,7 @@ def test_a_trajectory_that_was_done_again_counts_once(tmp_path: Path) -> None:
     failed = made[0].model_copy(update={"status": "failed", "error": "gone"})
     lines = [failed, *made, made[1]]
     part.write_text("".join(t.model_dump_json() + "\n" for t in lines) + '{"torn')
-    tally = gather(config, folder, 1).tallies[0]
+    tally = gathered(config, folder).tallies[0]
     assert tally.total == len(made)
     assert "gone" not in {error for _, error in tally.errors}
 
@@ -278,18 +279,18 @@ def test_a_missing_part_is_named_and_the_rest_is_there(run: Run, tmp_path: Path,
     shutil.copytree(folder.path, tmp_path / "round-1")
     gone = tmp_path / "round-1" / part
     shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-    gathered = gather(config, RoundFolder(tmp_path / "round-1"), 1)
-    page = Page(render(config, gathered))
+    copy = RoundFolder(tmp_path / "round-1")
+    page, missing = Page(page_of(config, copy)), gathered(config, copy).missing
     assert "Provenance" in page.text
     if part != "scores":
-        assert len(gathered.missing) == 1
-        assert " ".join(gathered.missing[0].split()) in " ".join(page.text.split())
+        assert len(missing) == 1
+        assert " ".join(missing[0].split()) in " ".join(page.text.split())
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     config = make_config(tmp_path)
-    page = Page(render(config, gather(config, open_run(config).round(1), 1)))
+    page = Page(page_of(config, open_run(config).round(1)))
     assert "Not evaluated yet" in page.text
     assert "python -m sampling" in page.text
 
@@ -298,7 +299,7 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
 def test_without_the_question_files_ids_stand_in(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=4)
     Path(config.questions.train.path).unlink()
-    page = Page(render(config, gather(config, folder, 1)))
+    page = Page(page_of(config, folder))
     assert page.data["sections"][0]["questions"][0]["text"] == "train-000"
     assert "cannot be shown" in page.text
 
@@ -309,7 +310,7 @@ def test_a_torn_log_line_and_values_that_are_not_finite_are_left_out(tmp_path: P
     add_training(folder, steps=20)
     log = folder.training / "log.jsonl"
     log.write_text('{"step": 0, "loss": NaN}\n' + log.read_text())
-    training = gather(config, folder, 1).training[""]
+    training = gathered(config, folder).training[""]
     assert [line.step for line in training] == list(range(21))
     assert training[0].loss is None
     assert training[10].dev_loss is not None and training[10].loss is not None
@@ -342,9 +343,8 @@ def test_numbers_are_set_with_care() -> None:
 
 def test_a_page_keeps_to_its_size_by_listing_questions_without_details(run: Run) -> None:
     config, folder, _ = run
-    gathered = gather(config, folder, 1)
-    whole = make_view(gathered, RewardsConfig(weights={"f1": 1.0}))
-    small = make_view(gathered, RewardsConfig(weights={"f1": 1.0}), max_bytes=200_000)
+    records, details = gathered(config, folder), DetailReader(run_settings(config))
+    whole, small = make_view(records, details), make_view(records, details, max_bytes=200_000)
     for before, after in zip(whole.index["sections"], small.index["sections"], strict=True):
         assert [q["id"] for q in after["questions"]] == [q["id"] for q in before["questions"]]
         assert 0 < sum(q["chunk"] is not None for q in after["questions"]) < len(before["questions"])

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import sys
-from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from html import unescape
@@ -19,16 +18,15 @@ from evaluation.measures.estimates import Difference
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
-from report.gather import Gathered, gather
+from report.gather import Gathered
 from report.ledger import ledger_view
-from report.page import render
-from report.round_plots import learning_curve, round_plots
-from report.rounds import RoundNumbers, gather_rounds, losses, numbers_on_disk
+from report.round_plots import learning_curve
+from report.rounds import RoundNumbers, gather_rounds, interval, losses, number, numbers_on_disk
 from report.training import LogLine
-from rounds.records import Entry, Promotion
-from tests.helpers.browser import dumped_dom, needs_chromium
+from rounds.records import Promotion
 from tests.helpers.handmade_rounds import digest, make_rounds
 from tests.helpers.handmade_run import make_run
+from tests.helpers.reported import gathered, page
 from tests.report.test_page import Page
 
 Rounds = tuple[Config, RunFolder, Gathered, str]
@@ -37,8 +35,7 @@ Rounds = tuple[Config, RunFolder, Gathered, str]
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory: pytest.TempPathFactory) -> Rounds:
     config, run = make_rounds(tmp_path_factory.mktemp("rounds"))
-    gathered = gather(config, run.round(3), 3)
-    return config, run, gathered, render(config, gathered)
+    return config, run, gathered(config, run.round(3)), page(config, run.round(3))
 
 
 @cache
@@ -97,19 +94,17 @@ def test_the_curve_draws_promoted_ones_filled_and_others_hollow(rounds: Rounds) 
     assert all(f">{value:.2f}<" in plot.svg for value in shown if value is not None)
 
 
-def test_the_curves_show_test_form_substance_and_changed_questions_by_round(rounds: Rounds) -> None:
+def test_the_curve_shows_test_and_the_table_form_and_substance(rounds: Rounds) -> None:
     found = rounds[2].rounds
-    curve, gained, changed = round_plots(found)
-    tested = found[-1].tested
-    assert tested is not None and tested.split == "test" and "Squares: base and the tested adapter" in curve.caption
-    for plot in (gained, changed):
-        assert all(f">round {n}<" in plot.svg for n in (1, 2, 3)) and ">base<" not in plot.svg
-    assert ">form: finished with an answer<" in gained.svg and ">substance: F1 where both answered<" in gained.svg
-    assert ">trained<" in changed.svg and ">base again<" in changed.svg and "by 0.5 or more" in changed.caption
-    assert all(plot.svg in rounds[3] for plot in (curve, gained, changed))
-    without = [replace(n, results=None, tested=None) for n in found]
-    [alone] = round_plots(without)
-    assert "Squares" not in alone.caption, "a plot without records is left out"
+    curve, alone = learning_curve(found), learning_curve([replace(n, results=None, tested=None) for n in found])
+    assert curve is not None and alone is not None and curve.svg in rounds[3]
+    assert "Squares: base and the tested adapter" in curve.caption and "Squares" not in alone.caption
+    for n in found:
+        comparison = n.results.comparison("adapter") if n.results else None
+        assert comparison is not None
+        parts = (comparison.gain.form, comparison.gain.substance)
+        shown = " ".join(f"{number(part.mean, 2, True)} {interval(part, 2)}" for part in parts if part)
+        assert shown in words_of(rounds[3])
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -121,7 +116,7 @@ def test_a_dev_that_is_too_small_is_told(rounds: Rounds) -> None:
     told = {"warning": "dev is too small to show it"}
     try:
         path.write_text(json.dumps(json.loads(before) | told))
-        words = words_of(render(config, gather(config, run.round(3), 3)))
+        words = words_of(page(config, run.round(3)))
         assert "Round 2, warning: dev is too small to show it" in words
     finally:
         path.write_text(before)
@@ -141,20 +136,6 @@ def test_a_round_without_a_candidate_and_one_without_an_interval_can_be_drawn(ro
     assert plot is not None and ">round 3<" in plot.svg
 
 
-def test_equal_digests_share_a_colour_and_single_ones_have_none(rounds: Rounds) -> None:
-    links = [attrs for tag, attrs in Page(rounds[3]).elements if tag == "button" and "data-digest" in attrs]
-    styles = defaultdict(list)
-    for attrs in links:
-        styles[attrs["data-digest"]].append(attrs.get("style"))
-    assert len(styles[digest("trajectories", 1)]) == 3, "made by sampling, read by scoring and training"
-    assert len(styles[digest("adapter", 1)]) == 5, "made, evaluated, promoted, and sampled with twice"
-    for found in styles.values():
-        assert len(set(found)) == 1
-    of_links = [found[0] for found in styles.values() if len(found) > 1 and found[0]]
-    assert len(set(of_links)) == len(of_links), "other content, another colour"
-    assert all(found[0] is None for found in styles.values() if len(found) == 1)
-
-
 def test_the_ledger_is_told_round_by_round_in_the_order_of_work(rounds: Rounds) -> None:
     groups = ledger_view(rounds[2].ledger)
     assert [group["number"] for group in groups] == [1, 2, 3]
@@ -162,17 +143,6 @@ def test_the_ledger_is_told_round_by_round_in_the_order_of_work(rounds: Rounds) 
     assert second[1:3] == [("score and select", True), ("score and select", False)], "done again: the last one counts"
     words = words_of(rounds[3])
     assert "trajectories 96 · mean reward 0.1312 2026-03-01 11:05 2m02s node-1" in words
-
-
-def test_what_no_stage_makes_is_no_link() -> None:
-    """All stages of a config share its digest; a colour for it would say nothing."""
-    entry = Entry(
-        round=1, stage="sample", member="", inputs={"config": "c1", "adapter": "base"}, outputs={},
-        facts={"kept": {"of": None}}, began="2026-03-01T10:00:00+00:00", seconds=1.0, machine="m",
-    )  # fmt: skip
-    rows = ledger_view([entry, entry.model_copy(update={"stage": "train"})])[0]["rows"]
-    assert [link.hue for row in rows for link in row["inputs"]] == [None] * 4
-    assert rows[0]["facts"] == "kept of –"
 
 
 def test_hostile_text_in_a_ledger_is_text(rounds: Rounds) -> None:
@@ -185,11 +155,11 @@ def test_hostile_text_in_a_ledger_is_text(rounds: Rounds) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_of_one_round_has_no_such_parts_until_there_is_a_ledger(rounds: Rounds, tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=4)
-    text = render(config, gather(config, folder, 1))
+    text = page(config, folder)
     assert "Round by round" not in text and "The ledger" not in text
     run = RunFolder(config.folder)
     run.ledger.write_text(rounds[2].ledger[0].model_dump_json() + '\n{"torn')
-    assert "The ledger" in render(config, gather(config, folder, 1))
+    assert "The ledger" in page(config, folder)
 
 
 @pytest.mark.slow
@@ -219,7 +189,7 @@ def test_a_second_look_at_the_test_questions_is_told(rounds: Rounds) -> None:
     again = run.round(1).evaluation / "results.json"
     shutil.copy(run.round(3).evaluation / "results.json", again)
     try:
-        assert "looked at 2 times" in words_of(render(config, gather(config, run.round(3), 3)))
+        assert "looked at 2 times" in words_of(page(config, run.round(3)))
     finally:
         again.unlink()
 
@@ -231,21 +201,6 @@ def test_a_damaged_promotion_is_named(rounds: Rounds) -> None:
     try:
         path.write_text("{}")
         with pytest.raises(UserError, match=r"round-2/promotion\.json"):
-            gather_rounds(config, run)
+            gather_rounds(config.evaluation, run)
     finally:
         path.write_text(before)
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_a_click_marks_the_same_content_everywhere(rounds: Rounds, tmp_path: Path) -> None:
-    wanted = digest("trajectories", 2)
-    click = f"<script>document.querySelector('[data-digest=\"{wanted}\"]').click()</script></body>"
-    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", rounds[3]).replace("</body>", click)
-    dom = dumped_dom(text, tmp_path)
-    shown = Page(dom)
-    lit = [attrs for _, attrs in shown.elements if " lit" in (attrs.get("class") or "")]
-    assert len(lit) == 4 and {attrs["data-digest"] for attrs in lit} == {wanted}
-    assert all(attrs["aria-pressed"] == "true" for attrs in lit)
-    assert "ledger tracing" in dom
-    assert "[object " not in shown.text, "nothing is shown as a programmer sees it"

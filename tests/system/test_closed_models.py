@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from commands.evaluate import main as evaluate
+from commands.report import run_settings
 from commands.sample import sample_round
 from commands.score import drop_unsampled
 from commands.train import train_round
@@ -21,17 +22,17 @@ from inference.chat import Dialogue
 from inference.completion import Completion
 from inference.text_format import TextFormat
 from questions.manifest import open_run
-from ratchet.config import RewardsConfig, load_config
+from ratchet.config import load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
-from report.gather import gather
 from report.messages import MessageDecoder
-from report.view import make_view
+from report.view import DetailReader, make_view
 from sampling.store import TrajectoryStore
 from tests.helpers.closed_service import KEY, Service, any_answer, closed_service
 from tests.helpers.experiment import ROOT, environment, write_lines
+from tests.helpers.reported import gathered
 from training.rows import build_rows
 
 pytestmark = pytest.mark.server
@@ -87,7 +88,8 @@ def test_a_closed_agent_is_evaluated_by_a_closed_judge(
     done = list(store.read())
     assert [one.answer for one in done] == ["Ada Torrin"] * 2 and not any(one.token_exact for one in done)
     assert {call.new_tokens for one in done for call in one.model_calls} == {300}, "what the service counted"
-    view = make_view(gather(load_config(path), round_folder, 1), RewardsConfig(weights={"em": 1.0}))
+    config = load_config(path)
+    view = make_view(gathered(config, round_folder), DetailReader(run_settings(config)))
     shown = view.chunks[0]["runs"][0]["conversations"]
     assert [one["text"] for one in shown] == [True], "the report says that it is text"
     judged = [body for body in service.asked if body["model"] == "gpt-5-mini"]
@@ -133,7 +135,7 @@ def test_a_dialogue_that_was_recorded_as_text_is_shown_without_a_tokenizer(tmp_p
     dialogue.assistant(Completion(chat.encode("Ada\nTorrin"), "Ada\nTorrin", "stop", 9, billed_tokens=4), parsed=True)
     conversation = dialogue.freeze()
     assert (conversation.ids, conversation.text) == ((), "Be brief.\nWho?\nAda\nTorrin\n")
-    decoder = MessageDecoder(config)
+    decoder = MessageDecoder(config.models)
     shown = [
         (span.author, "".join(t)) for span, t in zip(conversation.spans, decoder.decode(conversation), strict=True)
     ]

@@ -13,9 +13,11 @@ from ratchet.config import load_config
 from ratchet.files import read_segments, write_jsonl
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
-from report.gather import gather
+from report.view import section_view
 from tests.helpers.experiment import make_experiment
 from tests.helpers.world import prepared_rows
+from tests.helpers.reported import gathered
+from training.rows import prepare_rows
 
 QUESTIONS, SAMPLES = 8, 4
 
@@ -106,10 +108,9 @@ def test_what_was_sampled_twice_counts_once_everywhere(lab: Lab) -> None:
     config = load_config(str(lab.config))
     rows = [prepared_rows(config, folder)[0] for folder in (once, again)]
     assert rows[0].digest == rows[1].digest
-    pages = [gather(config, folder, 1) for folder in (once, again)]
-    assert pages[0].tallies == pages[1].tallies
+    pages = [gathered(config, folder) for folder in (once, again)]
     assert pages[0].sampled is not None and pages[1].sampled is not None
-    assert pages[0].sampled.trajectories == pages[1].sampled.trajectories
+    assert section_view(pages[0].sampled) == section_view(pages[1].sampled)
 
 
 def test_scores_and_selection_are_of_what_the_round_was_last_sampled_for(lab: Lab) -> None:

@@ -17,7 +17,7 @@ from commands.train import train_round
 from ratchet.config import SelectConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, TokenRow
-from report.training import read_trained
+from report.training import count_rows, read_trained
 from rewards.selection import select
 from rewards.summary import single_answer
 from rounds.trace import trace_lines
@@ -279,11 +279,11 @@ def test_rows_of_an_objective_are_shown_with_what_is_learnt(
 def test_the_report_marks_the_actions_that_have_rows(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, objective="dpo", **ACTION)
     rows_of(config, folder)
-    count, rows = read_trained(config, folder.rows, {"t3-0"}, {})
+    rows = read_trained(folder.rows, {"t3-0"}, {}, config.training.dev_fraction, config.seed)
     [stored] = TrajectoryStore(folder.trajectories).read(["t3-0"])
     first, second = (call for call in stored.model_calls if call.conversation == 0)
     row = rows["t3-0", 0]
-    assert count == 72 and row.learns(first.start, first.end) and row.learns(second.start, second.end)
+    assert count_rows(folder.rows) == 72 and row.learns(first.start, first.end) and row.learns(second.start, second.end)
     assert not row.learns(second.start, second.end + 1) and not row.learns(first.start, second.end)
     [searcher] = (call for call in stored.model_calls if call.conversation == 1)
     assert ("t3-0", 1) not in rows and searcher.start > 0

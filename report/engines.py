@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
 from inference.engines import addressed
-from ratchet.config import Config
+from ratchet.config import ModelConfig
 from ratchet.http.clients import open_client
 from ratchet.http.responses import BadResponse, send_request_sync
 
@@ -30,10 +30,10 @@ METRICS = {
 FIELDS = ("name", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu")
 
 
-def read_engines(config: Config) -> Iterator[tuple[str, str, dict[str, float], str]]:
-    """(model, address, metrics, problem) of every server that the config, or the environment, gives an address of."""
+def read_engines(models: Mapping[str, ModelConfig]) -> Iterator[tuple[str, str, dict[str, float], str]]:
+    """(model, address, metrics, problem) of every server that the models, or the environment, give an address of."""
     with open_client(trust_env=False, timeout=SECONDS) as client:
-        for name, model in config.models.items():
+        for name, model in models.items():
             if model.engine != "vllm":
                 continue
             given = addressed(name, model).url or ()

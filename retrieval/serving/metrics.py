@@ -1,17 +1,11 @@
-"""Admission of requests to the search server: a limit on concurrency, and metrics."""
+"""The Prometheus metrics of the search server."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
-from fastapi import Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from pydantic import BaseModel
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from retrieval.protocol import ErrorAnswer, Limits
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 CALLS = ("search", "search_batch")
@@ -32,17 +26,15 @@ class Metrics:
         self.in_flight = Gauge("ratchet_search_in_flight", "Requests in flight", ("index",), registry=registry)
 
 
-class AdmissionMiddleware:
-    """ASGI middleware before everything else: a limit on concurrency, and metrics of what is refused as well."""
+class MetricsMiddleware:
+    """ASGI middleware before everything else, which counts what is refused as well."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, names: frozenset[str]) -> None:
-        self._app, self._limits, self._metrics, self._names = app, limits, metrics, names
-        self._busy = 0
+    def __init__(self, app: ASGIApp, metrics: Metrics, names: frozenset[str]) -> None:
+        self._app, self._metrics, self._names = app, metrics, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
+            return await self._app(scope, receive, send)
         name, call = self._target(scope["path"])
         started, status = time.perf_counter(), 500
 
@@ -54,40 +46,14 @@ class AdmissionMiddleware:
 
         with self._metrics.in_flight.labels(name).track_inprogress():
             try:
-                await self._admit(scope, receive, watched_send)
+                await self._app(scope, receive, watched_send)
             finally:
                 self._metrics.requests.labels(name, call).inc()
                 self._metrics.seconds.labels(name, call).observe(time.perf_counter() - started)
                 if status >= 400:
                     self._metrics.errors.labels(name, call, str(status)).inc()
 
-    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._busy >= self._limits.concurrent:
-            busy = f"the server is busy with {self._busy} requests, which is its limit (--concurrent)"
-            await refusal(503, busy, {"Retry-After": "1"})(scope, receive, send)
-            return
-        self._busy += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._busy -= 1
-
     def _target(self, path: str) -> tuple[str, str]:
         """(index, call) of a path; empty where there is no such thing, so that nobody can make up labels."""
         _, _, name, call, *_ = [*path.split("/"), "", "", "", ""]
         return name if name in self._names else "", call if call in CALLS else ""
-
-
-def refusal(status: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Make an error response."""
-    return json_response(ErrorAnswer(error=error), status, headers)
-
-
-def error_response(error: HTTPException) -> Response:
-    """An error as a response."""
-    return refusal(error.status_code, str(error.detail), error.headers)
-
-
-def json_response(answer: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Make a response with a JSON body."""
-    return Response(answer.model_dump_json(), status, headers, media_type="application/json")

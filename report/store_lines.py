@@ -1,0 +1,239 @@
+"""The trajectories of a store as they are written: a line for each, and the place of its details in the file.
+
+Segments and score files are append-only (`ratchet/files.py`), so that of each file only what was added is read. A file
+that shrank or was replaced starts the store again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ratchet.config import RewardsConfig
+from ratchet.errors import UserError
+from ratchet.records import Question, Score, Trajectory
+from report.outcomes import outcomes_of
+from rewards.selection import strict_reward
+from rewards.store import current_settings, score_file
+from sampling.store import TrajectoryStore
+
+R = TypeVar("R", bound=BaseModel)
+
+
+class Replaced(Exception):
+    """A file is not the one that was read before."""
+
+
+@dataclass
+class RoleCount:
+    """One role's actions."""
+
+    calls: int = 0
+    with_schema: int = 0
+    malformed: int = 0
+    repaired: int = 0
+    reasked: int = 0
+    cut_off: int = 0
+    new_tokens: int = 0
+
+    def add(self, other: RoleCount) -> None:
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A trajectory without its details, and where these are."""
+
+    trajectory: Trajectory
+    """Without events, conversations, turns and passages."""
+    path: Path
+    start: int
+    length: int
+    outcomes: tuple[str, ...]
+    """`outcomes_of` without scores."""
+    roles: dict[str, RoleCount]
+    prompt_tokens: int
+    cached_tokens: int
+
+    def read(self) -> Trajectory:
+        """The whole trajectory. UserError where the file was changed."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.start)
+                found = Trajectory.model_validate_json(file.read(self.length))
+        except (OSError, ValidationError) as error:
+            raise UserError(f"{self.path} at byte {self.start}: the trajectory cannot be read ({error})") from error
+        if found.key != self.trajectory.key:
+            raise UserError(f"{self.path} was changed while it was read")
+        return found
+
+
+@dataclass
+class Tally:
+    """How the trajectories of one stage ended."""
+
+    title: str
+    section: str
+    """The section that shows its trajectories, and the arm there."""
+    arm: str = ""
+    planned: int = 0
+    total: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(status, error) of every trajectory that did not finish."""
+    roles: dict[str, RoleCount] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    rewards: list[float] = field(default_factory=list)
+    """Of the trajectories that have one."""
+
+    @property
+    def new_tokens(self) -> int:
+        return sum(role.new_tokens for role in self.roles.values())
+
+    @property
+    def mean_reward(self) -> float | None:
+        return fmean(self.rewards) if self.rewards else None
+
+    def add(self, line: Line, reward: float | None) -> None:
+        trajectory = line.trajectory
+        self.total += 1
+        self.statuses[trajectory.status] += 1
+        if trajectory.status != "finished":
+            self.errors[trajectory.status, _first_line(trajectory.error) or "no message"] += 1
+        for name, role in line.roles.items():
+            self.roles.setdefault(name, RoleCount()).add(role)
+        self.prompt_tokens += line.prompt_tokens
+        self.cached_tokens += line.cached_tokens
+        self.rewards += [] if reward is None else [reward]
+
+
+class StoreLines:
+    """What one store holds, as far as it was read."""
+
+    def __init__(
+        self, store: TrajectoryStore, scores: Path, questions: Mapping[str, Question], rewards: RewardsConfig
+    ) -> None:
+        """`scores`: the folder of its scores. `questions`: by id, with the expected answers."""
+        self.store, self._scores_folder, self._questions, self._settings = store, scores, questions, rewards
+        self._files: dict[Path, tuple[int, int, int]] = {}
+        self._lines: dict[str, Line] = {}
+        self._failed: dict[str, Line] = {}
+        self._score_files: dict[str, Path] = {}
+        self._rewards: dict[str, float | None] = {}
+        self.scores: dict[str, dict[str, Score]] = {}
+        """By trajectory key and name; with raw verdicts where some of them could not be read."""
+        self.damaged: list[str] = []
+        """What is wrong with lines that cannot be read."""
+        self.keys: tuple[str, ...] = ()
+        """Those that are planned, in order."""
+        self._planned: frozenset[str] = frozenset()
+
+    def update(self, seconds: float = float("inf")) -> float:
+        """Read what is new, for about so long; the share that is read now. Raises Replaced and UserError."""
+        deadline = time.monotonic() + seconds
+        keys = tuple(self.store.keys())
+        if keys != self.keys:
+            self.keys, self._planned = keys, frozenset(keys)
+        for path in self.store.segments:
+            for start, length, trajectory in self._new(path, Trajectory, deadline):
+                self._add(path, start, length, trajectory)
+        for name, settings in current_settings(self._scores_folder).items():
+            path = score_file(self._scores_folder, name, settings)
+            if self._score_files.setdefault(name, path) != path:
+                raise Replaced(f"{path}: the score {name} has other settings now")
+            for _, _, score in self._new(path, Score, deadline):
+                slim = score.model_copy(update={"name": name, **({} if score.unparsed else {"verdicts": ()})})
+                self.scores.setdefault(score.trajectory, {})[name] = slim
+                self._rewards.pop(score.trajectory, None)
+        size = sum(path.stat().st_size for path in self._files)
+        return sum(done for _, done, _ in self._files.values()) / size if size else 1.0
+
+    def _new(self, path: Path, kind: type[R], deadline: float) -> Iterator[tuple[int, int, R]]:
+        """(position, length, record) of the complete lines after those that were read."""
+        if not path.exists():
+            return
+        status = path.stat()
+        inode, done, number = self._files.get(path, (status.st_ino, 0, 0))
+        if (inode, True) != (status.st_ino, status.st_size >= done):
+            raise Replaced(f"{path} was replaced")
+        with path.open("rb") as file:
+            file.seek(done)
+            for line in file:
+                if not line.endswith(b"\n") or time.monotonic() > deadline:
+                    break
+                number += 1
+                try:
+                    yield done, len(line), kind.model_validate_json(line)
+                except ValidationError as error:
+                    self.damaged.append(
+                        f"{path}:{number}: not a {kind.__name__} ({error.errors()[0]['msg']}); the file was changed or "
+                        "damaged: restore it, or delete this line to have its work done again"
+                    )
+                done += len(line)
+        self._files[path] = inode, done, number
+
+    def _add(self, path: Path, start: int, length: int, trajectory: Trajectory) -> None:
+        lines = self._failed if trajectory.status == "failed" else self._lines
+        known = lines.get(trajectory.key)
+        if known is not None and (known.path, known.start) < (path, start):
+            return
+        roles: dict[str, RoleCount] = {}
+        calls = trajectory.model_calls
+        for call in calls:
+            roles.setdefault(call.role, RoleCount()).add(
+                RoleCount(
+                    calls=1,
+                    with_schema=call.parse != "free",
+                    malformed=call.parse == "malformed",
+                    repaired=bool(call.repairs),
+                    reasked=call.attempt > 0,
+                    cut_off=call.finish_reason != "stop",
+                    new_tokens=call.new_tokens,
+                )
+            )
+        lines[trajectory.key] = Line(
+            trajectory.model_copy(update={"events": (), "conversations": (), "turns": (), "passages": ()}),
+            path,
+            start,
+            length,
+            tuple(outcomes_of(self.question(trajectory), trajectory)),
+            roles,
+            sum(call.prompt_tokens for call in calls),
+            sum(call.cached_tokens for call in calls),
+        )
+        self._rewards.pop(trajectory.key, None)
+
+    def question(self, trajectory: Trajectory) -> Question:
+        """Its question; the id in place of the text where the question's file is not there."""
+        return self._questions.get(trajectory.question_id) or Question(
+            id=trajectory.question_id, text=trajectory.question_id
+        )
+
+    def lines(self) -> list[Line]:
+        """Each planned trajectory once, as `TrajectoryStore.read` gives them: of several tries the one that counts."""
+        good = sorted(self._lines.values(), key=lambda line: (line.path, line.start))
+        failed = (line for key, line in self._failed.items() if key not in self._lines)
+        return [line for line in (*good, *failed) if line.trajectory.key in self._planned]
+
+    def reward(self, line: Line) -> float | None:
+        """The reward that selection would use, by the scores so far."""
+        key = line.trajectory.key
+        if key not in self._rewards:
+            scores = {(key, name): score for name, score in self.scores.get(key, {}).items()}
+            weights, keep = self._settings.weights, self._settings.select.keep_status
+            self._rewards[key] = strict_reward(self.question(line.trajectory), line.trajectory, scores, weights, keep)
+        return self._rewards[key]
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= 200 else line[:199] + "…"

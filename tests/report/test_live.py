@@ -1,0 +1,275 @@
+"""The page of a run while it goes on: what the server gives, that the run is only read, and the page in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from commands.recording import record_by_hand
+from commands.watch import main
+from ratchet.config import Config, ModelConfig
+from ratchet.errors import UserError
+from ratchet.files import write_jsonl
+from ratchet.runfolder import RoundFolder, RunFolder
+from report import live
+from report.engines import parse_gpus, parse_metrics, read_engines
+from report.live_state import Pace
+from sampling.store import TrajectoryStore
+from tests.helpers.browser import CHROMIUM, needs_chromium
+from tests.helpers.handmade_run import HOSTILE, add_sampling, make_config, make_run
+from tests.helpers.stored import store
+from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.watched import wait_for, watched
+
+pytestmark = pytest.mark.server
+METRICS = """# HELP vllm:num_requests_running Number of requests
+vllm:num_requests_running{engine="0",model_name="a"} 3.0
+vllm:num_requests_running{engine="1",model_name="a"} 4.0
+vllm:num_requests_waiting{engine="0"} 2.0
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:kv_cache_usage_perc{engine="1"} 0.5
+vllm:generation_tokens_total{engine="0"} 1200.0
+vllm:other 7
+vllm:prompt_tokens_total{engine="0"} broken
+"""
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "EVERY", 0.1)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, RoundFolder]:
+    folder = tmp_path_factory.mktemp("run")
+    config, number_one = make_run(folder, train=6, test=6)
+    model = config.models["agent"].model_copy(update={"path": str(save_tiny_tokenizer(folder / "model"))})
+    return config.model_copy(update={"models": {"agent": model}}), number_one
+
+
+@pytest.fixture(scope="module")
+def client(finished: tuple[Config, RoundFolder]) -> Iterator[httpx.Client]:
+    with watched(finished[0]) as client:
+        wait_for(lambda: index_of(client)["sections"][1:])
+        yield client
+
+
+def index_of(client: httpx.Client) -> Any:
+    answer = client.get("/")
+    assert answer.status_code == 200, answer.text
+    found = re.search(r'<script type="application/json" id="index">(.*?)</script>', answer.text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def now_of(client: httpx.Client) -> str:
+    """The text of the part that says what the run is doing."""
+    section = client.get("/").text.partition('<section id="now">')[2].partition("</section>")[0]
+    return " ".join(re.sub(r"<[^>]*>", " ", section).split())
+
+
+def now_with(client: httpx.Client, words: str) -> str:
+    """That text, as soon as it holds the words."""
+    text = now_of(client)
+    return text if words in text else ""
+
+
+def test_a_question_comes_with_its_scores_messages_and_what_was_trained(
+    client: httpx.Client, finished: tuple[Config, RoundFolder]
+) -> None:
+    _, folder = finished
+    selection = folder.read_selection()
+    assert selection is not None
+    [choice] = [choice for choice in selection.questions if choice.kept][:1]
+    asked = {"section": "sampled", "question": choice.question_id}
+    found = client.get("/details", params=asked).json()
+    stored = {t.key: t for t in TrajectoryStore(folder.trajectories).read(list(choice.rewards))}
+    assert {run["key"]: run["answer"] for run in found["runs"]} == {key: t.answer for key, t in stored.items()}
+    run = next(run for run in found["runs"] if run["key"] == choice.kept[0])
+    assert {score["name"] for score in run["scores"]} == {"em", "f1", "nugget_containment", "lexical_support"}
+    assert any(kind == "trained" for talk in run["conversations"] for kind, _, _ in talk["spans"])
+    assert all(pieces for talk in run["conversations"] for _, _, pieces in talk["spans"])
+    assert found["notes"] == [] and set(run["support"]) <= set(found["passages"])
+    missing = client.get("/details", params={**asked, "question": "nothing"})
+    assert missing.status_code == 404 and "nothing" in missing.json()["error"]
+
+
+def test_a_search_finds_what_was_said(client: httpx.Client, finished: tuple[Config, RoundFolder]) -> None:
+    said = {
+        t.key for t in TrajectoryStore(finished[1].trajectories).read() if any("agnt" in c.text for c in t.model_calls)
+    }
+    found = set(client.get("/search", params={"text": "AGNT field"}).json())
+    assert said and said <= found and not client.get("/search", params={"text": "nothing like it"}).json()
+
+
+def test_a_run_that_is_sampled_is_followed_with_its_rate(tmp_path: Path) -> None:
+    config = make_config(tmp_path, train=4)
+    folder = RunFolder(config.folder).round(1)
+    made = add_sampling(config, folder, samples=5)
+    store(folder.trajectories, made[:6], samples=5, missing=len(made) - 6)
+    plan = json.loads((folder.trajectories / "manifest.json").read_bytes()) | {"keys": [t.key for t in made]}
+    (folder.trajectories / "manifest.json").write_text(json.dumps(plan))
+    with watched(config) as client:
+        first = wait_for(lambda: now_with(client, "6 of 20 trajectories"))
+        assert "nothing is running Sample, round 1" in first and "1 index not recorded" in first
+        assert "1 sample now" in first and "1 train to do" in first
+        write_jsonl(folder.trajectories / "part-1.jsonl", made[6:12])
+        later = wait_for(lambda: now_with(client, "12 of 20 trajectories"))
+        assert re.search(r"trajectories · [\d.]+/(s|min) · \d+s left", later)
+        assert f"{sum(c.new_tokens for t in made[:12] for c in t.model_calls):,} new tokens in 12 trajectories" in later
+        assert sum(len(q["runs"]) for q in index_of(client)["sections"][0]["questions"]) == 12
+
+
+def test_the_ledger_says_what_is_done_and_the_run_folder_is_only_read(tmp_path: Path) -> None:
+    config = make_config(tmp_path, train=3)
+    with record_by_hand(config, ["sample"], 1, None):
+        add_sampling(config, RoundFolder(config.folder / "round-1"), samples=2)
+    before = {path: path.stat().st_mtime_ns for path in config.folder.rglob("*")}
+    with watched(config) as client:
+        wait_for(lambda: index_of(client)["sections"])
+        assert "1 sample done trajectories 6" in now_of(client) and "1 train to do" in now_of(client)
+    assert {path: path.stat().st_mtime_ns for path in config.folder.rglob("*")} == before
+
+
+def test_only_pages_of_this_machine_may_ask_and_nothing_can_be_changed(client: httpx.Client) -> None:
+    assert client.post("/", headers={"Content-Type": "application/json"}).status_code == 405
+    for address in ("/", "/search?text=x"):
+        answer = client.get(address)
+        assert "access-control-allow-origin" not in answer.headers
+        assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', client.get("/").text)
+    assert policy and "default-src &#39;none&#39;; script-src &#39;sha256-" in policy[1]
+    assert client.get("/details").status_code == 422
+
+
+def test_a_rate_is_that_of_the_last_two_minutes() -> None:
+    now = 0.0
+    pace = Pace(lambda: now)
+    assert pace.rate("a", 10) is None
+    now = 10.0
+    assert pace.rate("a", 30) == pytest.approx(2.0)
+    for later in range(20, 400, 10):
+        now = float(later)
+        last = pace.rate("a", 30)
+    assert last == 0.0
+    assert pace.rate("b", 5) is None and pace.rate("b", 3) is None
+
+
+def test_the_metrics_of_a_server_are_summed_over_its_engines() -> None:
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/metrics" else 404)
+            self.end_headers()
+            self.wfile.write(METRICS.encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        base = {"path": "some/model", "engine": "vllm"}
+        models = {
+            "up": base | {"url": f"http://127.0.0.1:{server.server_port}/v1"},
+            "gone": base | {"url": "http://127.0.0.1:9/v1"},
+            "local": {"path": "some/model"},
+        }
+        read = read_engines({name: ModelConfig.model_validate(given) for name, given in models.items()})
+        found = {name: (metrics, problem) for name, _, metrics, problem in read}
+        server.shutdown()
+        thread.join()
+    assert found["up"] == ({"running": 7.0, "waiting": 2.0, "cache": 0.5, "new_tokens": 1200.0}, "")
+    assert found["gone"][0] == {} and "does not answer" in found["gone"][1] and "local" not in found
+    assert parse_metrics("") == {}
+
+
+def test_gpus_are_read_as_nvidia_smi_prints_them() -> None:
+    text = "NVIDIA H200, 87, 91234, 143771, 512.31, 61\nNVIDIA H200 MIG, [N/A], 12, 143771, [N/A], 40\n"
+    first, second = parse_gpus(text)
+    assert (first["name"], first["use"], first["memory"], first["watts"]) == ("NVIDIA H200", 87.0, 91234.0, 512.31)
+    assert second["use"] is None and parse_gpus("No devices were found\n") == []
+
+
+def test_the_command_names_a_run_that_is_not_there(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(json.loads(config.model_dump_json(exclude_unset=True))))
+    with pytest.raises(UserError, match="there is no such run folder"):
+        main(["--config", str(path)])
+    config.folder.mkdir()
+    with pytest.raises(UserError, match="no records of this round"):
+        main(["--config", str(path), "--round", "2"])
+
+
+# In a browser
+
+
+@pytest.fixture
+def page(client: httpx.Client) -> Iterator[Any]:
+    """The page; what its script or its policy complains about fails the test."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    problems: list[str] = []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        opened = browser.new_page(viewport={"width": 1300, "height": 900})
+        opened.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
+        opened.on("pageerror", lambda error: problems.append(str(error)))
+        opened.goto(str(client.base_url))
+        yield opened
+        browser.close()
+    assert problems == []
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_browser_opens_what_is_asked_for_and_shows_hostile_text_as_text(page: Any) -> None:
+    page.locator("#runs .answer").first.wait_for()
+    page.get_by_label("Search questions, answers and outputs").fill("alert(1)")
+    page.locator("#questions button").filter(has_text="question").or_(page.locator("#questions button")).first.click()
+    page.locator("#runs .answer").filter(has_text="<img src=x onerror=alert(2)>").first.wait_for()
+    assert page.locator("#runs img, #runs script").count() == 0 and HOSTILE.count("<img") == 1
+    page.locator("#runs .messages summary").first.click()
+    page.locator("#runs .messages .turn.system").first.wait_for()
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("width", [360, 1300])
+def test_what_was_opened_stays_open_while_the_page_is_refreshed(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.locator("#runs .messages summary").first.click()
+    page.locator("#endings details.more summary").first.click()
+    with page.expect_response(lambda answer: answer.url.endswith("/")):
+        pass
+    page.wait_for_timeout(300)
+    assert page.locator("#runs .messages[open]").count() == 1
+    assert page.locator("#endings details[open]").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_new_trajectories_appear_without_a_reload(tmp_path: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    config = make_config(tmp_path, train=3)
+    folder = RunFolder(config.folder).round(1)
+    folder.path.mkdir(parents=True)
+    with watched(config) as client, playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page()
+        page.goto(str(client.base_url))
+        page.get_by_text("No sampled trajectories yet").wait_for()
+        made = add_sampling(config, folder, samples=2)
+        page.locator("#questions button").first.wait_for()
+        page.locator("#runs .answer").first.wait_for()
+        assert page.locator("#question-count").text_content() == f"3 of 3 questions, {len(made)} trajectories"
+        browser.close()
