@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m report logs"
     config = config_of(arguments)
     from evaluation.question_sets import split_of  # late: --help imports nothing heavy
     from questions.load import load_questions
-    from report.logs.source import PassLog
+    from report.logs.source import read_logged
     from report.messages import MessageDecoder
     from report.stores import stored_passes
 
@@ -56,9 +56,9 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m report logs"
             )
         except UserError:  # the files are on another machine
             questions = []
-        log = PassLog(stored, questions, config.rewards, arguments.kept)
-        with Progress(stored.title, log.total) as progress:
-            logged = _counted(log.read(), progress)
+        total, trajectories = read_logged(stored, questions, config.rewards, arguments.kept)
+        with Progress(stored.title, total) as progress:
+            logged = _counted(trajectories, progress)
             if arguments.to == "parquet":
                 print(_write_parquet(out, stored, logged))
             else:
