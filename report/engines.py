@@ -55,7 +55,7 @@ def _read_engine(client: httpx.Client, url: str, key: str) -> tuple[dict[str, fl
 
 def parse_metrics(text: str) -> dict[str, float]:
     """The numbers of METRICS in a text of Prometheus' format. What cannot be read is left out."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for line in text.splitlines():
         name = METRICS.get(line.partition("{")[0].partition(" ")[0])
         if name is None:
@@ -64,8 +64,8 @@ def parse_metrics(text: str) -> dict[str, float]:
             value = float(line.rpartition("}")[2].split()[0] if "}" in line else line.split()[1])
         except (ValueError, IndexError):
             continue
-        found[name] = max(found.get(name, 0.0), value) if name == "cache" else found.get(name, 0.0) + value
-    return found
+        metrics[name] = max(metrics.get(name, 0.0), value) if name == "cache" else metrics.get(name, 0.0) + value
+    return metrics
 
 
 def read_gpus() -> list[dict[str, Any]]:

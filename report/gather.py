@@ -169,9 +169,9 @@ class Gatherer:
             rows=rows,
             missing=tuple(missing),
             benchmarks=tuple(
-                found
+                results_there
                 for name in settings.evaluation.benchmarks
-                if (found := self._results_on(folder, name)) is not None
+                if (results_there := self._results_on(folder, name)) is not None
             ),
             rounds=self._read(_small_files(run), lambda: gather_rounds(settings.evaluation, run)),
             ledger=tuple(read_ledger(run)),
@@ -220,8 +220,8 @@ class Gatherer:
 
     def _sampled(self, folder: RoundFolder) -> list[_Arm]:
         """The round's own trajectories, or those of each member of a shared round."""
-        found = sorted(folder.path.parent.glob(f"*/{folder.path.name}/trajectories"))
-        members = {path.parents[1].name: RoundFolder(path.parent) for path in found}
+        shared = sorted(folder.path.parent.glob(f"*/{folder.path.name}/trajectories"))
+        members = {path.parents[1].name: RoundFolder(path.parent) for path in shared}
         return [
             _Arm(
                 Tally(f"Sampling, {name}" if name else "Sampling", "sampled", name),

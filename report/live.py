@@ -110,13 +110,13 @@ class LiveRun:
 
     def search(self, text: str) -> list[str]:
         """The keys of the trajectories on the page in which each word was said. Raises UserError."""
-        words, found = text.lower().split(), []
+        words, keys = text.lower().split(), []
         for section, question in self._shown():
             for _, line in section.lines[question.id]:
                 said = "\n".join(words_of(line.read())).lower()
                 if all(word in said for word in words):
-                    found.append(line.trajectory.key)
-        return found
+                    keys.append(line.trajectory.key)
+        return keys
 
 
 def create_app(live: LiveRun) -> FastAPI:
@@ -135,10 +135,10 @@ def create_app(live: LiveRun) -> FastAPI:
 
     @app.get("/details")
     def details(section: str, question: str) -> Response:
-        found = live.details(section, question)
-        if found is None:
+        chunk = live.details(section, question)
+        if chunk is None:
             raise ApiError(404, f"the page shows no question {question[:80]!r} in {section[:80]!r}")
-        return _json(found)
+        return _json(chunk)
 
     @app.get("/search")
     def search(text: str) -> Response:

@@ -50,8 +50,8 @@ def outcomes_of(question: Question, trajectory: Trajectory) -> list[str]:
 
 def with_null_scores(outcomes: Sequence[str], scores: Iterable[Score]) -> list[str]:
     """The outcomes of a trajectory without its scores, and whether one of these has no value."""
-    found = {*outcomes, *("null_score" for score in scores if score.value is None)}
-    return [name for name in OUTCOMES if name in found]
+    names = {*outcomes, *("null_score" for score in scores if score.value is None)}
+    return [name for name in OUTCOMES if name in names]
 
 
 def _answer_score(question: Question, trajectory: Trajectory) -> float | None:
@@ -74,9 +74,9 @@ def count_outcomes(sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         {
             "name": name,
             "message": message,
-            "cells": [(section, arm, found[name]) for (section, arm), found in counts.items()],
+            "cells": [(section, arm, numbers[name]) for (section, arm), numbers in counts.items()],
         }
         for name, message in OUTCOMES.items()
-        if name != "finished" and any(found[name] for found in counts.values())
+        if name != "finished" and any(numbers[name] for numbers in counts.values())
     ]
     return {"columns": list(titles.values()), "rows": rows}

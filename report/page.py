@@ -158,8 +158,8 @@ def _verdict(results: Results | None) -> tuple[str, str]:
 
 def _primary(results: Results | None) -> Difference | None:
     trained = results.arm(TRAINED) if results else None
-    found = _difference(results, trained, results.primary) if results and trained else None
-    return found if found and found.mean is not None else None
+    difference = _difference(results, trained, results.primary) if results and trained else None
+    return difference if difference and difference.mean is not None else None
 
 
 def _groups(results: Results) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -172,7 +172,7 @@ def _row(results: Results, name: str) -> dict[str, Any]:
     base = results.arms[0].measures.get(name)
     arm, comparison = results.arm(TRAINED), results.comparison(TRAINED)
     trained = arm.measures.get(name) if arm else None
-    found = comparison.measures.get(name) if comparison else None
+    difference = comparison.measures.get(name) if comparison else None
     is_over_a_part = measure.form in ("lenient", "words") or name == "parse_rate"
     nulls = [f"{e.nulls} {label}" for label, e in (("base", base), ("trained", trained)) if e and e.nulls]
     is_drawn = measure.group != "cost" and name != "answer_words"
@@ -181,10 +181,10 @@ def _row(results: Results, name: str) -> dict[str, Any]:
         "digits": measure.digits,
         "base": base,
         "trained": trained,
-        "difference": found,
-        "p": format_p_value(found),
-        "tone": tone_of(found, name),
-        "forest": _forest(found, _extent(results)) if is_drawn and found else None,
+        "difference": difference,
+        "p": format_p_value(difference),
+        "tone": tone_of(difference, name),
+        "forest": _forest(difference, _extent(results)) if is_drawn and difference else None,
         "note": f"null: {', '.join(nulls)}" if nulls and not is_over_a_part else "",
     }
 
@@ -197,18 +197,20 @@ def _extent(results: Results) -> float:
     bounds = [
         abs(bound)
         for name in shown_measures(results, "quality", "ending")
-        if name != "answer_words" and (found := comparison.measures.get(name)) is not None
-        for bound in (found.low, found.high)
+        if name != "answer_words" and (difference := comparison.measures.get(name)) is not None
+        for bound in (difference.low, difference.high)
         if bound is not None
     ]
     return max(0.1, -(-max(bounds, default=1.0) * 10 // 1) / 10)
 
 
-def _forest(found: Difference, extent: float) -> tuple[float, float, float] | None:
+def _forest(difference: Difference, extent: float) -> tuple[float, float, float] | None:
     """Low, mean and high of the difference in percent of the drawing's width; 50 is no difference."""
-    if found.low is None or found.high is None or found.mean is None:
+    if difference.low is None or difference.high is None or difference.mean is None:
         return None
-    low, mean, high = (50 + 50 * max(-1.0, min(1.0, value / extent)) for value in (found.low, found.mean, found.high))
+    low, mean, high = (
+        50 + 50 * max(-1.0, min(1.0, value / extent)) for value in (difference.low, difference.mean, difference.high)
+    )
     return low, mean, high
 
 

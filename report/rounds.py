@@ -47,12 +47,12 @@ class RoundNumbers:
     @property
     def parse_rate(self) -> float | None:
         """The parse rate of the round's adapter on that split."""
-        found = self._measure(TRAINED, "parse_rate")
-        return found.mean if found else None
+        mean = self._measure(TRAINED, "parse_rate")
+        return mean.mean if mean else None
 
     def _measure(self, arm: str, name: str) -> Estimate | None:
-        found = self.results.arm(arm) if self.results else None
-        return found.measures.get(name) if found else None
+        its_arm = self.results.arm(arm) if self.results else None
+        return its_arm.measures.get(name) if its_arm else None
 
 
 def numbers_on_disk(run: RunFolder) -> list[int]:
@@ -94,8 +94,8 @@ def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:
 
 def mean_losses(logs: Iterable[Sequence[LogLine]]) -> tuple[float, float] | None:
     """The mean of `losses` over the adapters of a round."""
-    found = [pair for log in logs if (pair := losses(log)) is not None]
-    return (fmean(first for first, _ in found), fmean(last for _, last in found)) if found else None
+    pairs = [pair for log in logs if (pair := losses(log)) is not None]
+    return (fmean(first for first, _ in pairs), fmean(last for _, last in pairs)) if pairs else None
 
 
 def rounds_view(rounds: Sequence[RoundNumbers]) -> list[dict[str, Any]]:
@@ -127,8 +127,8 @@ def _row(numbers: RoundNumbers) -> dict[str, Any]:
 
 def _changes(results: Results | None, arm: str) -> str:
     """'31 / 4': the questions that an arm gained and broke against base; empty where they were not counted."""
-    found = results.changes(arm) if results else None
-    return f"{found.gained} / {found.broken}" if found else ""
+    changes = results.changes(arm) if results else None
+    return f"{changes.gained} / {changes.broken}" if changes else ""
 
 
 def _selected(selection: Selection | None) -> dict[str, Any]:
@@ -146,15 +146,22 @@ def _selected(selection: Selection | None) -> dict[str, Any]:
     }
 
 
-def tone_of(found: Difference | None, name: str) -> str:
+def tone_of(difference: Difference | None, name: str) -> str:
     """'good' or 'bad' for a significant difference in a measure with a better direction, else ''.
 
     Significant: the interval excludes zero and p is below 0.05. Either alone may be chance on few questions.
     """
     better = BY_NAME[name].better
-    if not better or found is None or found.mean is None or not found.clear or found.p is None or found.p >= 0.05:
+    if (
+        not better
+        or difference is None
+        or difference.mean is None
+        or not difference.clear
+        or difference.p is None
+        or difference.p >= 0.05
+    ):
         return ""
-    return "good" if (found.mean > 0) == (better == "higher") else "bad"
+    return "good" if (difference.mean > 0) == (better == "higher") else "bad"
 
 
 def number(value: float | None, digits: int, sign: bool = False) -> str:
@@ -166,8 +173,8 @@ def number(value: float | None, digits: int, sign: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def interval(found: Estimate | Difference | None, digits: int) -> str:
+def interval(mean: Estimate | Difference | None, digits: int) -> str:
     """The confidence interval as '[0.31, 0.42]'; empty without one."""
-    if found is None or found.low is None or found.high is None:
+    if mean is None or mean.low is None or mean.high is None:
         return ""
-    return f"[{number(found.low, digits)}, {number(found.high, digits)}]"
+    return f"[{number(mean.low, digits)}, {number(mean.high, digits)}]"

@@ -68,12 +68,12 @@ class Line:
         try:
             with self.path.open("rb") as file:
                 file.seek(self.start)
-                found = Trajectory.model_validate_json(file.read(self.length))
+                trajectory = Trajectory.model_validate_json(file.read(self.length))
         except (OSError, ValidationError) as error:
             raise UserError(f"{self.path} at byte {self.start}: the trajectory cannot be read ({error})") from error
-        if found.key != self.trajectory.key:
+        if trajectory.key != self.trajectory.key:
             raise UserError(f"{self.path} was changed while it was read")
-        return found
+        return trajectory
 
 
 @dataclass

@@ -193,10 +193,10 @@ def _event(
         function, arguments = "memory", {"entities": list(event.entities)}
     else:
         function, arguments = event.source, {"query": event.query, "k": event.k, "offset": event.offset}
-    found = "\n\n".join(f"[{p.id}] {p.title}\n{p.text}" for p in event.passages)
+    passages = "\n\n".join(f"[{p.id}] {p.title}\n{p.text}" for p in event.passages)
     error = getattr(event, "error", "")
     return ToolEvent(
-        id=common["uuid"], function=function, arguments=arguments, result=getattr(event, "text", "") or found,
+        id=common["uuid"], function=function, arguments=arguments, result=getattr(event, "text", "") or passages,
         error=ToolCallError("unknown", error) if error else None, failed=bool(error) or None, **common,
     )  # fmt: skip
 

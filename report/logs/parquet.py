@@ -62,12 +62,12 @@ def write_parquet(path: Path, logged: Iterable[LoggedTrajectory]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     with pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
         for group in batches(logged, ROWS):
-            writer.write_table(pa.Table.from_pylist([_row(one) for one in group], SCHEMA))
+            writer.write_table(pa.Table.from_pylist([_row(logged) for logged in group], SCHEMA))
     temporary.replace(path)
 
 
-def _row(one: LoggedTrajectory) -> dict[str, Any]:
-    trajectory, question = one.trajectory, one.question
+def _row(logged: LoggedTrajectory) -> dict[str, Any]:
+    trajectory, question = logged.trajectory, logged.question
     fields = trajectory.model_dump(
         include={"system", "policy", "sample", "seed", "status", "answer", "explanation", "error", "seconds"}
     )
@@ -78,9 +78,9 @@ def _row(one: LoggedTrajectory) -> dict[str, Any]:
         "answers": list(question.answers),
         "label": question.label,
         "kind": question.kind,
-        "reward": one.reward,
-        "kept": one.kept,
-        "scores": {name: score.value for name, score in one.scores.items()},
+        "reward": logged.reward,
+        "kept": logged.kept,
+        "scores": {name: score.value for name, score in logged.scores.items()},
         "passages": [passage.id for passage in trajectory.passages],
         "events": json.dumps([event.model_dump(mode="json") for event in trajectory.events], ensure_ascii=False),
         "conversations": [

@@ -15,9 +15,8 @@ from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.view import section_view
 from tests.helpers.experiment import make_experiment
-from tests.helpers.world import prepared_rows
 from tests.helpers.reported import gathered
-from training.rows import prepare_rows
+from tests.helpers.world import prepared_rows
 
 QUESTIONS, SAMPLES = 8, 4
 
