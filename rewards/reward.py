@@ -18,7 +18,7 @@ and the module may define
     NEEDS      fields of a question, such as ("answers", "reference"), of which the score needs one
 
 A trajectory that failed or has no answer, and a question that lacks what the score compares with, never reach `score`
-(`fixed_score`). A trajectory without an answer, or that did not finish, never scores above a wrong answer to its
+(`Reward.fixed_score`). A trajectory without an answer, or that did not finish, never scores above a wrong answer to its
 question:
 - Without an answer, however it ended: every score is 0, and no judge is called. An answer in words that the judge calls
   an abstention is an answer, and keeps the scale of its score.
@@ -123,13 +123,21 @@ class Reward:
                 "returns a number from 0 to 1, or None, or (None, why)"
             )
         if value is None:
-            return Score(
-                trajectory=trajectory.key,
-                name=self.name,
-                value=None,
-                reason=str(reason or "the reward gives it no value"),
-            )
-        return Score(trajectory=trajectory.key, name=self.name, value=float(value), reason=str(reason))
+            return self._score(trajectory, None, str(reason or "the reward gives it no value"))
+        return self._score(trajectory, float(value), str(reason))
+
+    def _score(self, trajectory: Trajectory, value: float | None, reason: str) -> Score:
+        return Score(trajectory=trajectory.key, name=self.name, value=value, reason=reason)
+
+    def fixed_score(self, question: Question, trajectory: Trajectory) -> Score | None:
+        """The score that the question or the ending alone determines; None where the answer has to be scored."""
+        if trajectory.status == "failed":
+            return self._score(trajectory, None, "the trajectory failed")
+        if problem := self.why_unscorable(question):
+            return self._score(trajectory, None, problem)
+        if not has_answer(trajectory):
+            return self._score(trajectory, 0.0, "the answer is empty")
+        return None
 
     def errors(
         self, question: Question, trajectory: Trajectory, *passing: type[Exception]
@@ -183,7 +191,8 @@ def load_reward(name: str, key: str = "rewards.weights") -> Rule | Judged:
     if at not in _loaded:
         plugin = load_plugin("rewards", name, ("score",), key)
         with plugin.errors("is not a reward as rewards/reward.py describes it"):
-            declared: Rule | Judged = getattr(plugin.module, "REWARD", None) or _declare(plugin, key)
+            given = getattr(plugin.module, "REWARD", None)
+            declared = given if isinstance(given, (Rule, Judged)) else _declare(plugin, key)
         if plugin.is_outside:
             declared = replace(declared, version=plugin.digest, outside=plugin)
         _loaded[at] = replace(declared, name=name)
@@ -272,20 +281,6 @@ def has_answer(trajectory: Trajectory) -> bool:
     return bool(trajectory.answer.strip())
 
 
-def fixed_score(reward: Reward, question: Question, trajectory: Trajectory) -> Score | None:
-    """The score that the question or the ending alone determines; None where the answer has to be scored."""
-    value, reason = None, ""
-    if trajectory.status == "failed":
-        reason = "the trajectory failed"
-    elif problem := reward.why_unscorable(question):
-        reason = problem
-    elif not has_answer(trajectory):
-        value, reason = 0.0, "the answer is empty"
-    else:
-        return None
-    return Score(trajectory=trajectory.key, name=reward.name, value=value, reason=reason)
-
-
 def strict_value(
     value: float | None,
     names: Iterable[str],
@@ -307,10 +302,9 @@ def strict_value(
 def rule_score(reward: Rule, question: Question, trajectory: Trajectory, inputs: Inputs) -> Score:
     """One score of a trajectory by a rule that is not async, null with a reason where it has no value.
 
-    A trajectory that failed or has no answer gets its `fixed_score`. One that ended unparsed or out of budget is scored
-    on its answer.
+    One that ended unparsed or out of budget is scored on its answer.
     """
-    if (score := fixed_score(reward, question, trajectory)) is not None:
+    if (score := reward.fixed_score(question, trajectory)) is not None:
         return score
     with reward.errors(question, trajectory):
         result = reward.score(question, trajectory, inputs)

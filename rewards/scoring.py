@@ -31,7 +31,7 @@ from rewards.inputs import Inputs, ScoreJudge
 from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, cut_off
 from rewards.nuggets import NuggetStore
 from rewards.prompts import judge_prompts, replaced_digest
-from rewards.reward import ENDINGS_VERSION, Judged, Reward, Rule, fixed_score, judge_of, load_reward, rule_score
+from rewards.reward import ENDINGS_VERSION, Judged, Reward, Rule, judge_of, load_reward, rule_score
 from rewards.store import Settings, call_log_file, current_settings, read_scores, record_settings, score_file
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
@@ -261,7 +261,7 @@ async def _score_async(
 
     async def score(trajectory: Trajectory) -> None:
         question = work.question(trajectory)
-        given = fixed_score(reward, question, trajectory)
+        given = reward.fixed_score(question, trajectory)
         if given is None:
             with reward.errors(question, trajectory):
                 result: Any = reward.score(question, trajectory, inputs)
@@ -274,7 +274,7 @@ async def _score_async(
 
 async def _judge_one(reward: Judged, question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Score:
     """One judged score, in the state 'unfinished' where the judge did not serve all of its calls."""
-    if (fixed := fixed_score(reward, question, trajectory)) is not None:
+    if (fixed := reward.fixed_score(question, trajectory)) is not None:
         return fixed
     null = Score(trajectory=trajectory.key, name=reward.name, value=None)
     try:

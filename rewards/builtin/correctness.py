@@ -9,7 +9,7 @@ neither its nugget's weight nor its score.
 
 0 on the judge's scale is an abstention (figure 23), so an answer that says in words that it does not know has 1/3, and
 by default so has a nugget that the answer leaves out (`rewards.correctness.left_out`). An empty answer has 0
-(`rewards.reward.fixed_score`).
+(`rewards.reward.Reward.fixed_score`).
 """
 
 from __future__ import annotations
