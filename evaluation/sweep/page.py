@@ -92,26 +92,19 @@ def _draw(results: SweepResults, curve: _Curve, number: int) -> Plot:
         figure, axes = new_figure()
         places, means = [point.place for point, _, _ in known], [mean for _, _, mean in known]
         axes.plot(places, means, color=TRAINED_COLOUR, linewidth=2)
-        tooltips, bottom = [], 0.0
-        for at, (point, estimate, mean) in enumerate(known):
-            low = mean if estimate.low is None else estimate.low
-            high = mean if estimate.high is None else estimate.high
-            bottom = min(bottom, low)
+        for point, estimate, mean in known:
+            low, high = (mean if bound is None else bound for bound in (estimate.low, estimate.high))
             axes.vlines(point.place, low, high, color=TRAINED_COLOUR, linewidth=1.2, alpha=0.6)
             size = 9 if point.step is None else 5
-            axes.plot([point.place], [mean], "o", color=TRAINED_COLOUR, markersize=size, gid=f"point-{at}")
+            axes.plot([point.place], [mean], "o", color=TRAINED_COLOUR, markersize=size)
+            axes.annotate(f"{mean:.{measure.digits}f}", (point.place, mean), (9, 4), textcoords="offset points")
             if (curve.system, point.name) in chosen:
                 axes.plot([point.place], [mean], "o", markersize=16, mfc="none", mec=INK, clip_on=False)
-            where = "base model" if point.round == 0 else f"round {point.round}"
-            where += "" if point.step is None else f", step {point.step}"
-            tooltips.append(f"{where}: {mean:.{measure.digits}f} [{low:.{measure.digits}f}, {high:.{measure.digits}f}]")
         rounds = [point for point, _, _ in known if point.step is None]
         labels = ["base" if point.round == 0 else str(point.round) for point in rounds]
         axes.set(xlabel="round", xticks=[point.place for point in rounds], xticklabels=labels)
-        axes.set_ylim(bottom=bottom)
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         svg = svg_of(figure, f"{measure.title} by round", f"curve-{number}")
-    for at, tooltip in enumerate(tooltips):
-        svg = svg.replace(f'<g id="point-{at}">', f"<g><title>{tooltip}</title>")
     return Plot(
         title=f"{measure.title} on {curve.asked.name}",
         caption=f"{curve.run}, {curve.system}: over rounds, with the checkpoints within each round's training as small "

@@ -193,11 +193,12 @@ def test_the_csv_holds_no_formula_and_the_page_is_inert(finished: Path, name: st
 
 
 def test_the_curve_runs_over_rounds_and_steps(finished: Path) -> None:
-    page = render(results_of(finished))
-    where = ("base model", "round 1, step 5", "round 1", "round 2")
-    assert [page.count(f"<title>{place}: ") for place in where] == [2] * 4, "every point of both curves has a tooltip"
-    places = [page.index(f"<title>{place}: ") for place in where]
-    assert places == sorted(places), "in the order of their training"
+    results = results_of(finished)
+    for curve, system in zip(render(results).split("<svg")[1:], results.systems, strict=True):
+        of_system = [cell for cell in results.cells if (cell.stage, cell.system) == ("dev", system)]
+        drawn = [curve.index(f">{cell.arm.measures['f1'].mean:.3f}<") for cell in of_system]
+        assert len(drawn) == 4, "base, a step, and two rounds"
+        assert all(f">{label}<" in curve for label in ("base", "1", "2"))
 
 
 def test_the_table_is_printed_completely(finished: Path) -> None:
