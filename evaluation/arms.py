@@ -22,9 +22,10 @@ from agents.core.context import RunContext
 from agents.core.system import load_system
 from evaluation.comparisons import make_arm
 from evaluation.measures.measures import Scores
-from evaluation.question_sets import QuestionSet, question_set
+from evaluation.question_sets import QuestionSet, split_of
 from evaluation.results import Arm
 from questions.leakage import check_adapter_leakage
+from questions.load import load_split
 from ratchet.config import (
     Config,
     Environment,
@@ -110,25 +111,25 @@ class ArmSettings:
         return self.environment.seed
 
     def question_set(self, name: str, asked_by: str = "--split") -> QuestionSet:
-        return question_set(self.questions, self.evaluation.benchmarks, self.seed, name, asked_by)
+        """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or
+        unreadable."""
+        split = split_of(self.questions, self.evaluation.benchmarks, name, asked_by)
+        loaded = load_split(split, self.seed)
+        title = (short_name(split.benchmark) or name) + ("" if split.order == "file" else f", {split.order}")
+        return QuestionSet(name, title, loaded.questions, loaded.digest)
 
     def store(self, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
-        return arm_store(self.run, self.evaluation, split, system, policy, seed_offset)
+        """Where an arm is kept, whoever asks for it."""
+        identity = load_system(system).identity
+        digest = content_key(identity, self.evaluation.temperature, self.evaluation.top_p)
+        name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
+        return TrajectoryStore(self.run / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
 
 
 def arm_settings(config: Config) -> ArmSettings:
     """The settings of a config's arms."""
     environment, concurrency = config.environment, config.sampling.concurrency
     return ArmSettings(environment, config.system, config.questions, config.evaluation, config.rewards, concurrency)
-
-
-def arm_store(
-    run: Path, evaluation: EvaluationConfig, split: str, system: SystemConfig, policy: str, seed_offset: int = 0
-) -> TrajectoryStore:
-    """Where the arm is kept below the run folder, whoever asks for it. `seed_offset`: added to the config's seed."""
-    digest = content_key(load_system(system).identity, evaluation.temperature, evaluation.top_p)
-    name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
-    return TrajectoryStore(run / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
 
 
 def scores_path(store: TrajectoryStore) -> Path:

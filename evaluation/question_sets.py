@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from questions.load import load_split
 from ratchet.config import SPLITS, QuestionsConfig, SplitConfig
 from ratchet.errors import UserError, did_you_mean
-from ratchet.plugins import short_name
 from ratchet.records import Question
 
 
@@ -20,20 +18,6 @@ class QuestionSet:
     title: str
     questions: Sequence[Question]
     digest: str
-
-
-def question_set(
-    questions: QuestionsConfig,
-    benchmarks: Mapping[str, SplitConfig],
-    seed: int,
-    name: str,
-    asked_by: str = "--split",
-) -> QuestionSet:
-    """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or unreadable."""
-    split = split_of(questions, benchmarks, name, asked_by)
-    loaded = load_split(split, seed)
-    title = (short_name(split.benchmark) or name) + ("" if split.order == "file" else f", {split.order}")
-    return QuestionSet(name, title, loaded.questions, loaded.digest)
 
 
 def split_of(

@@ -10,7 +10,7 @@ import pytest
 
 from agents import naive_rag
 from agents.core.system import RunContext, load_system
-from evaluation.arms import arm_store
+from evaluation.arms import arm_settings
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Question
@@ -77,11 +77,11 @@ async def test_it_answers_under_its_own_short_name(mine: Path) -> None:
 
 def test_its_arm_has_a_folder_of_its_own_for_every_version(mine: Path, tmp_path: Path) -> None:
     config = make_config(tmp_path, [QUESTION], system={"name": str(mine)})
-    place = (config.folder, config.evaluation, "test", config.system, "base")
-    before = arm_store(*place).folder
+    settings = arm_settings(config)
+    before = settings.store("test", config.system, "base").folder
     assert before.parent.parent == tmp_path / "run/arms/test" and before.parent.name.startswith("mine-")
     mine.write_text(SOURCE.format(answer="Norway"))
-    assert arm_store(*place).folder != before
+    assert settings.store("test", config.system, "base").folder != before
 
 
 def test_an_error_names_the_config_s_key(mine: Path) -> None:
