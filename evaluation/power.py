@@ -1,7 +1,7 @@
 """How many questions a gain needs to be detected, for the paired tests of `evaluation.measures.statistics`.
 
 By the normal approximation for a paired mean: with differences that spread by `sd` over questions, n questions show a
-mean gain g at two-sided level alpha with probability `power` when g = (z(1 - alpha / 2) + z(power)) * sd / sqrt(n)
+mean gain g at two-sided level alpha with probability POWER when g = (z(1 - alpha / 2) + z(POWER)) * sd / sqrt(n)
 (Cohen, Statistical Power Analysis, 1988; for language systems Card and others, EMNLP 2020). `sd` is that of the
 observed paired differences, each a question's mean over its samples, so a question counts once here too.
 
@@ -17,21 +17,17 @@ from statistics import NormalDist
 
 from evaluation.results import Arm
 
-
-def questions_needed(sd: float, gain: float, power: float = 0.8, alpha: float = 0.05) -> int:
-    """The fewest questions on which a mean paired difference of `gain` is found with probability `power`."""
-    _check(sd, power, alpha)
-    if gain <= 0:
-        raise ValueError(f"gain is {gain}: give the size of a difference, above 0")
-    return max(2, ceil((_distance(power, alpha) * sd / gain) ** 2))
+POWER = 0.8
 
 
-def smallest_gain(sd: float, n: int, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The mean paired difference that `n` questions show with probability `power`."""
-    _check(sd, power, alpha)
-    if n < 2:
-        raise ValueError(f"n is {n}: one question shows no gain")
-    return _distance(power, alpha) * sd / sqrt(n)
+def questions_needed(sd: float, gain: float, alpha: float) -> int:
+    """The fewest questions on which a mean paired difference of `gain` is found with probability POWER."""
+    return max(2, ceil((_distance(alpha) * sd / gain) ** 2))
+
+
+def smallest_gain(sd: float, n: int, alpha: float) -> float:
+    """The mean paired difference that `n` questions show with probability POWER."""
+    return _distance(alpha) * sd / sqrt(n)
 
 
 def paired_differences(base: Arm, arm: Arm, measure: str) -> list[float]:
@@ -44,13 +40,6 @@ def paired_differences(base: Arm, arm: Arm, measure: str) -> list[float]:
     ]
 
 
-def _distance(power: float, alpha: float) -> float:
-    """Standard errors from zero to a gain that is found with that probability."""
-    return NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
-
-
-def _check(sd: float, power: float, alpha: float) -> None:
-    if not sd > 0:
-        raise ValueError(f"sd is {sd}: differences without any spread give no plan")
-    if not (0 < alpha < 1 and alpha / 2 < power < 1):
-        raise ValueError(f"power {power} and alpha {alpha} are probabilities, and power is above alpha / 2")
+def _distance(alpha: float) -> float:
+    """Standard errors from zero to a gain that is found with probability POWER."""
+    return NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(POWER)

@@ -19,6 +19,7 @@ from statistics import fmean, stdev, variance
 from rich.table import Table
 
 from ratchet.records import Score
+from ratchet.tables import new_table
 
 Runs = dict[int, float | None]
 """By run, its verdict on one unit; None where it is missing."""
@@ -51,7 +52,7 @@ def judge_agreement(scores: Iterable[Score]) -> dict[str, Agreement]:
     for score in scores:
         if any(verdict.get("part") in ("nugget", "claims") for verdict in score.verdicts):
             by_name[score.name].append(score)
-    return {name: _agreement(name, found) for name, found in by_name.items()}
+    return {name: _agreement(name, named) for name, named in by_name.items()}
 
 
 def _agreement(name: str, scores: Sequence[Score]) -> Agreement:
@@ -83,31 +84,31 @@ def _has_nuggets_by_run(score: Score) -> bool:
 
 
 def _nugget_verdicts(score: Score) -> list[Runs]:
-    found: dict[int, Runs] = defaultdict(dict)
+    nuggets: dict[int, Runs] = defaultdict(dict)
     for verdict in score.verdicts:
         if verdict.get("part") == "nugget":
-            found[verdict["nugget"]][verdict["run"]] = verdict["score"]
-    return list(found.values())
+            nuggets[verdict["nugget"]][verdict["run"]] = verdict["score"]
+    return list(nuggets.values())
 
 
 def _run_means(score: Score) -> Runs:
     """What each run alone gives the trajectory, on the score's own scale from 0 to 1."""
-    found: dict[int, list[float]] = {}
+    values: dict[int, list[float]] = {}
     for verdict in score.verdicts:
         part = verdict.get("part")
         if part == "claims":
-            found.setdefault(verdict["run"], [])
+            values.setdefault(verdict["run"], [])
         elif part == "support":
-            found[verdict["run"]] = [(s + 1) / 2 for s in verdict["scores"] or () if s is not None]
+            values[verdict["run"]] = [(s + 1) / 2 for s in verdict["scores"] or () if s is not None]
         elif part == "nugget":
-            known = found.setdefault(verdict["run"], [])
+            known = values.setdefault(verdict["run"], [])
             known += [] if verdict["score"] is None else [(verdict["score"] + 1) / 3]
-    return {run: fmean(values) if values else None for run, values in sorted(found.items())}
+    return {run: fmean(of_run) if of_run else None for run, of_run in sorted(values.items())}
 
 
 def _run_sd(means: Sequence[Runs]) -> float | None:
-    runs = {run for found in means for run in found}
-    rows = [known for found in means if len(known := _known(found)) == len(runs)]
+    runs = {run for of_trajectory in means for run in of_trajectory}
+    rows = [known for of_trajectory in means if len(known := _known(of_trajectory)) == len(runs)]
     if len(runs) < 2 or not rows:
         return None
     return stdev(fmean(column) for column in zip(*rows, strict=True))
@@ -137,15 +138,14 @@ def krippendorff_alpha(units: Iterable[Sequence[float]], ordinal: bool) -> float
 
 def agreement_table(scores: Iterable[Score]) -> Table:
     """The judge's agreement with itself, one row per score name."""
-    table = Table(
-        title="Agreement of the judge with itself, run against run",
-        caption="alpha: Krippendorff's; sd: from run to run, of one trajectory's score and of the mean over all",
+    table = new_table(
+        "Agreement of the judge with itself, run against run",
+        ("score",),
+        ("runs", "units", "missing", "identical", "alpha", "sd, one score", "sd, mean"),
+        "alpha: Krippendorff's; sd: from run to run, of one trajectory's score and of the mean over all",
     )
-    table.add_column("score", no_wrap=True)
-    for heading in ("runs", "units", "missing", "identical", "alpha", "sd, one score", "sd, mean"):
-        table.add_column(heading, justify="right")
-    for found in judge_agreement(scores).values():
-        numbers = (found.identical, found.alpha, found.score_sd, found.run_sd)
+    for agreement in judge_agreement(scores).values():
+        numbers = (agreement.identical, agreement.alpha, agreement.score_sd, agreement.run_sd)
         cells = ["-" if number is None else f"{number:.3f}" for number in numbers]
-        table.add_row(found.name, str(found.runs), str(found.units), str(found.nulls), *cells)
+        table.add_row(agreement.name, str(agreement.runs), str(agreement.units), str(agreement.nulls), *cells)
     return table

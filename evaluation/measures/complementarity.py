@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations
 
 from rich.markup import escape
 from rich.table import Table
 
 from ratchet.records import Question, Trajectory
+from ratchet.tables import new_table
 from ratchet.text import Normalise, normalise_answer
 from rewards.reward import strict_value
 from rewards.rules import is_right
@@ -79,7 +81,9 @@ def complementarity(
             usable[trajectory.question_id].append((right, final or 0.0))
     if len(names) < 2 or not usable:
         return None
-    weights: dict[tuple[str, ...], float] = dict.fromkeys(_subsets(names), 0.0) if len(names) <= 3 else {}
+    # Of few candidates every set is an outcome, also one that did not occur.
+    every = [right for size in range(len(names) + 1) for right in combinations(names, size)] if len(names) <= 3 else []
+    weights: dict[tuple[str, ...], float] = dict.fromkeys(every, 0.0)
     finals: dict[tuple[str, ...], float] = defaultdict(float)
     for samples in usable.values():
         for right, final in samples:
@@ -89,7 +93,12 @@ def complementarity(
     return Complementarity(
         names=names,
         outcomes=tuple(
-            CorrectSubset(right, weights[right], weights[right] / len(usable), _ratio(finals[right], weights[right]))
+            CorrectSubset(
+                right,
+                weights[right],
+                weights[right] / len(usable),
+                finals[right] / weights[right] if weights[right] else None,
+            )
             for right in order
         ),
         questions=len(usable),
@@ -98,36 +107,19 @@ def complementarity(
     )
 
 
-def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = [()]
-    for name in names:
-        found += [(*subset, name) for subset in found]
-    return found
-
-
-def _ratio(part: float, total: float) -> float | None:
-    return part / total if total else None
-
-
-def complementarity_table(found: Complementarity, title: str = "Complementarity of the candidates") -> Table:
+def complementarity_table(measured: Complementarity, title: str = "Complementarity of the candidates") -> Table:
     """One row per set of candidates that were right together, then each candidate alone."""
-    left_out = f"; {found.left_out} trajectories skipped" if found.left_out else ""
-    table = Table(title=escape(title), caption=f"right answers on {found.questions} questions{left_out}")
-    table.add_column("right", no_wrap=True)
-    for heading in ("questions", "share", "final answer right"):
-        table.add_column(heading, justify="right")
-    for outcome in found.outcomes:
-        final = "-" if outcome.final is None else f"{outcome.final:.3f}"
-        table.add_row(
-            escape(_label(outcome.right, found.names)),
-            f"{round(outcome.questions, 2):g}",
-            f"{outcome.share:.3f}",
-            final,
-        )
+    left_out = f"; {measured.left_out} trajectories skipped" if measured.left_out else ""
+    caption = f"right answers on {measured.questions} questions{left_out}"
+    table = new_table(escape(title), ("right",), ("questions", "share", "final answer right"), caption)
+    for outcome in measured.outcomes:
+        name, final = escape(_label(outcome.right, measured.names)), outcome.final
+        right = "-" if final is None else f"{final:.3f}"
+        table.add_row(name, f"{round(outcome.questions, 2):g}", f"{outcome.share:.3f}", right)
     table.add_section()
-    for name in found.names:
-        table.add_row(f"{escape(name)} alone", "", f"{found.alone(name):.3f}", "")
-    table.add_row("any candidate", "", f"{found.any_right:.3f}", f"{found.final:.3f}")
+    for name in measured.names:
+        table.add_row(f"{escape(name)} alone", "", f"{measured.alone(name):.3f}", "")
+    table.add_row("any candidate", "", f"{measured.any_right:.3f}", f"{measured.final:.3f}")
     return table
 
 

@@ -21,7 +21,7 @@ Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Computes a statistic that is no mean over questions: from rows of such sums one number per row, NaN if undefined."""
 
 
-def bootstrap_interval(values: Sequence[float], resamples: int, seed: int, level: float = 0.95) -> Estimate:
+def bootstrap_interval(values: Sequence[float], resamples: int, seed: int) -> Estimate:
     """Percentile bootstrap interval of the mean.
 
     Questions are drawn with replacement, and the interval runs between the quantiles of the resampled means
@@ -34,10 +34,10 @@ def bootstrap_interval(values: Sequence[float], resamples: int, seed: int, level
     if len(array) > 1 and np.ptp(array) == 0:  # the means of equal values differ by rounding
         mean = float(array.mean())
         return Estimate(mean=mean, low=mean, high=mean, n=len(array))
-    return stratified_interval([values], resamples, seed, level)
+    return stratified_interval([values], resamples, seed)
 
 
-def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed: int, level: float = 0.95) -> Estimate:
+def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed: int) -> Estimate:
     """The mean of the groups' means, each group weighing alike, and its percentile bootstrap interval.
 
     Questions are drawn with replacement within their group (a benchmark), since the benchmarks themselves are chosen
@@ -57,8 +57,7 @@ def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed:
             rows = min(step, resamples - at)
             drawn = array[rng.integers(len(array), size=(rows, len(array)))].mean(axis=1)
             means[at : at + rows] += drawn / len(arrays)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(mean=mean, low=float(low), high=float(high), n=n)
+    return _interval(mean, n, means)
 
 
 def sign_flip_p(differences: Sequence[float], resamples: int, seed: int) -> float:
@@ -88,9 +87,7 @@ def sign_flip_p(differences: Sequence[float], resamples: int, seed: int) -> floa
     return (extreme + 1) / (resamples + 1)
 
 
-def paired_difference(
-    before: Sequence[float], after: Sequence[float], resamples: int, seed: int, level: float = 0.95
-) -> Difference:
+def paired_difference(before: Sequence[float], after: Sequence[float], resamples: int, seed: int) -> Difference:
     """The mean difference of two systems on the same questions, its percentile bootstrap interval over questions
     (pairs are drawn together: Koehn, EMNLP 2004) and its sign-flip p value.
 
@@ -100,27 +97,18 @@ def paired_difference(
         raise ValueError(f"{len(before)} values before, {len(after)} after: they must be pairs")
     first, second = _finite(before), _finite(after)
     differences = (second - first).tolist()
-    interval = bootstrap_interval(differences, resamples, seed, level)
-    return Difference(
-        before=float(first.mean()),
-        after=float(second.mean()),
-        mean=interval.mean,
-        low=interval.low,
-        high=interval.high,
-        p=sign_flip_p(differences, resamples, seed),
-        n=interval.n,
-    )
+    interval = bootstrap_interval(differences, resamples, seed)
+    p = sign_flip_p(differences, resamples, seed)
+    return _difference(float(first.mean()), float(second.mean()), interval, p)
 
 
-def statistic_interval(rows: Rows, statistic: Statistic, resamples: int, seed: int, level: float = 0.95) -> Estimate:
+def statistic_interval(rows: Rows, statistic: Statistic, resamples: int, seed: int) -> Estimate:
     """A statistic of sums over questions (macro-F1, a ratio) and its percentile bootstrap interval; its mean is None
     where it is undefined. A resample in which it is undefined is skipped."""
-    return averaged_interval([(rows, statistic)], resamples, seed, level)
+    return averaged_interval([(rows, statistic)], resamples, seed)
 
 
-def averaged_interval(
-    groups: Sequence[tuple[Rows, Statistic]], resamples: int, seed: int, level: float = 0.95
-) -> Estimate:
+def averaged_interval(groups: Sequence[tuple[Rows, Statistic]], resamples: int, seed: int) -> Estimate:
     """The mean of a statistic over question sets, each weighing alike; questions are drawn within their set."""
     if not groups or not all(len(rows) for rows, _ in groups):
         return Estimate(mean=None, n=0)
@@ -131,11 +119,15 @@ def averaged_interval(
     if max(len(rows) for rows, _ in groups) == 1:
         return Estimate(mean=mean, n=n)
     rng = np.random.default_rng(seed)
-    found = np.mean([_resampled(rows, statistic, resamples, rng) for rows, statistic in groups], axis=0)
-    found = found[~np.isnan(found)]
-    if not len(found):
+    means = np.mean([_resampled(rows, statistic, resamples, rng) for rows, statistic in groups], axis=0)
+    return _interval(mean, n, means[~np.isnan(means)])
+
+
+def _interval(mean: float, n: int, resampled: NDArray[np.float64]) -> Estimate:
+    """The 95% percentile interval of the resamples; without one where there are none."""
+    if not len(resampled):
         return Estimate(mean=mean, n=n)
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(resampled, [(1 - 0.95) / 2, (1 + 0.95) / 2])
     return Estimate(mean=mean, low=float(low), high=float(high), n=n)
 
 
@@ -145,14 +137,14 @@ def _at(rows: Rows, statistic: Statistic) -> float:
 
 def _resampled(rows: Rows, statistic: Statistic, resamples: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """The statistic of each bootstrap resample."""
-    n, found = len(rows), np.empty(resamples)
+    n, values = len(rows), np.empty(resamples)
     step = max(1, BLOCK // n)
     for at in range(0, resamples, step):
         size = min(step, resamples - at)
         drawn = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n)
-        found[at : at + size] = statistic(times @ rows)
-    return found
+        values[at : at + size] = statistic(times @ rows)
+    return values
 
 
 def paired_statistic(before: Rows, after: Rows, statistic: Statistic, resamples: int, seed: int) -> Difference:
@@ -166,15 +158,12 @@ def paired_statistic(before: Rows, after: Rows, statistic: Statistic, resamples:
     )
     if interval.mean is None:
         return Difference(n=0)
-    return Difference(
-        before=_at(before, statistic),
-        after=_at(after, statistic),
-        mean=interval.mean,
-        low=interval.low,
-        high=interval.high,
-        p=_swap_p(before, after, statistic, resamples, seed),
-        n=interval.n,
-    )
+    p = _swap_p(before, after, statistic, resamples, seed)
+    return _difference(_at(before, statistic), _at(after, statistic), interval, p)
+
+
+def _difference(before: float, after: float, gain: Estimate, p: float) -> Difference:
+    return Difference(before=before, after=after, mean=gain.mean, low=gain.low, high=gain.high, p=p, n=gain.n)
 
 
 def _swap_p(before: Rows, after: Rows, statistic: Statistic, resamples: int, seed: int) -> float:
@@ -190,8 +179,8 @@ def _swap_p(before: Rows, after: Rows, statistic: Statistic, resamples: int, see
     step, extreme = max(1, BLOCK // len(change)), 0
     for at in range(0, resamples, step):
         moved = rng.integers(2, size=(min(step, resamples - at), len(change)), dtype=np.int8) @ change
-        found = np.abs(statistic(second - moved) - statistic(first + moved))
-        extreme += int(np.count_nonzero(found >= seen - 1e-9))  # equal differences differ by rounding
+        moves = np.abs(statistic(second - moved) - statistic(first + moved))
+        extreme += int(np.count_nonzero(moves >= seen - 1e-9))  # equal differences differ by rounding
     return (extreme + 1) / (resamples + 1)
 
 

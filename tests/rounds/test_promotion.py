@@ -73,7 +73,7 @@ def test_worse_or_equal_is_not_however_clear() -> None:
 def test_a_dev_that_is_too_small_for_the_gain_says_how_many_questions_it_takes() -> None:
     halves = [0.0, 1.0] * 20
     said = too_few_questions(halves, 0.05)
-    needed = questions_needed(stdev(halves), 0.05)
+    needed = questions_needed(stdev(halves), 0.05, 0.05)
     assert f"a gain of 0.05: its 40 questions show one of 0.22 or more, and it takes {needed}" in said
     assert needed > 700 and too_few_questions([0.0, 1.0] * (needed // 2 + 1), 0.05) == ""
     assert too_few_questions([1.0], 0.05) == too_few_questions([0.0] * 9, 0.05) == ""
