@@ -16,7 +16,6 @@ from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
 from tests.helpers.making import corpus, write
-from tests.helpers.small_models import terse_model
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import write_documents
 
@@ -124,24 +123,3 @@ def test_bad_settings_name_the_key(
         run_command(main)
     assert exit.value.code == 2 and message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.model
-def test_a_model_in_this_process_runs_the_whole_command(
-    tmp_path: Path, smollm2: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    overrides = [
-        f"models.agent.path={terse_model(smollm2, tmp_path / 'model')}",
-        f"generation.out={out}",
-        "generation.questions={train: 1, dev: 0, test: 1}",
-        "generation.attempts=1",
-        "generation.max_tokens=40",
-    ]
-    monkeypatch.chdir(ROOT)
-    run(monkeypatch, "--config", "configs/small/generate.yaml", *(word for o in overrides for word in ("--set", o)))
-    report = json.loads((out / "report.json").read_text())
-    assert report["splits"]["train"]["candidates"] == report["splits"]["test"]["candidates"] == 1
-    accepted = sum(split["accepted"] for split in report["splits"].values())
-    assert accepted + sum(report["dropped"].values()) == 2
-    assert (out / "train.jsonl").read_text().count("\n") == report["splits"]["train"]["accepted"]

@@ -11,7 +11,7 @@ import pytest
 from inference.engine import EngineError
 from ratchet.errors import UserError
 from ratchet.records import Question
-from rewards.judge import AspectVerdict, JudgeError, PromptTooLong, cut_off, read_reply
+from rewards.judge import AspectVerdict, JudgeError, cut_off, read_reply
 from tests.helpers.reward_cases import Material, judge_it, judge_reply, material, scripted_judge, trajectory
 
 QUESTION = Question(id="q1", text="Who built the harbour, and when?", reference="Ada Torrin built it. It was in 1204.")
@@ -85,14 +85,6 @@ def test_a_cut_off_reply_stays_where_the_judge_gives_no_more(tmp_path: Path) -> 
     assert (score.value, score.unparsed, cut_off(score.verdicts)) == (None, 2, (2, 0))
 
 
-def test_documents_that_do_not_fit_are_not_trimmed(tmp_path: Path) -> None:
-    engine = scripted_judge(max_context=3000)
-    judged = trajectory(documents=["Velm has a harbour. " * 600])
-    with pytest.raises(PromptTooLong, match=r"do not fit its context of 3,000"):
-        judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, max_tokens=100)
-    assert engine.calls == []
-
-
 def test_a_call_that_was_not_served_fails_the_score_and_only_it_is_asked_again(tmp_path: Path) -> None:
     def reply(given: Material) -> str:
         if given.get("aspect", {}).get("aspect") == "It was in 1204":
@@ -125,18 +117,12 @@ def test_a_dead_judge_is_given_up(tmp_path: Path) -> None:
     [
         ('{"score": 2, "rationale": "fine"}', 2),
         ('```json\n{"score": -1, "rationale": "wrong"}\n```', -1),
-        ('Here it is:\n```json\n{"score": 1, "rationale": "so"}\n```\nThat is all.', 1),
         ('```json\n{"score": 1, "rationale": ""}\n```\n```json\n{"score": 2, "rationale": ""}\n```', 2),
         ('{"score": 3, "rationale": ""}', None),
-        ('{"score": "2", "rationale": ""}', 2),
-        ('{"score": "good", "rationale": ""}', None),
         ('<think>{"score": 1, "rationale": ""}</think>{"score": 2, "rationale": ""}', 2),
-        ('{"score": NaN, "rationale": ""}', None),
         ("```\n{'score': 2,}\n```", 2),
         ('{"score": 1.5, "rationale": ""}', None),
         ('{"score": 2, "rationale": "cut o', None),
-        ('{"rationale": ""}', None),
-        ("2", None),
         ("", None),
     ],
 )

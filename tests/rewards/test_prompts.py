@@ -164,8 +164,6 @@ def config(tmp_path: Path) -> Path:
     [
         ("nugets.user.txt", "{{question}}", r"nugets.user.txt: rewards.prompts .*did you mean 'nuggets.user.txt'"),
         ("claims.user.txt", "{{question}}", r"claims.user.txt: the variable \{\{answer\}\} is missing"),
-        ("claims.user.txt", "{{question}} {{answer}} {{context}}", r"no variable \{\{context\}\}"),
-        ("claims.user.txt", "", r"claims.user.txt: the variable \{\{question\}\}"),
     ],
 )
 def test_a_wrong_prompt_is_named_when_the_config_is_loaded(

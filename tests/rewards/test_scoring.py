@@ -241,8 +241,9 @@ def test_what_the_ending_or_the_question_decides_costs_no_call(
 def test_what_does_not_fit_the_context_is_null_and_finished(judged: Judged) -> None:
     judged.config = make_config(judged.folder.parent, QUESTIONS, rewards={"runs": 2, "max_tokens": 100})
     long = trajectory(answer="Fact 0.", question="q0", documents=["Fact 0 is known. " * 600])
-    score = judged(scripted_judge(max_context=3000), ["faithfulness"], [long])[long.key, "faithfulness"]
-    assert score.value is None
+    engine = scripted_judge(max_context=3000)
+    score = judged(engine, ["faithfulness"], [long])[long.key, "faithfulness"]
+    assert score.value is None and engine.calls == [], "documents are not trimmed"
     assert "do not fit its context" in score.reason
     assert unfinished({(long.key, "faithfulness"): score}) == []
     assert _stored(judged, "faithfulness") == [score]
