@@ -61,7 +61,7 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
     with contextlib.closing(asyncio.Runner()) as runner:
         engines = open_engines(config.models, {settings.model, settings.judged_by})
         try:
-            check_made_with(folder, made_with(config, settings, categories, engines))
+            check_made_with(folder, made_with(settings, config.seed, config.index.documents, categories, engines))
             concurrency = max(max_requests(name, config.models[name]) for name in engines)
             outcome, candidates = runner.run(
                 generate(wanted, corpus, categories, settings, engines, config.seed, folder, concurrency)
@@ -84,14 +84,18 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
 
 
 def made_with(
-    config: Config, settings: GenerationConfig, categories: Categories, engines: Mapping[str, Engine]
+    settings: GenerationConfig,
+    seed: int,
+    documents: Sequence[str],
+    categories: Categories,
+    engines: Mapping[str, Engine],
 ) -> dict[str, Any]:
     """Everything that decides which questions are generated."""
     return {
         "settings": settings.model_dump(mode="json", exclude=MAY_CHANGE),
-        "seed": config.seed,
+        "seed": seed,
         "models": {name: engine.fingerprint for name, engine in engines.items()},
-        "documents": {written(path): path_digest(Path(path)) for path in config.index.documents},
+        "documents": {written(path): path_digest(Path(path)) for path in documents},
         "categories": categories.model_dump(mode="json"),
         "prompts": VERSION,
     }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from ratchet.config.paths import PathText
 from ratchet.config.section import AsGiven, Section
@@ -63,29 +63,17 @@ class SelectConfig(Section):
     """Ways of ending with which a trajectory is a candidate. Trajectories that ended otherwise have the reward 0. With
     `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it; `rounds choose`
     and the primary measure of an evaluation then count it as well."""
-    only_mixed: bool = False
+    # Rules that came after the first run folders are written only where they are used: stage digests of those stay.
+    only_mixed: bool = Field(False, exclude_if=lambda on: not on)
     """Drop a question unless some of its trajectories succeeded and some did not."""
-    success: float = 0.5
+    success: float = Field(0.5, exclude_if=lambda value: value == 0.5)
     """Reward from which a trajectory counts as a success, for `only_mixed` and `difficulty`."""
-    similarity: float | None = Field(1.0, gt=0, le=1)
+    similarity: float | None = Field(1.0, gt=0, le=1, exclude_if=lambda value: value == 1)
     """Trajectories of a question count once when the share of four-token sequences that their actions have in common is
     at least this. 1: when their actions are the same. `null`: never, as in mRAG's paper, where each of several
     identical ones is kept."""
-    difficulty: Literal["none", "failure_rate"] = "none"
+    difficulty: Literal["none", "failure_rate"] = Field("none", exclude_if=lambda value: value == "none")
     """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
-
-    @model_serializer(mode="wrap")
-    def _without_later_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Rules that came after the first run folders are written only where they are used: stage digests of those
-        folders stay."""
-        written: dict[str, Any] = write(self)
-        later = ("only_mixed", "success", "similarity", "difficulty")
-        default = type(self).model_fields
-        return {
-            key: value
-            for key, value in written.items()
-            if key not in later or getattr(self, key) != default[key].default
-        }
 
 
 class RewardsConfig(Section):
