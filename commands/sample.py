@@ -28,7 +28,7 @@ from ratchet.files import read_record
 from ratchet.records import Question, content_key
 from ratchet.runfolder import RoundFolder
 from rewards.check import TRAIN, check_questions
-from sampling.allocation import Allocation, Counts
+from sampling.allocation import Allocation
 from sampling.pool import Pass, policy_name, sample
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
 
@@ -81,7 +81,7 @@ def sample_round(
     environment = replace(config.environment, seed=seed_of(config.seed, number))
     at, parts = part or (0, 1)
     segment = f"part-{at}-of-{parts}.jsonl" if part else FIRST_SEGMENT
-    counts = counts_of(config, round_folder, questions)
+    counts = counts_of(config.sampling.pilot, round_folder, questions)
     is_pilot = bool(counts) and not round_folder.samples.exists()
     segment = f"pilot-{segment}" if is_pilot else segment
     made = Pass(
@@ -93,7 +93,6 @@ def sample_round(
         segment=segment,
         part=(at, parts),
         counts=counts,
-        hints=config.sampling.hints,
     )
     stage: StageId = "sample.pilot" if is_pilot else "sample"
     with recorded_stages(config, stage, number=number, adapter=None if adapter is None else Path(adapter)):
@@ -101,14 +100,12 @@ def sample_round(
     return SampledRound(folder, keys, len(questions[at::parts][:first]), is_pilot)
 
 
-def counts_of(config: Config, folder: RoundFolder, questions: Sequence[Question]) -> dict[str, Counts]:
+def counts_of(pilot: int | None, folder: RoundFolder, questions: Sequence[Question]) -> dict[str, int]:
     """How many trajectories each question gets now; empty where all get as many, without a pilot."""
-    if config.sampling.pilot is None:
+    if pilot is None:
         return {}
     allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
-    if allocation is None:
-        return {question.id: Counts(plain=config.sampling.pilot) for question in questions}
-    return allocation.questions
+    return allocation.questions if allocation else {question.id: pilot for question in questions}
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -> None:
@@ -123,8 +120,6 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -
     made = sample_round(config_of(arguments), arguments.round, arguments.adapter or None, arguments.part)
     counts = Counter(t.status for t in TrajectoryStore(made.folder).read(made.keys))
     states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
-    hinted = sum(bool(t.hint) for t in TrajectoryStore(made.folder).read(made.keys))
-    states += f"; {hinted} with a hint" if hinted else ""
     print(f"{len(made.keys)} trajectories of {made.questions} questions in {made.folder}: {states}")
     if made.is_pilot:
         print("They are the pilot (sampling.pilot): run `python -m rewards`, then the same command again.")

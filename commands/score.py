@@ -110,7 +110,8 @@ def _is_pilot(folder: RoundFolder, trajectories: Sequence[Trajectory], arguments
     """Whether only the pilot was sampled. Raises UserError where it was in part, or the rest was not at all."""
     allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
     planned = len(TrajectoryStore(folder.trajectories).keys())
-    missing = planned - len(trajectories) if allocation is None else max(allocation.total - planned, 0)
+    wanted = sum(allocation.questions.values()) if allocation else 0
+    missing = max(wanted - planned, 0) if allocation else planned - len(trajectories)
     if missing:
         raise UserError(
             f"{folder.trajectories}: {missing} trajectories {'of' if allocation is None else 'after'} the pilot are "
@@ -135,7 +136,7 @@ def _allocate(
         question = by_id[trajectory.question_id]
         value = strict_reward(question, trajectory, scores, rewards.weights, rule.keep_status)
         successes[question.id] += value is not None and value >= rule.success - TIE
-    allocation = allocate(successes, sampling.pilot, sampling.samples, sampling.hints != "none")
+    allocation = allocate(successes, sampling.pilot, sampling.samples)
     write_record(folder.samples, allocation)
     PlainConsole().print(allocation_table(allocation))
     print(f"{folder.samples}: `python -m sampling` samples the rest")

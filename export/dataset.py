@@ -79,11 +79,7 @@ def export_dataset(config: Config, number: int, scope: Scope, out: Path) -> Path
     }
     selections = {name: folder.read_selection() for name, folder in folders.items()}
     with_rows = scope == "kept" or all(selection is not None and selection.kept for selection in selections.values())
-    rows = (
-        prepare_rows(learnt_rounds(config, own), own.rows, config.training, config.models[config.training.model])[0]
-        if with_rows
-        else None
-    )
+    rows = prepare_rows(learnt_rounds(config, own), own.rows, config.training)[0] if with_rows else None
     learnt = set(rows.table["trajectory"].unique().to_pylist()) if rows else set()
     members = []
     for name, member in load_members(config).items():

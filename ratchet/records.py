@@ -317,9 +317,6 @@ class Trajectory(Record):
     events: tuple[Event, ...] = ()
     conversations: tuple[Conversation, ...] = ()
     seconds: float = 0.0
-    hint: str = Field("", exclude_if=lambda hint: not hint)
-    """What the prompt told of the right answer while this was sampled (`agents.core.hints`); events and conversations
-    are those without it."""
 
     @property
     def response(self) -> str:
@@ -405,8 +402,6 @@ class QuestionChoice(Record):
     reward, ended as the rule asks for, counted once. Empty in selections from before there were such objectives."""
     weight: float = 1.0
     """Factor on the question's loss."""
-    hinted: tuple[str, ...] = Field((), exclude_if=lambda keys: not keys)
-    """The trajectories that were sampled with a hint."""
 
 
 class Selection(Record):

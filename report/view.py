@@ -126,7 +126,6 @@ def _line(section: Section, arm: str, line: Line) -> Json:
         "arm": arm,
         "sample": trajectory.sample,
         "status": trajectory.status,
-        **({"hint": trajectory.hint} if trajectory.hint else {}),
         "reward": section.rewards[trajectory.key],
         "kept": choice is not None and trajectory.key in choice.kept,
         "outcomes": with_null_scores(line.outcomes, section.scores[trajectory.key].values()),

@@ -147,12 +147,6 @@ class Attempts:
         """The rewards of all trajectories that have one, those that did not finish among them."""
         return [value for value in self.rewards.values() if value is not None]
 
-    @property
-    def unaided(self) -> list[float]:
-        """The same of those that were sampled without a hint; of all, where there are no such."""
-        plain = [self.rewards[trajectory.key] for trajectory in self.trajectories if not trajectory.hint]
-        return [value for value in plain if value is not None] or self.known
-
 
 def _attempts(
     question: Question, trajectories: Sequence[Trajectory], scores: Scores, weights: Weights, rule: SelectConfig
@@ -197,7 +191,7 @@ def _choose(question: Question, attempts: Attempts, rule: SelectConfig) -> Quest
         kept, reason = _keep_best(attempts, rule)
         learnt = _learnt_from(attempts, kept, rule)
         if rule.difficulty == "failure_rate":
-            weight = 1 - _success_rate(attempts.unaided, rule)
+            weight = 1 - _success_rate(attempts.known, rule)
     else:
         cause, numbers = dropped
         reason = f"dropped: {cause_text(cause, rule)}" + (f" ({numbers})" if numbers else "")
@@ -209,7 +203,6 @@ def _choose(question: Question, attempts: Attempts, rule: SelectConfig) -> Quest
         rewards=dict(attempts.rewards),
         candidates=tuple(trajectory.key for trajectory in learnt),
         weight=weight,
-        hinted=tuple(trajectory.key for trajectory in attempts.trajectories if trajectory.hint),
     )
 
 

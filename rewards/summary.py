@@ -102,7 +102,6 @@ def selection_table(selection: Selection, trajectories: Sequence[Trajectory]) ->
 def _rows(selection: Selection) -> list[tuple[str, str]]:
     choices = selection.questions
     rewards = {key: value for choice in choices for key, value in choice.rewards.items()}
-    hinted = {key for choice in choices for key in choice.hinted}
     kept_reward = _mean(value for key in selection.kept if (value := rewards[key]) is not None)
     per_question = Counter(len(choice.kept) for choice in choices if choice.kept)
     spread = ", ".join(f"{count} keep {number}" for number, count in sorted(per_question.items()))
@@ -114,18 +113,15 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
         ("questions kept", f"{per_question.total()} of {len(choices)}" + (f" ({spread})" if spread else "")),
         ("trajectories kept", f"{len(selection.kept)} of {len(rewards)}"),
         ("questions dropped", dropped or "0"),
-        ("sampled with a hint", f"{len(hinted)}, {len(hinted & set(selection.kept))} of them kept"),
-    ][: None if hinted else -1]
+    ]
 
 
 def allocation_table(allocation: Allocation) -> Table:
     """What a pilot came to: by number of successes, how many questions there are and what each gets on average."""
-    table = Table("successes", "questions", "trajectories each", "with a hint", title="Pilot")
+    table = Table("successes", "questions", "trajectories each", title="Pilot")
     for successes in sorted(set(allocation.successes.values())):
         given = [allocation.questions[name] for name, count in allocation.successes.items() if count == successes]
-        each = fmean(counts.plain + counts.hinted for counts in given)
-        hinted = str(sum(counts.hinted for counts in given))
-        table.add_row(f"{successes} of {allocation.pilot}", str(len(given)), f"{each:.1f}", hinted)
+        table.add_row(f"{successes} of {allocation.pilot}", str(len(given)), f"{fmean(given):.1f}")
     return table
 
 

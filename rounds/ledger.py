@@ -21,7 +21,6 @@ from ratchet.runfolder import RunFolder
 from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
 from rounds.records import AdapterChoice, Entry, Promotion, StageKey
 from rounds.stage import Stage
-from sampling.store import TrajectoryStore
 
 LatestEntries = Mapping[StageKey, Entry]
 """By stage, the entry that counts."""
@@ -119,8 +118,6 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
     for name, artefact in writes.items():
         if name == "trajectories" and isinstance(artefact, JsonlFiles | Arms):
             found["trajectories"] = count_lines(artefact.files())
-            if isinstance(artefact, JsonlFiles) and (manifest := TrajectoryStore(artefact.folder).manifest()):
-                found |= {"hinted": manifest.hinted} if manifest.hinted else {}
         elif name == "adapter" and isinstance(artefact, Adapter):
             found |= _training_facts(artefact.folder)
         elif name in of_file and isinstance(artefact, File) and artefact.path.exists():

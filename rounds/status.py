@@ -98,10 +98,8 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
     if not done:
         return ""
     if stage.id in ("sample", "sample.pilot") and isinstance(lines, JsonlFiles):
-        store = TrajectoryStore(lines.folder)
-        done, total = store.progress()
-        hinted = manifest.hinted if (manifest := store.manifest()) else 0
-        return f"{done} of {total} trajectories" + (f", {hinted} of them with a hint" if hinted else "")
+        done, total = TrajectoryStore(lines.folder).progress()
+        return f"{done} of {total} trajectories"
     return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"
 
 

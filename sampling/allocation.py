@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from ratchet.records import Record
 
 
-class Counts(Record):
-    """Numbers of trajectories of one question."""
-
-    plain: int
-    hinted: int = 0
-    """Sampled with a hint (`agents.core.hints`); their sample numbers follow those of the others."""
+def _count(stored: Any) -> Any:
+    return stored["plain"] if isinstance(stored, dict) else stored
 
 
 class Allocation(Record):
@@ -21,21 +20,17 @@ class Allocation(Record):
     pilot: int
     successes: dict[str, int]
     """By question, how many trajectories of the pilot succeeded (`rewards.select.success`)."""
-    questions: dict[str, Counts]
-    """The pilot's trajectories among them."""
-
-    @property
-    def total(self) -> int:
-        return sum(counts.plain + counts.hinted for counts in self.questions.values())
+    questions: dict[str, Annotated[int, BeforeValidator(_count)]]
+    """By question, the number of its trajectories, those of the pilot among them. Earlier versions wrote it as
+    {"plain": N}."""
 
 
-def allocate(successes: Mapping[str, int], pilot: int, samples: int, hints: bool) -> Allocation:
+def allocate(successes: Mapping[str, int], pilot: int, samples: int) -> Allocation:
     """Divide `samples` times the number of questions, `pilot` of each of which are spent, exactly.
 
     Every question gets a share of the rest by how far it is expected to fail, (failures + 1) / (pilot + 2) by the rule
     of succession: with 4 in the pilot, five times as much where none succeeded as where all did. What rounding leaves
-    goes to the largest remainders, the first of equal ones. `hints`: half of the further trajectories of a question
-    without a success are sampled with a hint.
+    goes to the largest remainders, the first of equal ones.
     """
     weights = {name: pilot - count + 1 for name, count in successes.items()}
     rest, total = (samples - pilot) * len(weights), sum(weights.values())
@@ -43,8 +38,5 @@ def allocate(successes: Mapping[str, int], pilot: int, samples: int, hints: bool
     by_remainder = sorted(weights, key=lambda name: -(rest * weights[name] % total))
     for name in by_remainder[: rest - sum(further.values())]:
         further[name] += 1
-    questions = {}
-    for name, count in further.items():
-        hinted = (count + 1) // 2 if hints and not successes[name] else 0
-        questions[name] = Counts(plain=pilot + count - hinted, hinted=hinted)
+    questions = {name: pilot + count for name, count in further.items()}
     return Allocation(pilot=pilot, successes=dict(successes), questions=questions)

@@ -12,11 +12,8 @@ import contextlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Literal
 
-from agents.core.hints import hint_of, run_hinted_episode
 from agents.core.resources import Resources, open_resources
 from agents.core.system import RunContext, System, load_system, run_episode
 from inference.adapters import checked_digest
@@ -31,7 +28,6 @@ from ratchet.records import Question, Trajectory, content_key, questions_digest
 from ratchet.tasks import gather_or_cancel, run_or_cancel
 from retrieval.index import Retriever
 from retrieval.loader import open_index
-from sampling.allocation import Counts
 from sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
 
 SLOW_ADVICE = (
@@ -64,10 +60,8 @@ class Pass:
     """Added to the config's seed: the same pass with another offset has other seeds and keys."""
     first: int | None = None
     """Sample only so many of the questions now; all are planned."""
-    counts: Mapping[str, Counts] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
     """By question id, the numbers of trajectories where they differ from `samples`."""
-    hints: Literal["none", "answer", "document"] = "none"
-    """What trajectories with a hint are told."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +74,6 @@ class Job:
     seed: int
     place: int = 0
     """Of the question among those of the pass."""
-    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,24 +99,20 @@ def plan_jobs(
     context: RunContext,
     models: dict[str, str],
     index: str,
-    counts: Mapping[str, Counts] | None = None,
-    hints: Mapping[str, str] | None = None,
+    counts: Mapping[str, int] | None = None,
 ) -> list[Job]:
     """All jobs of a pass, question by question so that samples of one question share their prompt's cache.
 
     `system` is its `System.identity`, `models` maps role to model fingerprint, `index` is the digest of the index and
-    of the other sources. `counts` and `hints` are by question id; without a hint a trajectory is sampled like others.
+    of the other sources. `counts`: by question id, where they differ from `samples`.
     """
     sampled_by = {key: value for key, value in asdict(context).items() if key not in ("adapter", "scope")}
     settings = system.model_dump(mode="json")
     jobs = []
     for place, question in enumerate(questions):
-        count = (counts or {}).get(question.id, Counts(plain=samples))
-        for sample in range(count.plain + count.hinted):
-            hint = (hints or {}).get(question.id, "") if sample >= count.plain else ""
-            of_hint = (hint,) if hint else ()
-            key = content_key("trajectory", question, settings, models, sampled_by, index, seed, sample, *of_hint)
-            jobs.append(Job(question, sample, key, int(key[:12], 16), place, hint))
+        for sample in range((counts or {}).get(question.id, samples)):
+            key = content_key("trajectory", question, settings, models, sampled_by, index, seed, sample)
+            jobs.append(Job(question, sample, key, int(key[:12], 16), place))
     return jobs
 
 
@@ -178,8 +167,7 @@ async def run_pool(
     async def run_task(task: Task) -> Trajectory:
         nonlocal failed_in_row
         job = task.job
-        run = partial(run_hinted_episode, hint=job.hint) if job.hint else run_episode
-        trajectory = await run(
+        trajectory = await run_episode(
             job.question,
             task.system,
             engines,
@@ -259,8 +247,7 @@ def sample(
             seed = environment.seed + one_pass.seed_offset
             context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
             planned_by = (seed, system.identity, context, models, sources_digest)
-            hints = _hints(one_pass, retriever)
-            jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by, one_pass.counts, hints)
+            jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by, one_pass.counts)
             store = TrajectoryStore(one_pass.folder)
             store.plan(
                 Manifest(
@@ -273,7 +260,6 @@ def sample(
                     questions=asked,
                     samples=one_pass.samples,
                     keys=tuple(job.key for job in jobs),
-                    hinted=sum(bool(job.hint) for job in jobs),
                 )
             )
             part, parts = one_pass.part
@@ -305,14 +291,6 @@ def sample(
             work = run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential)
             run_or_cancel(runner, work)
     return [[job.key for job in jobs] for jobs in planned]
-
-
-def _hints(one_pass: Pass, retriever: Retriever) -> dict[str, str]:
-    """By question id, the hint of each that gets trajectories with one."""
-    if one_pass.hints == "none":
-        return {}
-    asked = [one for one in one_pass.questions if one.id in one_pass.counts and one_pass.counts[one.id].hinted]
-    return {question.id: hint_of(question, one_pass.hints, retriever) for question in asked}
 
 
 def _check_sequence(

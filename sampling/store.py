@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field
-
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, count_lines, read_record, read_segments, write_record
@@ -41,8 +39,6 @@ class Manifest(Record):
     samples: int
     keys: tuple[str, ...]
     """Of all trajectories, question by question."""
-    hinted: int = Field(0, exclude_if=lambda count: not count)
-    """How many of them are sampled with a hint."""
 
 
 def without_conversations(trajectory: Trajectory) -> Trajectory:

@@ -6,11 +6,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
-from agents.core.hints import holds_hint
-from ratchet.config import Config, ModelConfig, load_members
+from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, earlier_rounds
@@ -99,21 +96,4 @@ def check_ids_are_known(trajectory: Trajectory) -> None:
             raise UserError(
                 f"trajectory {trajectory.key} cannot be trained on: its role {conversation.role} was played by the "
                 f"closed model {conversation.model!r} (engine: chat-api), whose token ids are not known"
-            )
-
-
-@cache
-def _tokenizer(path: str, revision: str | None) -> Any:
-    from inference.tokenizer import load_tokenizer
-
-    return load_tokenizer(path, revision)
-
-
-def check_no_hint(trajectory: Trajectory, model: ModelConfig) -> None:
-    """Raises UserError for a trajectory that was sampled with a hint where a prompt or an action still has one."""
-    for conversation in trajectory.conversations if trajectory.hint else ():
-        if holds_hint(_tokenizer(model.path, model.revision).decode(list(conversation.ids))):
-            raise UserError(
-                f"trajectory {trajectory.key} cannot be trained on: the dialogue of its role {conversation.role} still "
-                "has the hint that its prompts had while it was sampled; sample it again"
             )

@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ratchet.config import ModelConfig, TrainingConfig
+from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.records import Conversation, TokenRow, Trajectory, content_key
 from training.actions import action_lessons
-from training.kept import KeptTrajectories, LearntRound, check_ids_are_known, check_no_hint, read_kept
+from training.kept import KeptTrajectories, LearntRound, check_ids_are_known, read_kept
 from training.lessons import (
     LESSON_FIELDS,
     check_lessons,
@@ -238,7 +238,7 @@ def read_rows(path: Path) -> RowsFile:
 
 
 def prepare_rows(
-    rounds: Sequence[LearntRound], path: Path, training: TrainingConfig, model: ModelConfig
+    rounds: Sequence[LearntRound], path: Path, training: TrainingConfig
 ) -> tuple[RowsFile, Mapping[str, str]]:
     """The rows of what was kept in these rounds, built now or read from `path` if they were built from the same
     selections; and trajectory key to question.
@@ -257,9 +257,9 @@ def prepare_rows(
     if rows_source(path) != source:
         build = _build_action_table if objective.compares_actions else _build_lesson_table
         built = [
-            _build_table(one, one.selection.kept, training.max_length, model)
+            _build_table(one, one.selection.kept, training.max_length)
             if plain
-            else build(one, objective, training.max_length, model)
+            else build(one, objective, training.max_length)
             for one in kept
         ]
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
@@ -276,16 +276,16 @@ def prepare_rows(
     return rows, {key: question for one in kept for key, question in one.questions.items()}
 
 
-def _build_lesson_table(kept: KeptTrajectories, objective: Objective, max_length: int, model: ModelConfig) -> Built:
+def _build_lesson_table(kept: KeptTrajectories, objective: Objective, max_length: int) -> Built:
     """Rows of whole trajectories, with what is learnt of each."""
     lessons = trajectory_lessons(kept.selection, objective, kept.source.prefix)
-    plain, skipped = _build_table(kept, tuple(lessons), max_length, model)
+    plain, skipped = _build_table(kept, tuple(lessons), max_length)
     own = [lessons[key].named(kept.source.example_prefix) for key in plain["trajectory"].to_pylist()]
     table, single = without_single_sides(with_lessons(plain, own, [None] * len(plain)), objective)
     return table, skipped + single
 
 
-def _build_action_table(kept: KeptTrajectories, objective: Objective, max_length: int, model: ModelConfig) -> Built:
+def _build_action_table(kept: KeptTrajectories, objective: Objective, max_length: int) -> Built:
     """Rows of single actions: each is its conversation up to the end of the action."""
     attempts = kept.store.read(kept.questions)
     lessons = list(action_lessons(attempts, kept.selection, objective, kept.source.prefix))
@@ -295,7 +295,6 @@ def _build_action_table(kept: KeptTrajectories, objective: Objective, max_length
     tables: dict[int, pa.Table] = {}
     skipped: Counter[str] = Counter()
     for trajectory in kept.store.read(taught):
-        check_no_hint(trajectory, model)
         for number in taught[trajectory.key]:
             action = lessons[number]
             if action.action.end > max_length:
@@ -309,13 +308,12 @@ def _build_action_table(kept: KeptTrajectories, objective: Objective, max_length
     return table, skipped + single
 
 
-def _build_table(kept: KeptTrajectories, keys: tuple[str, ...], max_length: int, model: ModelConfig) -> Built:
+def _build_table(kept: KeptTrajectories, keys: tuple[str, ...], max_length: int) -> Built:
     """Trajectory by trajectory, so that memory holds the rows as Arrow and no more than one trajectory in full."""
     tables: dict[str, pa.Table] = {}
     reasons: dict[str, list[str]] = {}
     for trajectory in kept.store.read(keys):
         if trajectory.status != "failed":
-            check_no_hint(trajectory, model)
             rows, skipped = build_rows([trajectory], [trajectory.key], max_length)
             check_rows(rows, {trajectory.key: trajectory})
             tables[trajectory.key] = rows_table(rows)

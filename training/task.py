@@ -57,7 +57,7 @@ class TrainingTask:
         from training.role_adapters import role_groups
         from training.rows import prepare_rows
 
-        rows, questions = prepare_rows(self.rounds(), self.folder.rows, self.training, self.model)
+        rows, questions = prepare_rows(self.rounds(), self.folder.rows, self.training)
         role_groups(self.training, rows.table)
         return rows, questions
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
 from ratchet.config.section import Section
@@ -18,10 +16,6 @@ class SamplingConfig(Section):
     """Number of trajectories per question that are sampled and scored first. The rest of `samples` times the number of
     questions is then divided by the number of failures: questions without a success get the most, those with successes
     alone the least. Default: every question gets `samples`."""
-    hints: Literal["none", "answer", "document"] = "none"
-    """What the prompt tells of a question without a success in the pilot while half of its further trajectories are
-    sampled: nothing, its gold answer, or its gold documents. No training row holds it: rows have the prompts without a
-    hint (Zelikman et al. 2022, STaR, arXiv 2203.14465)."""
     temperature: float = Field(0.7, ge=0)
     """Temperature of trainable roles."""
     frozen_temperature: float = Field(0.1, ge=0)
@@ -37,6 +31,4 @@ class SamplingConfig(Section):
     def _check_pilot(self) -> SamplingConfig:
         if self.pilot is not None and self.pilot >= self.samples:
             raise ValueError(f"pilot: {self.pilot} of {self.samples} samples leaves none to divide; lower it")
-        if self.hints != "none" and self.pilot is None:
-            raise ValueError("hints: go to questions without a success in the pilot; set pilot, such as 4")
         return self

@@ -13,7 +13,6 @@ function column(question, i) {
     el("span", { class: "which" }, label),
     line.kept ? el("span", { class: "badge kept" }, "kept") : null,
     el("span", { class: `badge ${line.status} term`, tabindex: 0, title: index.outcomes[line.status] }, words(line.status)),
-    line.hint ? el("span", { class: "badge term", tabindex: 0, title: `While this was sampled, the question was followed by: ${line.hint} What is shown, and learnt, is without it.` }, "hint") : null,
     problems.map((name) => el("span", { class: "badge term", tabindex: 0, title: index.outcomes[name] }, words(name))),
     el("span", { class: "actions" },
       el("a", { href: `#t=${line.key}`, title: "The address of this trajectory" }, "link"),

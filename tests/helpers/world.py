@@ -36,7 +36,7 @@ trl_head_on_cpu = pytest.mark.skipif(
 
 def prepared_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
     """The round's rows as training builds them."""
-    return prepare_rows(learnt_rounds(config, folder), folder.rows, config.training, config.models["agent"])
+    return prepare_rows(learnt_rounds(config, folder), folder.rows, config.training)
 
 
 def make_trainer(config: Config, folder: RoundFolder, out: Path) -> tuple[RowTrainer, Table]:

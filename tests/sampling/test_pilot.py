@@ -1,4 +1,4 @@
-"""A pilot of every question, then the rest of one budget by what the pilot came to, with hints."""
+"""A pilot of every question, then the rest of one budget by what the pilot came to."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from ratchet.config import SamplingConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import count_lines
 from ratchet.runfolder import RoundFolder, RunFolder
-from report.run_table import read_run
 from rounds.ledger import latest_entries
 from rounds.stage import ExperimentRun
 from rounds.stages import stages_of
 from rounds.status import stage_progress
-from sampling.allocation import allocate
+from sampling.allocation import Allocation, allocate
 from sampling.store import TrajectoryStore
 from tests.helpers.experiment import ROOT, kill, make_experiment, preloaded
 
@@ -35,33 +34,25 @@ SAMPLES, QUESTIONS = 6, 8
 @pytest.mark.parametrize("samples", [3, 5, 8, 21])
 def test_the_budget_is_spent_exactly_and_where_the_pilot_failed(samples: int) -> None:
     successes = {"never": 0, "once": 1, "always": 2, "never either": 0, "always too": 2}
-    made = allocate(successes, 2, samples, hints=False)
-    assert made.total == samples * 5 and all(counts.hinted == 0 for counts in made.questions.values())
-    by_name = {name: counts.plain for name, counts in made.questions.items()}
+    by_name = allocate(successes, 2, samples).questions
+    assert sum(by_name.values()) == samples * 5
     assert min(by_name.values()) >= 2 and by_name["never"] >= by_name["once"] >= by_name["always"]
     assert abs(by_name["never"] - by_name["never either"]) <= 1
-    hinted = allocate(successes, 2, samples, hints=True)
-    assert {name: counts.plain + counts.hinted for name, counts in hinted.questions.items()} == by_name
-    assert [name for name, counts in hinted.questions.items() if counts.hinted] == ["never", "never either"]
 
 
 def test_shares_follow_the_rule_of_succession() -> None:
-    made = allocate({"a": 0, "b": 4}, 4, 10, hints=True)
-    assert [(counts.plain, counts.hinted) for counts in made.questions.values()] == [(4 + 5, 5), (4 + 2, 0)]
-    even = allocate({"a": 4, "b": 4}, 4, 6, hints=True)
-    assert [counts.plain for counts in even.questions.values()] == [6, 6]
+    assert allocate({"a": 0, "b": 4}, 4, 10).questions == {"a": 4 + 10, "b": 4 + 2}
+    assert allocate({"a": 4, "b": 4}, 4, 6).questions == {"a": 6, "b": 6}
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"samples": 4, "pilot": 4}, "pilot: 4 of 4 samples leaves none to divide"),
-        ({"hints": "answer"}, "hints: go to questions without a success in the pilot; set pilot"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValidationError, match=text):
-        SamplingConfig(**settings)
+def test_counts_of_earlier_versions_are_read() -> None:
+    old = {"pilot": 2, "successes": {"a": 1}, "questions": {"a": {"plain": 5, "hinted": 0}}}
+    assert Allocation.model_validate(old).questions == {"a": 5}
+
+
+def test_a_pilot_that_leaves_nothing_to_divide_is_refused() -> None:
+    with pytest.raises(ValidationError, match="pilot: 4 of 4 samples leaves none to divide"):
+        SamplingConfig(samples=4, pilot=4)
 
 
 def start(folder: Path, delay: float = 0.0, **sampling_settings: Any) -> tuple[Path, RoundFolder]:
@@ -70,10 +61,9 @@ def start(folder: Path, delay: float = 0.0, **sampling_settings: Any) -> tuple[P
     rules = [json.loads(line) for line in script.read_text().splitlines()]
     answer = next(rule for rule in rules if rule.get("prompt") == "Answer the question")
     answer["replies"] = ['{"answer": "nobody"}'] * 3 + ['{"answer": "Ada Torrin"}']
-    told = {"prompt": "Answer the question", "match": "(Hint: the right answer", "reply": '{"answer": "Ada Torrin"}'}
-    script.write_text("".join(json.dumps(rule) + "\n" for rule in [{**told, "delay": delay}, *rules]))
+    script.write_text("".join(json.dumps(rule) + "\n" for rule in rules))
     settings = yaml.safe_load(path.read_text())
-    settings["sampling"] |= {"samples": SAMPLES, "pilot": 2, "hints": "answer", **sampling_settings}
+    settings["sampling"] |= {"samples": SAMPLES, "pilot": 2, **sampling_settings}
     path.write_text(yaml.safe_dump(settings))
     build_index(["--config", str(path)])
     return path, RunFolder(folder / "run").round(1)
@@ -90,7 +80,7 @@ def contents(folder: RoundFolder) -> dict[str, dict[str, Any]]:
     return {one.key: timeless(one.model_dump(mode="json")) for one in TrajectoryStore(folder.trajectories).read()}
 
 
-def test_a_round_with_a_pilot_spends_the_budget_of_one_without_and_marks_hints_everywhere(
+def test_a_round_with_a_pilot_spends_the_budget_of_one_without(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, folder = start(tmp_path)
@@ -108,44 +98,25 @@ def test_a_round_with_a_pilot_spends_the_budget_of_one_without_and_marks_hints_e
     sampling(asked)
     every = contents(folder)
     assert len(every) == SAMPLES * QUESTIONS and pilot.items() <= every.items(), "the pilot is not sampled again"
-    hinted = {key for key, one in every.items() if one.get("hint")}
-    assert hinted and f"; {len(hinted)} with a hint" in capsys.readouterr().out
-    allocation = json.loads(folder.samples.read_bytes())
-    assert {every[key]["question_id"] for key in hinted} == {
-        name for name, count in allocation["successes"].items() if count == 0
-    }
     rewards(asked)
-    shown = capsys.readouterr().out
-    kept = [key for key in hinted if key in kept_of(folder)]
-    assert kept and f"{len(hinted)}, {len(kept)} of them kept" in " ".join(shown.split())
-    rewards(["whatif", *asked, "--set", "rewards.select.only_mixed=true"])
-    shown = capsys.readouterr().out
-    assert "sampled with a hint" in shown
-    table = read_run(tmp_path / "run").to_pylist()
-    assert {row["trajectory"] for row in table if row["hinted"]} == hinted
+    assert folder.read_selection() is not None
     run = ExperimentRun(load_config(path), ())
     entries = latest_entries(run.run)
     assert [key.id for key in entries][-4:] == ["sample.pilot", "score.pilot", "sample", "score"]
     [entry] = [one for key, one in entries.items() if key.id == "sample"]
-    assert entry.facts == {"trajectories": SAMPLES * QUESTIONS, "hinted": len(hinted)}
+    assert entry.facts == {"trajectories": SAMPLES * QUESTIONS}
     [stage] = [stage for stage in stages_of(run) if stage.id == "sample"]
-    assert stage_progress(run, stage) == f"48 of 48 trajectories, {len(hinted)} of them with a hint"
-
-
-def kept_of(folder: RoundFolder) -> list[str]:
-    selection = folder.read_selection()
-    assert selection is not None
-    return list(selection.kept)
+    assert stage_progress(run, stage) == "48 of 48 trajectories"
 
 
 @pytest.mark.slow
 def test_plain_trajectories_are_those_of_a_round_without_a_pilot(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    path, folder = start(tmp_path / "a", pilot=None, hints="none")
+    path, folder = start(tmp_path / "a", pilot=None)
     sampling(["--config", str(path)])
     uniform = contents(folder)
-    path, folder = start(tmp_path / "b", hints="none")
+    path, folder = start(tmp_path / "b")
     for command in (sampling, rewards, sampling):
         command(["--config", str(path)])
     shared = uniform.keys() & contents(folder).keys()
@@ -160,7 +131,7 @@ def test_a_killed_second_pass_resumes_what_was_decided(tmp_path: Path) -> None:
     decided = folder.samples.read_bytes()
     started = [sys.executable, "-m", "sampling", "--config", str(path)]
     process = subprocess.Popen(started, cwd=ROOT, env=preloaded(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while count_lines(folder.trajectories.glob("part-*.jsonl")) < 5 and time.monotonic() < deadline:
         time.sleep(0.05)
     kill(process)
@@ -173,5 +144,3 @@ def test_a_killed_second_pass_resumes_what_was_decided(tmp_path: Path) -> None:
         "nothing was sampled twice"
     )
     assert folder.samples.read_bytes() == decided
-    hinted = sum(counts["hinted"] for counts in json.loads(decided)["questions"].values())
-    assert hinted and sum("hint" in one for one in after.values()) == hinted
