@@ -9,7 +9,6 @@ folder, or else data/NAME. The file that is written is one for a config's `index
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from ratchet.errors import UserError
 ENDINGS = (".jsonl", ".jsonl.gz")
 
 
-def write_evidence(names: list[str], out: Path, skip_empty: bool, without: Sequence[str] = ()) -> None:
+def write_evidence(names: list[str], out: Path, without: Sequence[str] = ()) -> None:
     """Write the corpus, and print how many documents each benchmark gave. `without`: benchmarks, as in `names`, whose
     questions' gold documents are left out."""
     if not out.name.endswith(ENDINGS):
@@ -31,18 +30,15 @@ def write_evidence(names: list[str], out: Path, skip_empty: bool, without: Seque
         source = EvidenceSource.parse(name)
         count = corpus.add(source)
         if not count:
-            carried = f"{name}: carries no texts of evidence (gold: {source.benchmark.gold})"
-            if not skip_empty:
-                raise UserError(
-                    f"{carried}; bring a corpus of your own for it, and remove it from the command or pass --skip-empty"
-                )
-            print(f"warning: {carried}; skipped", file=sys.stderr)
-            continue
+            raise UserError(
+                f"{name}: carries no texts of evidence (gold: {source.benchmark.gold}); bring a corpus of your own for "
+                "it, and remove it from the command"
+            )
         print(f"{name}: {count} documents")
     for name in without:
         print(f"{name}: {corpus.remove_gold(EvidenceSource.parse(name))} gold documents are left out")
     if not corpus.parts:
-        raise UserError("none of the benchmarks carries evidence; nothing was written")
+        raise UserError("--without leaves no document; nothing was written")
     corpus.write(out)
     print(f"{len(corpus.parts)} documents in {out}; in a config: index.documents: [{out}]")
 
@@ -83,9 +79,6 @@ def evidence(words: Sequence[str], prog: str) -> None:
     parser.add_argument("names", nargs="+", metavar="NAME[/SPLIT][:PATH]")
     parser.add_argument("--out", type=Path, required=True, help="the file to write: .jsonl or .jsonl.gz")
     parser.add_argument(
-        "--skip-empty", action="store_true", help="warn of benchmarks that carry no evidence, and continue"
-    )
-    parser.add_argument(
         "--without",
         action="append",
         default=[],
@@ -93,7 +86,7 @@ def evidence(words: Sequence[str], prog: str) -> None:
         help="leave out the gold documents of these questions, such as a test's own abstracts; may be repeated",
     )
     given = parser.parse_args(words)
-    write_evidence(given.names, given.out, given.skip_empty, given.without)
+    write_evidence(given.names, given.out, given.without)
 
 
 SUBCOMMANDS = {

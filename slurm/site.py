@@ -99,7 +99,6 @@ class Apptainer(Section):
     """Further folders to mount, in the syntax of --bind; the checkout is always mounted."""
     options: tuple[str, ...] = ()
     """Further options of `apptainer exec`. --nv is added where a job has GPUs."""
-    program: str = "apptainer"
 
 
 class Site(Section):
@@ -128,10 +127,6 @@ class Site(Section):
     """A config file of `accelerate launch` for training, such as configs/accelerate/fsdp.yaml."""
     signal_seconds: int = Field(300, ge=10, le=65535)
     """Seconds before its time limit at which a job gets a signal, stops and requeues itself."""
-    max_requeues: int = Field(50, ge=0)
-    """The limit of restarts after which a job does not requeue itself."""
-    lease_wait: int = Field(86_400, ge=0)
-    """Seconds that a job waits for another job that writes the same run (SLURM starts some jobs twice)."""
 
     @field_validator("gpu_option")
     @classmethod

@@ -18,6 +18,10 @@ from slurm.site import Resources, Site, resources_of
 
 SCRIPT = Path(__file__).parent / "job.sh"
 NODE_SCRIPT = Path(__file__).parent / "node.sh"
+MAX_REQUEUES = 50
+"""Restarts after which a job does not requeue itself; a site's `environment` can set RATCHET_MAX_REQUEUES."""
+LEASE_WAIT = 86_400
+"""Seconds that a job waits for another job that writes the same run, since SLURM starts some jobs twice."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,8 @@ class Submission:
             "RATCHET_MODULES": " ".join(site.modules),
             "RATCHET_SETUP": site.setup,
             "RATCHET_STOP_SECONDS": str(site.stop_seconds),
-            "RATCHET_MAX_REQUEUES": str(site.max_requeues),
-            "RATCHET_LEASE_WAIT": str(site.lease_wait),
+            "RATCHET_MAX_REQUEUES": str(MAX_REQUEUES),
+            "RATCHET_LEASE_WAIT": str(LEASE_WAIT),
             **site.environment,
         }
 
@@ -118,7 +122,7 @@ class Submission:
         here, image = str(Path.cwd()), site.apptainer
         binds = [f"--bind={folder}" for folder in dict.fromkeys((here, str(SCRIPT.parent.parent), *image.binds))]
         nv = ["--nv"] if gpus else []
-        return [image.program, "exec", *nv, *binds, f"--pwd={here}", *image.options, image.image, *command]
+        return ["apptainer", "exec", *nv, *binds, f"--pwd={here}", *image.options, image.image, *command]
 
 
 def script_of(submission: Submission, jobs: Sequence[Job]) -> str:
