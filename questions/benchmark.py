@@ -11,7 +11,7 @@ A benchmark is a module with
 and, where a file beside the questions completes them, `beside(folder)`, which gives a function (row, fields) ->
 fields. Where they are needed (the verification benchmarks have examples):
 
-    rows(found, split, folder)    (place, row) of a split, out of the (place, row) of its file: chooses rows, or takes
+    rows(placed, split, folder)   (place, row) of a split, out of the (place, row) of its file: chooses rows, or takes
                                   them apart; `folder` is the file's, None on the hub
     documents(row)                the evidence texts that a row carries, for a corpus (questions/evidence.py)
     EVIDENCE                      files beside the questions whose rows `documents` takes, the best first, where it is
@@ -79,17 +79,16 @@ class Benchmark:
     evidence: tuple[str, ...]
     plugin: Plugin
 
-    def split_rows(self, found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+    def split_rows(self, placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
         """The rows of a split, out of those of its file. Raises UserError."""
         if self.rows is None:
-            yield from found
+            yield from placed
             return
         with self.plugin.errors("rows failed"):
-            for placed in self.rows(found, split, folder):
-                place, row = placed
+            for place, row in self.rows(placed, split, folder):
                 if not isinstance(place, str) or not isinstance(row, dict):
                     raise TypeError(f"it gave {type(place).__name__} and {type(row).__name__}, not a place and a row")
-                yield placed
+                yield place, row
 
     def split(self, config: SplitConfig) -> str:
         """The split that a config asks for. Raises UserError."""
@@ -116,20 +115,20 @@ class Benchmark:
     def hub_set(self, config: SplitConfig) -> HubDataset:
         """The data set that `path: hub`, or `path: hub:NAME`, asks for. Raises UserError."""
         split, name = self.split(config), config.path.removeprefix(HUB_PATH).removeprefix(":")
-        fitting = [one for one in self.hub if split in one.splits]
+        fitting = [data_set for data_set in self.hub if split in data_set.splits]
         if not fitting:
             raise UserError(f"path: {config.path}: the hub has no {split!r} of {self.name!r} that we know of")
-        found = next((one for one in fitting if name in ("", one.path)), None)
-        if found is None:
-            known = did_you_mean(name, (one.path for one in fitting))
-            raise UserError(f"path: {config.path}: no such data set of {self.name!r}{known}")
-        return found
+        for data_set in fitting:
+            if name in ("", data_set.path):
+                return data_set
+        known = did_you_mean(name, (data_set.path for data_set in fitting))
+        raise UserError(f"path: {config.path}: no such data set of {self.name!r}{known}")
 
 
 def first_file(folder: Path, names: Iterable[str]) -> Path | None:
     """The first of the names that lies in a folder, each as it is or as .gz."""
-    found = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz"))
-    return next((path for path in found if path.is_file()), None)
+    paths = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def known_benchmarks() -> list[str]:
@@ -161,6 +160,6 @@ def load_benchmark(name: str) -> Benchmark:
         )
         if not isinstance(made.splits, Mapping) or made.default_split not in made.splits:
             raise TypeError("SPLITS has no list of file names for DEFAULT_SPLIT")
-        if not all(isinstance(one, Format) for one in made.formats):
+        if not all(isinstance(known, Format) for known in made.formats):
             raise TypeError("FORMATS holds what is not a Format")
     return made

@@ -55,28 +55,28 @@ def list_in(text: str) -> list[Any] | None:
     if not printed and not OPENING.match(text):
         return None
     try:
-        found = json.loads(text)
+        items = json.loads(text)
     except (ValueError, RecursionError):
-        found = _printed_list(printed[1] or printed[2]) if printed else None
-    if not isinstance(found, list) and text[0] not in "({":
+        items = _printed_list(printed[1] or printed[2]) if printed else None
+    if not isinstance(items, list) and text[0] not in "({":
         raise ValueError(
             f"{text[:60]!r} cannot be read as a list; write it as JSON, "
             '["one", "two"], also where it is a single answer in brackets, ["[Ar]"]'
         )
-    return found if isinstance(found, list) else None
+    return items if isinstance(items, list) else None
 
 
 def _printed_list(text: str) -> list[Any] | None:
     body, between, items, end = text[1:-1], "", list[str](), 0
-    while found := ITEM.match(body, end):  # from item to item: a search would read the rest from every quote again
-        between += found[1]
-        items.append(found[2])
-        end = found.end()
+    while item := ITEM.match(body, end):  # from item to item: a search would read the rest from every quote again
+        between += item[1]
+        items.append(item[2])
+        end = item.end()
     if body[end:].strip(" \t\r\n,") or (
-        text[0] in "({" and not ("," in between + body[end:] and all(one[0] in "'\"" for one in items))
+        text[0] in "({" and not ("," in between + body[end:] and all(item[0] in "'\"" for item in items))
     ):
         return None
     try:
-        return [None if one in MISSING else ast.literal_eval(one) for one in items]
+        return [None if item in MISSING else ast.literal_eval(item) for item in items]
     except (ValueError, SyntaxError):
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,13 +50,14 @@ class EvidenceSource:
 
     def files(self) -> list[tuple[str, Path]]:
         """(split, file) of what is asked for. Raises UserError where nothing is there."""
-        one = self.benchmark
-        every = [self.split] if self.split else list(one.splits)
-        configs = [SplitConfig(benchmark=one.name, split=split, path=self.path) for split in every]
-        found = [(config.split, path) for config in configs if (path := one.find(config))]
-        if not found:
-            raise UserError(f"{one.folder(configs[0])}: no {one.title} here; looked for the split {', '.join(every)}")
-        return found
+        benchmark = self.benchmark
+        every = [self.split] if self.split else list(benchmark.splits)
+        configs = [SplitConfig(benchmark=benchmark.name, split=split, path=self.path) for split in every]
+        files = [(config.split, path) for config in configs if (path := benchmark.find(config))]
+        if not files:
+            looked = f"looked for the split {', '.join(every)}"
+            raise UserError(f"{benchmark.folder(configs[0])}: no {benchmark.title} here; {looked}")
+        return files
 
 
 @dataclass
@@ -78,12 +79,12 @@ class Corpus:
     def remove_gold(self, source: EvidenceSource) -> int:
         """Leave out the gold documents of a benchmark's questions; returns how many were there. Raises UserError."""
         gold = {
-            one
+            document
             for split, path in source.files()
             for question in load_split(
                 SplitConfig(benchmark=source.benchmark.name, split=split, path=source.path or str(path)), seed=0
             ).questions
-            for one in question.gold_ids
+            for document in question.gold_ids
         }
         held = gold & self.parts.keys()
         for document in held:
@@ -99,29 +100,30 @@ class Corpus:
 
 def evidence(source: EvidenceSource) -> Iterator[Document]:
     """Every piece of evidence that is there, repeats as well. Raises UserError."""
-    one = source.benchmark
-    if one.documents is None:
+    benchmark = source.benchmark
+    if benchmark.documents is None:
         return
     for split, path in source.files():
-        found = _beside(one, path) if one.evidence else one.split_rows(read_rows(path), split, path.parent)
-        for place, row in found:
+        for place, row in _evidence_rows(benchmark, split, path):
             try:
-                with one.plugin.errors(f"documents failed at {place}", *NO_EVIDENCE):
-                    documents = [document for document in one.documents(row) if document.text.strip()]
+                with benchmark.plugin.errors(f"documents failed at {place}", *NO_EVIDENCE):
+                    documents = [document for document in benchmark.documents(row) if document.text.strip()]
             except NO_EVIDENCE as error:
                 raise UserError(
-                    f"{place}: no evidence as {one.title} has it ({type(error).__name__}: {error}); is this the right "
-                    "file?"
+                    f"{place}: no evidence as {benchmark.title} has it ({type(error).__name__}: {error}); is this the "
+                    "right file?"
                 ) from error
             yield from documents
 
 
-def _beside(one: Benchmark, path: Path) -> Iterator[PlacedRow]:
-    """The rows of the file of evidence beside the questions."""
-    found = first_file(path.parent, one.evidence)
-    if found is None:
+def _evidence_rows(benchmark: Benchmark, split: str, path: Path) -> Iterable[PlacedRow]:
+    """The rows that carry the evidence: those of the questions, or of the file beside them."""
+    if not benchmark.evidence:
+        return benchmark.split_rows(read_rows(path), split, path.parent)
+    beside = first_file(path.parent, benchmark.evidence)
+    if beside is None:
         raise UserError(
-            f"{path.parent}: no {' or '.join(one.evidence)} beside {path.name}, which would hold the evidence of "
-            f"{one.title}; get it from {one.source}"
+            f"{path.parent}: no {' or '.join(benchmark.evidence)} beside {path.name}, which would hold the evidence of "
+            f"{benchmark.title}; get it from {benchmark.source}"
         )
-    yield from read_rows(found)
+    return read_rows(beside)

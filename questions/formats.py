@@ -33,36 +33,36 @@ class Format:
         return f"{self.name} ({', '.join(self.keys)})"
 
 
-def texts(*found: Any) -> tuple[str, ...]:
+def texts(*values: Any) -> tuple[str, ...]:
     """Texts, numbers and lists of them as one tuple, without missing and blank ones and repeats.
 
     Raises ValueError for anything else, and for a list in a table's cell that cannot be read.
     """
-    return tuple(dict.fromkeys(text for one in found for text in _texts(one) if text.strip()))
+    return tuple(dict.fromkeys(text for value in values for text in _texts(value) if text.strip()))
 
 
-def _texts(found: Any) -> Iterable[str]:
-    if isinstance(found, Cell):
-        found = _read_cell(found)
-    if isinstance(found, list | tuple):
-        for one in found:
-            yield from _texts(one)
-    elif not is_missing(found):
-        yield as_text(found)
+def _texts(value: Any) -> Iterable[str]:
+    if isinstance(value, Cell):
+        value = _read_cell(value)
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+    elif not is_missing(value):
+        yield as_text(value)
 
 
 def _read_cell(cell: str) -> list[Any] | str:
     """The list that a cell writes, or its text."""
-    found = list_in(cell)
-    return str(cell) if found is None else found
+    items = list_in(cell)
+    return str(cell) if items is None else items
 
 
 def json_list(text: Any) -> list[Any]:
     """A list that a table holds as JSON in one cell; a list as it is."""
-    found = json.loads(text) if isinstance(text, str) else text
-    if not isinstance(found, list):
-        raise TypeError(f"expected a list, got {type(found).__name__}")
-    return found
+    items = json.loads(text) if isinstance(text, str) else text
+    if not isinstance(items, list):
+        raise TypeError(f"expected a list, got {type(items).__name__}")
+    return items
 
 
 def supporting_titles(facts: Any) -> tuple[str, ...]:
@@ -134,17 +134,17 @@ def own_fields(row: Row) -> dict[str, str]:
 
     Raises ValueError for two fields that are the same one, and for a name that is nearly a known one.
     """
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name in row:
         field = ALIASES.get(name, name)
         if field in Question.model_fields:
-            if field in found.values():
-                first = next(key for key, value in found.items() if value == field)
+            if field in fields.values():
+                first = next(key for key, value in fields.items() if value == field)
                 raise ValueError(f"{first} and {name} are the same field; keep one of them")
-            found[name] = field
+            fields[name] = field
         elif close := difflib.get_close_matches(name, [*Question.model_fields, *ALIASES], n=1, cutoff=0.8):
             raise ValueError(f"{name}: unknown field (did you mean {close[0]!r}?)")
-    return found
+    return fields
 
 
 def _own(row: Row) -> Row:
@@ -164,7 +164,7 @@ def _own(row: Row) -> Row:
             elif field == "labels":
                 listed = _read_cell(value) if isinstance(value, Cell) else value
                 labels = listed if isinstance(listed, list | tuple) else [listed]
-                given[field] = [one if isinstance(one, dict) else label_named(as_text(one)) for one in labels]
+                given[field] = [label if isinstance(label, dict) else label_named(as_text(label)) for label in labels]
             else:
                 given[field] = as_text(value)
         except ValueError as error:
@@ -182,5 +182,5 @@ DATAMORGANA = Format("datamorgana", ("question", "answer", "document_ids"), _dat
 HOTPOT = Format("official", ("question", "answer", "supporting_facts"), _hotpot)
 """HotpotQA's release, and what follows it."""
 
-BY_NAME = {one.name: one for one in (RATCHET, FLASHRAG, DATAMORGANA)}
+BY_NAME = {known.name: known for known in (RATCHET, FLASHRAG, DATAMORGANA)}
 """What `format` in a config can name."""

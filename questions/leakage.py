@@ -75,8 +75,8 @@ def find_leakage(train: Sequence[Question], test: Sequence[Question], near: floa
     ]
     left = [j for j, text in enumerate(asked) if text not in known]
     pairs = nearest_neighbours([word_shingles(text) for text in words], [word_shingles(asked[j]) for j in left], near)
-    found = [LeakageMatch("near", train[i].id, test[left[j]].id, score) for j, (i, score) in sorted(pairs.items())]
-    return Leakage(tuple(exact), tuple(found), tuple(_shared_documents(train, test)))
+    close = [LeakageMatch("near", train[i].id, test[left[j]].id, score) for j, (i, score) in sorted(pairs.items())]
+    return Leakage(tuple(exact), tuple(close), tuple(_shared_documents(train, test)))
 
 
 def normalise_words(text: str) -> str:

@@ -75,35 +75,30 @@ def load_questions(split: SplitConfig, seed: int = 0) -> list[Question]:
 
 def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
     """The questions of a split and where they are from. Raises UserError."""
+    bad = RowErrors()
     if not split.benchmark:
-        path = Path(split.path)
-        one = BY_NAME[split.format]
-        bad = RowErrors()
-        read = _validate(read_rows(path, bad.add), lambda place, row: _fields(place, row, one), bad)
+        path, format = Path(split.path), BY_NAME[split.format]
+        read = _validate(read_rows(path, bad.add), lambda place, row: _fields(place, row, format), bad)
         return LoadedSplit(_select_rows(read, split, seed, str(path)), str(path), file_digest(path))
     benchmark = load_benchmark(split.benchmark)
     name = benchmark.split(split)
     if split.on_hub:
-        found = benchmark.hub_set(split)
-        chosen = _select_rows(
-            _read(benchmark, name, _hub_rows(found, name), None, RowErrors()), split, seed, found.path
-        )
-        source = ":".join(part for part in ("hub", found.path, found.config, found.splits[name]) if part)
-        return LoadedSplit(chosen, source, None, benchmark.name, name)
+        data_set = benchmark.hub_set(split)
+        read = _read(benchmark, name, _hub_rows(data_set, name), None, bad)
+        source = ":".join(part for part in ("hub", data_set.path, data_set.config, data_set.splits[name]) if part)
+        return LoadedSplit(_select_rows(read, split, seed, data_set.path), source, None, benchmark.name, name)
     path = find_file(benchmark, split)
-    bad = RowErrors()
     read = _read(benchmark, name, read_rows(path, bad.add), path.parent, bad)
-    chosen = _select_rows(read, split, seed, str(path))
-    return LoadedSplit(chosen, str(path), file_digest(path), benchmark.name, name)
+    return LoadedSplit(_select_rows(read, split, seed, str(path)), str(path), file_digest(path), benchmark.name, name)
 
 
 def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
     """The split's file. Raises UserError with the names that were looked for, and where to get it."""
-    found = benchmark.find(split)
-    if found is not None:
-        return found
+    path = benchmark.find(split)
+    if path is not None:
+        return path
     name = benchmark.split(split)
-    hub = " Or have it fetched: path: hub." if any(name in one.splits for one in benchmark.hub) else ""
+    hub = " Or have it fetched: path: hub." if any(name in data_set.splits for data_set in benchmark.hub) else ""
     raise UserError(
         f"{benchmark.folder(split)}: the {name!r} of {benchmark.title} is not here. Looked for "
         f"{', '.join(benchmark.file_names(name))} (each also as .gz) in it. Get it from {benchmark.source}, and put it "
@@ -112,15 +107,15 @@ def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
 
 
 def _read(
-    benchmark: Benchmark, split: str, found: Iterable[PlacedRow], folder: Path | None, bad: RowErrors
+    benchmark: Benchmark, split: str, placed: Iterable[PlacedRow], folder: Path | None, bad: RowErrors
 ) -> list[Question]:
     """The questions of a benchmark's rows, each read in the first format of the benchmark whose fields it has."""
     with benchmark.plugin.errors("beside failed"):
         complete = benchmark.beside(folder) if benchmark.beside and folder else None
 
     def read(place: str, row: Row) -> Row:
-        one = next((one for one in benchmark.formats if all(key in row for key in one.keys)), None)
-        if one is None:
+        format = next((known for known in benchmark.formats if all(key in row for key in known.keys)), None)
+        if format is None:
             shown = ", ".join(map(str, list(row)[:MAX_SHOWN_FIELDS])) or "(none)"
             # What a plug-in calls the place of its row may name nothing that a user knows.
             outside = f"{benchmark.plugin.name}: " if benchmark.plugin.is_outside else ""
@@ -128,7 +123,7 @@ def _read(
                 f"{outside}{place}: has the fields {shown}; the formats of {benchmark.title} are "
                 + "; ".join(map(str, benchmark.formats))
             )
-        fields = _fields(place, row, one)
+        fields = _fields(place, row, format)
         if complete is not None:
             with benchmark.plugin.errors(f"beside failed at {place}"):
                 fields = complete(row, fields)
@@ -136,25 +131,25 @@ def _read(
             raise UserError(f"{place}: has no answer; is this the file of a test whose answers are kept secret?")
         return fields
 
-    return _validate(benchmark.split_rows(found, split, folder), read, bad)
+    return _validate(benchmark.split_rows(placed, split, folder), read, bad)
 
 
-def _fields(place: str, row: Row, one: Format) -> Row:
+def _fields(place: str, row: Row, format: Format) -> Row:
     try:
-        return one.read(row)
+        return format.read(row)
     except KeyError as error:
         raise UserError(
-            f"{place}: no field {error} (format {one.name!r}); is this the right file and format?"
+            f"{place}: no field {error} (format {format.name!r}); is this the right file and format?"
         ) from error
     except (TypeError, ValueError, AttributeError) as error:
-        message = str(error) if one is RATCHET else f"not as the format {one.name!r} has it ({error})"
+        message = str(error) if format is RATCHET else f"not as the format {format.name!r} has it ({error})"
         raise UserError(f"{place}: {message}") from error
 
 
 def _validate(rows: Iterable[PlacedRow], read: Callable[[str, Row], Row], bad: RowErrors) -> list[Question]:
     """The questions of all rows. Raises UserError that names every bad row, with those that the reader gave `bad`."""
     places: dict[str, str] = {}
-    found: list[Question] = []
+    questions: list[Question] = []
     number = 0
     try:
         for number, (place, row) in enumerate(rows, 1):
@@ -168,11 +163,11 @@ def _validate(rows: Iterable[PlacedRow], read: Callable[[str, Row], Row], bad: R
                 bad.add(error)
                 continue
             places[question.id] = place
-            found.append(question)
+            questions.append(question)
     except UserError as error:  # the file itself cannot be read on from here
         bad.add(error)
-    bad.check(len(found))
-    return found
+    bad.check(len(questions))
+    return questions
 
 
 def _question(place: str, fields: Row) -> Question:
@@ -234,12 +229,12 @@ def _sample_order(seed: int, text: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{text}".encode()).digest()
 
 
-def _hub_rows(found: HubDataset, split: str) -> Iterator[PlacedRow]:
+def _hub_rows(data_set: HubDataset, split: str) -> Iterator[PlacedRow]:
     from datasets import load_dataset
 
-    place = f"hub:{found.path}"
+    place = f"hub:{data_set.path}"
     try:
-        rows = load_dataset(found.path, found.config, split=found.splits[split])
+        rows = load_dataset(data_set.path, data_set.config, split=data_set.splits[split])
     except Exception as error:  # the network, the hub, its cache: whatever it is, the fix is the same
         reason = str(error).strip().splitlines()[:1]
         raise UserError(
@@ -273,13 +268,13 @@ def _json_rows(path: Path, on_error: Callable[[UserError], None]) -> Iterator[Pl
     """A list of objects, or {"Data": [...]} as in TriviaQA. Some releases call JSONL .json; its lines tell."""
     text = _read_text(path)
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         if not text.lstrip().startswith("{"):
             raise UserError(f"{path}: not valid JSON ({error}); get the file again") from error
         yield from _jsonl_rows(path, on_error)
         return
-    rows = found.get("Data", [found]) if isinstance(found, dict) else found
+    rows = data.get("Data", [data]) if isinstance(data, dict) else data
     if not isinstance(rows, list):
         raise UserError(f"{path}: expected a list of questions, got {type(rows).__name__}")
     for number, row in enumerate(rows, 1):

@@ -114,8 +114,8 @@ class RunFolder:
     @property
     def has_trajectories(self) -> bool:
         """Whether anything was sampled, for training or in an evaluation."""
-        found = (self.path.glob(f"{folder}/*.jsonl") for folder in (f"{ROUND}*/trajectories", "arms/**"))
-        return any(path.stat().st_size for paths in found for path in paths)
+        patterns = (f"{ROUND}*/trajectories/*.jsonl", "arms/**/*.jsonl")
+        return any(path.stat().st_size for pattern in patterns for path in self.path.glob(pattern))
 
     def round(self, number: int) -> RoundFolder:
         return RoundFolder(self.path / f"{ROUND}{number}")

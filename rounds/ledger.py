@@ -40,8 +40,8 @@ def latest_entries(run: RunFolder) -> dict[StageKey, Entry]:
 
 def digests_of(artefacts: Mapping[str, Artefact], digests: Digests) -> dict[str, str]:
     """Digests by name, of the artefacts that exist."""
-    found = {name: artefact.digest(digests) for name, artefact in artefacts.items()}
-    return {name: digest for name, digest in found.items() if digest is not None}
+    by_name = {name: artefact.digest(digests) for name, artefact in artefacts.items()}
+    return {name: digest for name, digest in by_name.items() if digest is not None}
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,15 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
         "promotion": _promotion_facts,
         "evaluation": _result_facts,
     }
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name, artefact in writes.items():
         if name == "trajectories" and isinstance(artefact, JsonlFiles | Arms):
-            found["trajectories"] = count_lines(artefact.files())
+            facts["trajectories"] = count_lines(artefact.files())
         elif name == "adapter" and isinstance(artefact, Adapter):
-            found |= _training_facts(artefact.folder)
+            facts |= _training_facts(artefact.folder)
         elif name in of_file and isinstance(artefact, File) and artefact.path.exists():
-            found |= of_file[name](artefact.path)
-    return found
+            facts |= of_file[name](artefact.path)
+    return facts
 
 
 def _selection_facts(path: Path) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _result_facts(path: Path) -> dict[str, Any]:
     changes = {
         f"{prefix}{what}": count
         for name, prefix in ((TRAINED, ""), (BASE_AGAIN, "base_again_"))
-        if (found := results.changes(name)) is not None
-        for what, count in (("gained", found.gained), ("broken", found.broken))
+        if (of_arm := results.changes(name)) is not None
+        for what, count in (("gained", of_arm.gained), ("broken", of_arm.broken))
     }
     return {"measure": results.primary, **means, **changes, "verdict": results.verdict}

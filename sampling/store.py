@@ -124,5 +124,5 @@ class TrajectoryStore:
     ) -> list[Trajectory]:
         """The planned trajectories, or these, in their order, as far as they are there; each is `reduced` at once."""
         keys = self.keys() if keys is None else keys
-        found = {trajectory.key: reduced(trajectory) for trajectory in self.read(keys)}
-        return [found[key] for key in keys if key in found]
+        by_key = {trajectory.key: reduced(trajectory) for trajectory in self.read(keys)}
+        return [by_key[key] for key in keys if key in by_key]

@@ -233,11 +233,11 @@ def training_gpus(request: JobRequest, alone: bool = True) -> int:
     if request.config.models[request.config.training.model].device == "cpu":
         return 0
     file = request.site.accelerate
-    found = read_mapping(Path(file)) if file else {}
-    if found.get("use_cpu"):
+    launch = read_mapping(Path(file)) if file else {}
+    if launch.get("use_cpu"):
         return 0
     asked = resources_of(request.site, "train").gpus if alone else None
-    return int(found.get("num_processes", 1)) if asked is None else asked
+    return int(launch.get("num_processes", 1)) if asked is None else asked
 
 
 def accelerate_launch(request: JobRequest, gpus: int, nodes: int = 1) -> tuple[str, ...]:

@@ -178,11 +178,11 @@ class Site(Section):
 
 def resources_of(site: Site, job: str) -> Resources:
     """The resources of a job: our defaults, overridden by the site's `default`, then by its key for this job."""
-    found: Resources = Jobs.model_fields[job].default
+    resources: Resources = Jobs.model_fields[job].default
     for name in (name for name in ("default", job) if name in site.jobs.model_fields_set):
         given: Resources = getattr(site.jobs, name)
-        found = found.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
-    return found
+        resources = resources.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
+    return resources
 
 
 def load_site(path: Path | None) -> Site:

@@ -34,9 +34,9 @@ EVIDENCE = (
 UNDECIDED = "not_enough_evidence"
 
 
-def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The rows of the split."""
-    return ((place, row) for place, row in found if row.get("label") != UNDECIDED)
+    return ((place, row) for place, row in placed if row.get("label") != UNDECIDED)
 
 
 def documents(row: Row) -> Iterable[Document]:

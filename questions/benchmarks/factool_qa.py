@@ -21,9 +21,9 @@ SPLITS = {"test": ("knowledge_qa.jsonl", "datasets/knowledge_qa/knowledge_qa.jso
 DEFAULT_SPLIT = "test"
 
 
-def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The rows of the split."""
-    for answer, (place, row) in enumerate(found, 1):
+    for answer, (place, row) in enumerate(placed, 1):
         if "claims" not in row:
             yield place, row
             continue

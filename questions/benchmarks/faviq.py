@@ -35,9 +35,9 @@ SPLITS |= {f"{split}_two": files for split, files in SPLITS.items()}
 DEFAULT_SPLIT = "dev"
 
 
-def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The rows of a split, with how many labels they are asked with."""
-    for place, row in found:
+    for place, row in placed:
         yield place, row | {"two": True} if split.endswith("_two") else row
 
 

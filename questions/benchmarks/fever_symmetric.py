@@ -34,9 +34,9 @@ MADE_UP = re.compile("000000[24]$")
 """Ids of the pairs whose evidence was made up."""
 
 
-def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The rows of the split."""
-    for place, row in found:
+    for place, row in placed:
         if not split.endswith("_open") or "claim" not in row:
             yield place, row
         elif not MADE_UP.search(str(row.get("id"))):

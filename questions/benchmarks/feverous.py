@@ -31,9 +31,9 @@ ELEMENT = re.compile(r"_(?:sentence|(?:header_)?cell|table_caption|table|item|li
 LINK = re.compile(r"\[\[[^|\[\]]*\|(.*?)\]\]")
 
 
-def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The release's files begin with an empty row, which is skipped."""
-    for place, row in found:
+    for place, row in placed:
         if "claim" not in row or (row["claim"] and split != "dev_two"):
             yield place, row
         elif row["claim"] and str(row.get("label")).casefold() != FEVER[2].name.casefold():

@@ -31,9 +31,9 @@ DEFAULT_SPLIT = "test"
 HUB = (HubDataset("GBaker/MedQA-USMLE-4-options", None, {"train": "train", "test": "test"}),)
 
 
-def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The rows of a split, where a file has all of them by name."""
-    for place, row in found:
+    for place, row in placed:
         if isinstance(row.get(split), list):
             yield from ((f"{place}, {split} {number}", one) for number, one in enumerate(row[split], 1))
         else:

@@ -28,9 +28,9 @@ HUB = (HubDataset("qiaojin/PubMedQA", "pqa_labeled", {"all": "train"}),)
 TEST_IDS = "test_ground_truth.json"
 
 
-def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The release is one object, PubMed id to question."""
-    for place, row in found:
+    for place, row in placed:
         if not row or not all(isinstance(one, dict) and "QUESTION" in one for one in row.values()):
             yield place, row
             continue

@@ -28,9 +28,9 @@ DEFAULT_SPLIT = "dev"
 EVIDENCE = ("corpus.jsonl",)
 
 
-def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """All of them; of the release's, for two labels, those with evidence."""
-    for place, row in found:
+    for place, row in placed:
         if not split.endswith("_two") or "evidence" not in row:
             yield place, row
         elif row["evidence"]:
@@ -38,13 +38,13 @@ def rows(found: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterato
 
 
 def _released(row: Row) -> Row:
-    found = {piece["label"] for pieces in row["evidence"].values() for piece in pieces}
-    if len(found) > 1:
-        raise ValueError(f"evidence with the labels {' and '.join(sorted(found))}: no label of a claim")
+    labels = {piece["label"] for pieces in row["evidence"].values() for piece in pieces}
+    if len(labels) > 1:
+        raise ValueError(f"evidence with the labels {' and '.join(sorted(labels))}: no label of a claim")
     return {
         "id": str(row["id"]),
         **claim_fields(
-            row["claim"], SCIFACT_TWO if row.get("two") else SCIFACT, found.pop() if found else "NOT ENOUGH INFO"
+            row["claim"], SCIFACT_TWO if row.get("two") else SCIFACT, labels.pop() if labels else "NOT ENOUGH INFO"
         ),
         "gold_ids": [f"scifact:{document}" for document in row["evidence"]],
     }
