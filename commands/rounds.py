@@ -43,6 +43,7 @@ def choose(words: Sequence[str], prog: str) -> None:
     config = _config_of_rounds(arguments)
     from evaluation.arms import arm_settings
     from questions.leakage import training_question_digests
+    from questions.load import load_split
     from rounds import choice
 
     open_run(config)
@@ -50,7 +51,7 @@ def choose(words: Sequence[str], prog: str) -> None:
     with recorded_stages(config, *_stages_of(arguments.phase, "choose.sample", "choose"), number=number):
         if arguments.phase == "sample":
             return choice.sample_arms(settings, number)
-        questions = training_question_digests(config)
+        questions = training_question_digests({"": load_split(config.questions.train, config.seed)})
         print(choice.choose(settings, number, questions, sampled=arguments.phase == "score").reason)
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from commands.arguments import add_round_argument, config_of, config_parser, recorded_stages
 from questions.leakage import check_leakage, training_question_digests
+from questions.load import load_split
 from questions.manifest import open_run
 from ratchet.config import Config, TrainedControl, load_members
 from ratchet.errors import UserError
@@ -95,7 +96,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     # The lease is taken before it looks for earlier work.
     with Lease(folder.path / ".training.lease", str(folder.training)) if _is_writer() else nullcontext():
         if control and _is_writer():
-            for one in (*earlier_rounds(config, round_folder), round_folder):
+            for one in (*earlier_rounds(round_folder, config.rounds.learn_from), round_folder):
                 _write_control(config, one, control)
         warnings = [
             warning
@@ -141,5 +142,7 @@ def _provenance(config: Config) -> Provenance:
         systems=sorted({short_name(member.system.name) for member in members.values()}),
         prompt=example_prompt(first.system, first.questions.train, first.seed, config.models[config.training.model]),
         data_licences=data_licences(member.questions.train for member in members.values()),
-        questions=training_question_digests(config),
+        questions=training_question_digests(
+            {name: load_split(member.questions.train, member.seed) for name, member in members.items()}
+        ),
     )

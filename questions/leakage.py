@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from questions.load import LoadedSplit, load_split
-from ratchet.config import Config, LeakageConfig, SplitConfig, load_members
+from ratchet.config import LeakageConfig, SplitConfig
 from ratchet.errors import UserError
 from ratchet.files import read_json_file
 from ratchet.records import Question, content_key
@@ -213,9 +213,11 @@ def _stop_or_warn(kind: str, modes: LeakageConfig, strict: bool, message: str, s
         yield f"warning: {message}"
 
 
-def training_question_digests(config: Config) -> dict[str, Any]:
-    """What is kept beside an adapter about the questions that its round was sampled from: digests, and no text."""
-    splits = {name: load_split(m.questions.train, m.seed) for name, m in load_members(config).items()}
+def training_question_digests(splits: Mapping[str, LoadedSplit]) -> dict[str, Any]:
+    """What is kept beside an adapter about the questions that its round was sampled from: digests, and no text.
+
+    `splits`: the training questions by member, under "" without members.
+    """
     questions = [question for split in splits.values() for question in split.questions]
     return {
         "splits": {name or "train": split.facts() for name, split in splits.items()},

@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from ratchet.config import Config, TrainedControl
+from ratchet.config import TrainedControl
 from ratchet.errors import UserError
 from ratchet.files import read_record
 from ratchet.records import Selection
@@ -49,6 +50,10 @@ class RoundFolder:
     """Whether the round's adapter took its parent's place."""
 
     @property
+    def run(self) -> RunFolder:
+        return RunFolder(self.path.parent)
+
+    @property
     def number(self) -> int:
         return int(self.path.name.removeprefix(ROUND))
 
@@ -77,6 +82,10 @@ class ControlFolder(RoundFolder):
     """round-<n>/control-<name>: another selection of the round's trajectories, with rows, training and adapter."""
 
     trajectories = _Beside("trajectories")
+
+    @property
+    def run(self) -> RunFolder:
+        return RunFolder(self.path.parent.parent)
 
     @property
     def number(self) -> int:
@@ -126,15 +135,14 @@ class RunFolder:
         return [self.round(number) for number in sorted(int(n) for n in numbers if n.isdecimal())]
 
 
-def earlier_rounds(config: Config, folder: RoundFolder) -> list[RoundFolder]:
+def earlier_rounds(folder: RoundFolder, learn_from: Literal["last", "all"]) -> list[RoundFolder]:
     """The rounds before this one whose selections it learns from too (rounds.learn_from), in order: those that kept
     something. Of a control, their controls."""
-    if config.rounds.learn_from == "last":
+    if learn_from == "last":
         return []
-    rounds = [RunFolder(config.folder).round(number) for number in range(1, folder.number)]
-    name = folder.trained_control
-    found = [one.control(name) if name else one for one in rounds]
-    return [one for one in found if (selection := one.read_selection()) is not None and selection.kept]
+    rounds, name = [folder.run.round(number) for number in range(1, folder.number)], folder.trained_control
+    earlier = [before.control(name) if name else before for before in rounds]
+    return [before for before in earlier if (selection := before.read_selection()) is not None and selection.kept]
 
 
 def file_digest(path: Path) -> str:

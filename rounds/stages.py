@@ -167,7 +167,7 @@ def control_stages(experiment: ExperimentRun, number: int, origin: int | None) -
 def _earlier_rounds(experiment: ExperimentRun, folder: RoundFolder) -> dict[str, Artefact]:
     """What training reads of the rounds before (rounds.learn_from)."""
     reads: dict[str, Artefact] = {}
-    for earlier in earlier_rounds(experiment.config, folder):
+    for earlier in earlier_rounds(folder, experiment.config.rounds.learn_from):
         reads[f"round {earlier.number} selection"] = File(earlier.selection)
         reads[f"round {earlier.number} trajectories"] = JsonlFiles(earlier.trajectories)
     return reads

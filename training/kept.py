@@ -74,7 +74,7 @@ def learnt_rounds(config: Config, folder: RoundFolder) -> tuple[LearntRound, ...
     if config.members:
         members = load_members(config)
         return tuple(LearntRound(RoundFolder(one.folder / folder.path.name), name) for name, one in members.items())
-    earlier = earlier_rounds(config, folder)
+    earlier = earlier_rounds(folder, config.rounds.learn_from)
     return (LearntRound(folder), *(LearntRound(one, example_prefix=f"round-{one.number}/") for one in earlier))
 
 

@@ -22,6 +22,7 @@ from inference.adapters import adapter_digest
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from questions.leakage import training_question_digests
+from questions.load import load_split
 from questions.manifest import open_run
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
@@ -244,7 +245,8 @@ def test_a_baseline_that_was_trained_too_is_compared_beside_the_untrained_ones(c
     assert results.trained_baseline is not None and results.trained_baseline.name == "plain trained"
     assert "not clearly different from the untrained baseline plain. F1" in results.verdict
     assert "Plain trained, with an adapter of its own -> trained: F1 0.50 -> 0.50: +0.00 [" in results.verdict
-    asked = {"splits": {}, "questions": training_question_digests(config)["questions"], "documents": []}
+    trained = {"": load_split(config.questions.train, config.seed)}
+    asked = {"splits": {}, "questions": training_question_digests(trained)["questions"], "documents": []}
     (other / "training_questions.json").write_text(json.dumps(asked))
     with pytest.raises(UserError, match=r"other was trained on 6 of the 6 questions of test"):
         check_leaks(config.questions.leakage, plan(arm_settings(config), ["test"], folder.adapter))

@@ -15,6 +15,7 @@ from evaluation.headline import changes_sentence, verdict_parts
 from evaluation.measures.gain import QuestionChanges, question_changes
 from evaluation.round_arms import plan, read_arms
 from questions.leakage import training_question_digests
+from questions.load import load_split
 from questions.manifest import open_run
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
@@ -67,7 +68,8 @@ def test_a_control_that_was_not_trained_is_named_and_the_base_alone_needs_none(c
 def test_the_control_may_not_be_asked_its_training_questions_either(config_path: Path) -> None:
     config, folder = with_controls(config_path)
     evaluate(config, folder, "dev", folder.adapter)
-    asked = {"splits": {}, "questions": training_question_digests(config)["questions"], "documents": []}
+    trained = {"": load_split(config.questions.train, config.seed)}
+    asked = {"splits": {}, "questions": training_question_digests(trained)["questions"], "documents": []}
     (folder.control("random").adapter / "training_questions.json").write_text(json.dumps(asked))
     with pytest.raises(UserError, match=r"control-random/adapter was trained on 6 of the 6 questions of test"):
         evaluate(config, folder, "test", folder.adapter)

@@ -19,6 +19,7 @@ from questions.leakage import (
     training_question_digests,
 )
 from questions.leakage import check_leakage as check_splits
+from questions.load import load_split
 from questions.manifest import open_run
 from ratchet.config import Config, LeakageConfig, load_config
 from ratchet.errors import UserError
@@ -116,7 +117,8 @@ def test_the_projects_own_configs_pass(path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_an_adapter_is_not_evaluated_on_its_training_questions(tmp_path: Path) -> None:
     config = config_of(tmp_path, train=[{"text": "Who built the harbour?", "gold_ids": ["d7"]}, {"text": "Who else?"}])
-    write_json(tmp_path / TRAINING_QUESTIONS, training_question_digests(config))
+    trained = {"": load_split(config.questions.train)}
+    write_json(tmp_path / TRAINING_QUESTIONS, training_question_digests(trained))
     kept = (tmp_path / TRAINING_QUESTIONS).read_text()
     assert "harbour" not in kept and "d7" not in kept, "no text of a data set is published with an adapter"
     modes = LeakageConfig()
