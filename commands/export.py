@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import add_round_argument, config_of, config_parser
-from ratchet.config import Config
+from ratchet.config import Config, is_missing, load_members, written
 from ratchet.errors import UserError
 from ratchet.lease import Lease
-from ratchet.runfolder import RunFolder
+from ratchet.runfolder import RoundFolder, RunFolder
 
 if TYPE_CHECKING:
+    from export.dataset import Scope
     from export.weights import TrainedModel
 
 ABOUT = "Export a run's adapter, merged weights, GGUF files or trajectories."
@@ -75,22 +76,52 @@ def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> 
         adapter = given.adapter or RunFolder(config.folder).round(given.round).adapter
         from export.weights import export_adapter, export_merged, open_trained_model
 
-        model = open_trained_model(config, adapter, name, given.base_id)
+        trained = config.training.model
+        model = open_trained_model(adapter, trained, config.models[trained], name, given.base_id)
         if given.gguf or given.ollama:
             from export.gguf_file import check_base
 
             check_base(model.base)
         if given.adapter_only:
-            folders.append(export_adapter(config, model, out))
+            systems = {member: settings.system for member, settings in load_members(config).items()}
+            folders.append(export_adapter(model, systems, out))
         if given.merged or given.gguf or given.ollama:
             folders.append(export_merged(model, out, given.dtype or model.base.dtype))
         if given.gguf or given.ollama:
             folders.append(_export_gguf(model, folders[-1], given, out))
     if given.dataset:
-        from export.dataset import export_dataset
-
-        folders.append(export_dataset(config, given.round, given.dataset, out))
+        folders.append(_export_dataset(config, given.round, given.dataset, out))
     return folders
+
+
+def _export_dataset(config: Config, number: int, scope: Scope, out: Path) -> Path:
+    from export.dataset import DatasetMember, export_dataset
+    from training.kept import learnt_rounds
+    from training.rows import prepare_rows
+
+    own = RunFolder(config.folder).round(number)
+    members = [
+        DatasetMember(
+            name=name,
+            title=name or settings.folder.name,
+            folder=RoundFolder(settings.folder / own.path.name),
+            questions=settings.questions.train,
+            seed=settings.seed,
+            system=settings.system.name,
+            models=settings.models,
+            sampling=settings.sampling,
+            weights=settings.rewards.weights,
+            documents=()
+            if is_missing(settings.index)
+            else tuple(Path(written(path)).name for path in settings.index.documents),
+        )
+        for name, settings in load_members(config).items()
+    ]
+    rows = None
+    if scope == "kept" or all(member.selection and member.selection.kept for member in members):
+        model = config.models[config.training.model]
+        rows, _ = prepare_rows(learnt_rounds(config, own), own.rows, config.training, model)
+    return export_dataset(config.folder.name, number, scope, members, rows, out)
 
 
 def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, out: Path) -> Path:

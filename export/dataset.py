@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,19 +16,19 @@ from jinja2 import Environment, StrictUndefined
 from export.folders import CARD, export_folder
 from inference.tokenizer import load_tokenizer
 from questions.load import LoadedSplit, load_split
-from ratchet.config import Config, is_missing, load_members, written
+from ratchet.config import ModelConfig, SamplingConfig, SplitConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Conversation, Question, Selection, Trajectory, content_key
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.runfolder import RoundFolder
+from report.logs.source import batches
 from report.run_table import COLUMNS, trajectory_row
 from rewards.store import current_settings, stored_scores
 from sampling.store import TrajectoryStore
 from training.card import data_licences
-from training.kept import learnt_rounds
-from training.rows import RowsFile, prepare_rows
+from training.rows import RowsFile
 
 Scope = Literal["kept", "all"]
 TRAJECTORIES, ROWS = "trajectories.parquet", "rows.parquet"
@@ -54,96 +54,96 @@ FIELDS = {
 
 
 @dataclass(frozen=True)
-class _Member:
-    """What one experiment brings to the data set."""
+class DatasetMember:
+    """What one experiment brings to the data set: its settings, and its records of the round."""
 
     name: str
-    config: Config
+    """Empty where the config has no members."""
+    title: str
     folder: RoundFolder
-    selection: Selection | None
-    asked: LoadedSplit
-    keys: frozenset[str]
-    """Of the trajectories to export."""
+    questions: SplitConfig
+    seed: int
+    system: str
+    models: Mapping[str, ModelConfig]
+    sampling: SamplingConfig
+    weights: Mapping[str, float]
+    """Of the rewards, where nothing was selected yet."""
+    documents: tuple[str, ...]
+
+    @cached_property
+    def selection(self) -> Selection | None:
+        return self.folder.read_selection()
+
+    @cached_property
+    def asked(self) -> LoadedSplit:
+        return load_split(self.questions, self.seed)
 
     @property
     def store(self) -> TrajectoryStore:
         return TrajectoryStore(self.folder.trajectories)
 
-
-def export_dataset(config: Config, number: int, scope: Scope, out: Path) -> Path:
-    """Write the data set of a round. UserError before there are trajectories, and for `kept` before a selection."""
-    target, own = out / "dataset", RunFolder(config.folder).round(number)
-    folders = {
-        name: own if not name else RoundFolder(member.folder / own.path.name)
-        for name, member in load_members(config).items()
-    }
-    selections = {name: folder.read_selection() for name, folder in folders.items()}
-    with_rows = scope == "kept" or all(selection is not None and selection.kept for selection in selections.values())
-    rows = prepare_rows(learnt_rounds(config, own), own.rows, config.training)[0] if with_rows else None
-    learnt = set(rows.table["trajectory"].unique().to_pylist()) if rows else set()
-    members = []
-    for name, member in load_members(config).items():
-        planned, selection = TrajectoryStore(folders[name].trajectories).keys(), selections[name]
+    def keys(self, scope: Scope, learnt: Collection[str]) -> frozenset[str]:
+        """Of the trajectories to export. UserError before there are any."""
+        planned = self.store.keys()
         if not planned:
-            raise UserError(f"{folders[name].trajectories}: has no trajectories; sample some first: `ratchet sample`")
-        kept = (learnt | set(selection.kept)) if selection else set()
-        keys = frozenset(planned if scope == "all" else (key for key in planned if key in kept))
-        asked = load_split(member.questions.train, member.seed)
-        members.append(_Member(name, member, folders[name], selection, asked, keys))
+            raise UserError(f"{self.folder.trajectories}: has no trajectories; sample some first: `ratchet sample`")
+        kept = {*learnt, *self.selection.kept} if self.selection else ()
+        return frozenset(planned if scope == "all" else (key for key in planned if key in kept))
+
+
+def export_dataset(
+    run: str, number: int, scope: Scope, members: Sequence[DatasetMember], rows: RowsFile | None, out: Path
+) -> Path:
+    """Write the data set of a round of `run`, with its token rows. UserError before there are trajectories."""
+    target = out / "dataset"
+    learnt = set(rows.table["trajectory"].unique().to_pylist()) if rows else set()
+    keys = {member.name: member.keys(scope, learnt) for member in members}
     inputs = {
         "scope": scope,
-        "trajectories": content_key([[sorted(one.keys), one.store.progress()] for one in members]),
-        "selection": content_key([one.selection for one in members]),
-        "scores": content_key([current_settings(one.folder.scores) for one in members]),
+        "trajectories": content_key([[sorted(keys[member.name]), member.store.progress()] for member in members]),
+        "selection": content_key([member.selection for member in members]),
+        "scores": content_key([current_settings(member.folder.scores) for member in members]),
         "rows": rows.digest if rows else None,
     }
 
     def fill(folder: Path) -> None:
-        statuses = _write_trajectories(folder / TRAJECTORIES, members)
+        statuses = _write_trajectories(folder / TRAJECTORIES, members, keys)
         if rows is not None:
             pq.write_table(rows.table, folder / ROWS, compression="zstd")
-        write_atomic(folder / CARD, _card(config, number, scope, members, statuses, rows))
+        write_atomic(folder / CARD, _card(run, number, scope, members, keys, statuses, rows))
 
     export_folder(target, inputs, fill)
     return target
 
 
-def _write_trajectories(path: Path, members: Sequence[_Member]) -> Counter[str]:
+def _write_trajectories(
+    path: Path, members: Sequence[DatasetMember], keys: Mapping[str, frozenset[str]]
+) -> Counter[str]:
     """Write them in batches; returns how many there are of each status."""
-    scores = sorted({name for one in members for name in current_settings(one.folder.scores)})
+    scores = sorted({name for member in members for name in current_settings(member.folder.scores)})
     schema = pa.schema([*FIELDS.items(), *((name, pa.float64()) for name in scores if name not in FIELDS)])
     statuses: Counter[str] = Counter()
-    total = sum(len(one.keys) for one in members)
     with (
         pq.ParquetWriter(path, schema, compression="zstd") as writer,
-        Progress("exporting trajectories", total) as shown,
+        Progress("exporting trajectories", sum(map(len, keys.values()))) as shown,
     ):
-        batch: list[dict[str, Any]] = []
-
-        def flush() -> None:
+        for batch in batches((row for member in members for row in _rows_of(member, keys[member.name])), BATCH):
+            statuses.update(row["status"] for row in batch)
             writer.write_table(pa.Table.from_pylist(batch, schema))
             shown.advance(len(batch))
-            batch.clear()
-
-        for row in (row for one in members for row in _rows_of(one)):
-            statuses[row["status"]] += 1
-            batch.append(row)
-            if len(batch) == BATCH:
-                flush()
-        flush()
     return statuses
 
 
-def _rows_of(member: _Member) -> Iterator[dict[str, Any]]:
+def _rows_of(member: DatasetMember, keys: frozenset[str]) -> Iterator[dict[str, Any]]:
     questions = {question.id: question for question in member.asked.questions}
     choices = member.selection.questions if member.selection else ()
     rewards = {key: reward for choice in choices for key, reward in choice.rewards.items()}
     kept = set(member.selection.kept) if member.selection else set()
     values: dict[str, dict[str, float | None]] = {}
-    for (key, name), score in stored_scores(member.folder.scores, member.keys).items():
+    for (key, name), score in stored_scores(member.folder.scores, keys).items():
         values.setdefault(key, {})[name] = score.value
-    decode = _decoder(member.config)
-    for trajectory in member.store.read(member.keys):
+    decode = _decoder(member.models)
+    for trajectory in member.store.read(keys):
         question = questions.get(trajectory.question_id, Question(id=trajectory.question_id, text=""))
         yield {
             "member": member.name,
@@ -182,12 +182,12 @@ def _searches(trajectory: Trajectory) -> list[dict[str, Any]]:
     ]
 
 
-def _decoder(config: Config) -> Callable[[Conversation, int, int], str]:
+def _decoder(models: Mapping[str, ModelConfig]) -> Callable[[Conversation, int, int], str]:
     """The text of a part of a conversation."""
 
     @cache
     def tokenizer_of(name: str) -> Any:
-        model = config.models[name]
+        model = models[name]
         return load_tokenizer(model.path, model.revision)
 
     def decode(conversation: Conversation, start: int, end: int) -> str:
@@ -201,43 +201,42 @@ def _decoder(config: Config) -> Callable[[Conversation, int, int], str]:
 
 
 def _card(
-    config: Config,
+    run: str,
     number: int,
     scope: Scope,
-    members: Sequence[_Member],
+    members: Sequence[DatasetMember],
+    keys: Mapping[str, frozenset[str]],
     statuses: Counter[str],
     rows: RowsFile | None,
 ) -> str:
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
     described = []
-    for one in members:
-        manifest, sampling = one.store.manifest(), one.config.sampling
+    for member in members:
+        manifest, sampling, selection = member.store.manifest(), member.sampling, member.selection
         described.append(
             {
-                "name": one.name or Path(one.config.run).name,
-                "source": one.asked.benchmark or Path(one.asked.source).name,
-                "questions": len(one.asked.questions),
-                "documents": []
-                if is_missing(one.config.index)
-                else [Path(written(d)).name for d in one.config.index.documents],
-                "system": short_name(one.config.system.name),
-                "models": sorted({Path(model.path).name for model in one.config.models.values()}),
-                "policy": one.store.system_and_policy()[1],
+                "name": member.title,
+                "source": member.asked.benchmark or Path(member.asked.source).name,
+                "questions": len(member.asked.questions),
+                "documents": member.documents,
+                "system": short_name(member.system),
+                "models": sorted({Path(model.path).name for model in member.models.values()}),
+                "policy": member.store.system_and_policy()[1],
                 "sampling": f"{manifest.samples if manifest else sampling.samples} trajectories a question, "
                 f"temperature {sampling.temperature:g}, top-p {sampling.top_p:g}",
-                "weights": one.selection.weights if one.selection else one.config.rewards.weights,
-                "rule": one.selection.rule if one.selection else {},
-                "causes": Counter(choice.cause for choice in one.selection.questions) if one.selection else Counter(),
-                "planned": len(one.store.keys()),
-                "exported": len(one.keys),
+                "weights": selection.weights if selection else member.weights,
+                "rule": selection.rule if selection else {},
+                "causes": Counter(choice.cause for choice in selection.questions) if selection else Counter(),
+                "planned": len(member.store.keys()),
+                "exported": len(keys[member.name]),
             }
         )
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        run=Path(config.run).name,
+        run=run,
         round=number,
         scope=scope,
         members=described,
         statuses=statuses,
         rows=rows,
-        licences=data_licences(member.questions.train for member in load_members(config).values()),
+        licences=data_licences(member.questions for member in members),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from agents.core.system import load_system
 from export.folders import CARD, export_folder, finish_export
 from inference.adapters import CONFIG, WEIGHTS, Adapter, read_adapter
 from questions.leakage import TRAINING_QUESTIONS
-from ratchet.config import Config, ModelConfig, load_members
+from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError, first_line
 from ratchet.files import write_atomic, write_json
 from training.adapter import read_facts
@@ -48,19 +49,18 @@ class TrainedModel:
         return model_card(self.facts, form, f"path/to/{form}", results_of(written))
 
 
-def open_trained_model(config: Config, folder: Path, name: str, base_id: str = "") -> TrainedModel:
-    """The adapter in `folder` and the model that the config trains. UserError where the adapter is damaged or was
-    trained for another model."""
+def open_trained_model(folder: Path, model_name: str, model: ModelConfig, name: str, base_id: str = "") -> TrainedModel:
+    """The adapter in `folder` and the model of the config that is trained. UserError where the adapter is damaged or
+    was trained for another model."""
     from inference.local.model import model_fingerprint  # late: it imports torch
 
-    model = config.models[config.training.model]
-    check_model_is_open(config.training.model, model)
+    check_model_is_open(model_name, model)
     adapter, facts = read_adapter(folder), read_facts(folder)
     digest = model_fingerprint(model)
     if facts is not None and facts["made_of"].get("base model") != digest:
         raise UserError(
             f"{folder}: was trained for another base model or precision ({facts['base_model']}, digest "
-            f"{facts['made_of'].get('base model')}) than models.{config.training.model} ({model.path}, digest {digest})"
+            f"{facts['made_of'].get('base model')}) than models.{model_name} ({model.path}, digest {digest})"
         )
     base = describe_base(model, digest)
     if base_id:
@@ -70,8 +70,8 @@ def open_trained_model(config: Config, folder: Path, name: str, base_id: str = "
     return TrainedModel(folder, adapter, model, digest, name, base["name"], facts)
 
 
-def export_adapter(config: Config, model: TrainedModel, out: Path) -> Path:
-    """The adapter's folder, without local paths, with its card and the system's prompts."""
+def export_adapter(model: TrainedModel, systems: Mapping[str, SystemConfig], out: Path) -> Path:
+    """The adapter's folder, without local paths, with its card and the prompts of its systems, by member."""
     target = out / "adapter"
 
     def fill(folder: Path) -> None:
@@ -81,8 +81,8 @@ def export_adapter(config: Config, model: TrainedModel, out: Path) -> Path:
         if model.facts is not None:
             write_json(folder / FACTS, model.facts)
             shutil.copyfile(model.folder / TRAINING_QUESTIONS, folder / TRAINING_QUESTIONS)
-        for member, one in load_members(config).items():
-            list(write_prompts(load_system(one.system).prompts, folder / PROMPTS / member))
+        for member, system in systems.items():
+            list(write_prompts(load_system(system).prompts, folder / PROMPTS / member))
 
     export_folder(target, {"adapter": model.adapter.digest, "base model's name": model.base_id}, fill)
     finish_export(target, model.card("adapter"))
