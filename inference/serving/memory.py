@@ -117,26 +117,20 @@ def assign_gpus(
     specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], gpus: Sequence[Gpu]
 ) -> dict[str, list[Placement]]:
     """Place every server; placements by spec name. UserError with the arithmetic where they do not fit."""
-    estimates = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
-    assignments = _assign(estimates, gpus)
-    on = {gpu.name: [estimate for estimate, own_gpus in assignments if gpu in own_gpus] for gpu in gpus}
-    room = {gpu.name: _usable_bytes(gpu) - sum(estimate.total for estimate in on[gpu.name]) for gpu in gpus}
+    needs = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
+    assignments = _assign(needs, gpus)
+    on = {gpu.name: [need for need, own_gpus in assignments if gpu in own_gpus] for gpu in gpus}
+    room = {gpu.name: _usable_bytes(gpu) - sum(need.total for need in on[gpu.name]) for gpu in gpus}
     if any(left < 0 for left in room.values()):
         raise UserError(_overflow_message(gpus, on, room))
     placements: dict[str, list[Placement]] = {spec.name: [] for spec in specs}
-    for estimate, own_gpus in assignments:
+    for need, own_gpus in assignments:
         # The same part on every GPU of a server: the smallest that it gets on any.
-        part = min(
-            (estimate.fixed + estimate.kv + room[gpu.name] * _share(estimate, on[gpu.name])) / gpu.total
-            for gpu in own_gpus
-        )
-        kv = min(_round_down(part) * gpu.total for gpu in own_gpus) - estimate.fixed
-        placements[estimate.spec.name].append(
+        part = min((need.fixed + need.kv + room[gpu.name] * _share(need, on[gpu.name])) / gpu.total for gpu in own_gpus)
+        kv = min(_round_down(part) * gpu.total for gpu in own_gpus) - need.fixed
+        placements[need.spec.name].append(
             Placement(
-                tuple(gpu.name for gpu in own_gpus),
-                _round_down(part),
-                int(kv * len(own_gpus)),
-                estimate.concurrency(kv),
+                tuple(gpu.name for gpu in own_gpus), _round_down(part), int(kv * len(own_gpus)), need.concurrency(kv)
             )
         )
     return placements
@@ -146,29 +140,21 @@ def plan_cpu_memory(
     specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], available: int
 ) -> dict[str, list[Placement]]:
     """Divide main memory between servers without a GPU. UserError with the arithmetic where they do not fit."""
-    estimates = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
-    rest = available * CPU_KV_FRACTION - sum(estimate.kv for estimate in estimates)
+    needs = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
+    rest = available * CPU_KV_FRACTION - sum(need.kv for need in needs)
     placements: dict[str, list[Placement]] = {spec.name: [] for spec in specs}
-    for estimate in estimates:
-        useful = estimate.token * estimate.spec.model.max_context * (estimate.spec.concurrency or DEFAULT_CONCURRENCY)
-        more = (
-            0.0
-            if estimate.has_fixed_kv
-            else min(max(0.0, rest) * _share(estimate, estimates), max(0.0, useful - estimate.kv))
-        )
-        placements[estimate.spec.name].append(
+    for need in needs:
+        useful = need.token * need.spec.model.max_context * (need.spec.concurrency or DEFAULT_CONCURRENCY)
+        more = 0.0 if need.has_fixed_kv else min(max(0.0, rest) * _share(need, needs), max(0.0, useful - need.kv))
+        placements[need.spec.name].append(
             Placement(
-                kv_bytes=int(estimate.kv + more),
-                concurrency=estimate.spec.concurrency
-                or min(estimate.concurrency(estimate.kv + more), DEFAULT_CONCURRENCY),
+                kv_bytes=int(need.kv + more),
+                concurrency=need.spec.concurrency or min(need.concurrency(need.kv + more), DEFAULT_CONCURRENCY),
             )
         )
-    wanted = sum(estimate.weights for estimate in estimates) + sum(p.kv_bytes for ps in placements.values() for p in ps)
+    wanted = sum(need.weights for need in needs) + sum(p.kv_bytes for ps in placements.values() for p in ps)
     if wanted > available:
-        lines = [
-            f"  {estimate.title}: weights {_gb(estimate.weights)} + keys and values {_gb(estimate.kv)}"
-            for estimate in estimates
-        ]
+        lines = [f"  {need.title}: weights {_gb(need.weights)} + keys and values {_gb(need.kv)}" for need in needs]
         raise UserError(
             f"the servers do not fit the main memory, of which {_gb(available)} is free:\n"
             + "\n".join(lines)
@@ -184,10 +170,10 @@ def memory_table(
     lines = []
     for spec in specs:
         for n, placement in enumerate(placements[spec.name], 1):
-            estimate = estimate_memory(spec, n, sizes[spec.name])
+            need = estimate_memory(spec, n, sizes[spec.name])
             if placement.gpus:
                 lines.append(
-                    f"GPU {','.join(placement.gpus)}: {placement.fraction:.3f} of its memory for {estimate.line()}"
+                    f"GPU {','.join(placement.gpus)}: {placement.fraction:.3f} of its memory for {need.line()}"
                 )
                 lines.append(
                     f"  {_gb(placement.kv_bytes)} for keys and values: {placement.concurrency} requests at once"
@@ -195,26 +181,26 @@ def memory_table(
                 )
             else:
                 lines.append(
-                    f"CPU: {_gb(placement.kv_bytes)} for keys and values, {_gb(estimate.weights)} for weights of "
-                    f"{estimate.title}"
+                    f"CPU: {_gb(placement.kv_bytes)} for keys and values, {_gb(need.weights)} for weights of "
+                    f"{need.title}"
                 )
     return lines
 
 
-def _assign(estimates: Sequence[MemoryEstimate], gpus: Sequence[Gpu]) -> list[tuple[MemoryEstimate, list[Gpu]]]:
+def _assign(needs: Sequence[MemoryEstimate], gpus: Sequence[Gpu]) -> list[tuple[MemoryEstimate, list[Gpu]]]:
     """Assign the largest server first, each to the GPUs with the most memory left."""
     room = {gpu.name: _usable_bytes(gpu) for gpu in gpus}
     assignments: dict[int, list[Gpu]] = {}
-    for i, estimate in sorted(enumerate(estimates), key=lambda pair: -pair[1].total):
-        devices = estimate.spec.settings.tensor_parallel
+    for i, need in sorted(enumerate(needs), key=lambda pair: -pair[1].total):
+        devices = need.spec.settings.tensor_parallel
         if devices > len(gpus):
             raise UserError(
-                f"models.{estimate.spec.name}.serve.tensor_parallel is {devices}, and there are {len(gpus)} GPUs"
+                f"models.{need.spec.name}.serve.tensor_parallel is {devices}, and there are {len(gpus)} GPUs"
             )
         assignments[i] = sorted(gpus, key=lambda gpu: -room[gpu.name])[:devices]
         for gpu in assignments[i]:
-            room[gpu.name] -= estimate.total
-    return [(estimate, assignments[i]) for i, estimate in enumerate(estimates)]
+            room[gpu.name] -= need.total
+    return [(need, assignments[i]) for i, need in enumerate(needs)]
 
 
 def _usable_bytes(gpu: Gpu) -> int:
@@ -222,10 +208,10 @@ def _usable_bytes(gpu: Gpu) -> int:
     return int(gpu.free - gpu.kept - SPARE_FRACTION * gpu.total)
 
 
-def _share(estimate: MemoryEstimate, estimates: Sequence[MemoryEstimate]) -> float:
-    by_concurrency = all(each.spec.concurrency for each in estimates)
-    total = sum(each.demand(by_concurrency) for each in estimates)
-    return estimate.demand(by_concurrency) / total if total else 0.0
+def _share(need: MemoryEstimate, needs: Sequence[MemoryEstimate]) -> float:
+    by_concurrency = all(each.spec.concurrency for each in needs)
+    total = sum(each.demand(by_concurrency) for each in needs)
+    return need.demand(by_concurrency) / total if total else 0.0
 
 
 def _round_down(part: float) -> float:
@@ -243,10 +229,8 @@ def _overflow_message(gpus: Sequence[Gpu], on: Mapping[str, Sequence[MemoryEstim
         lines.append(
             f"the servers do not fit GPU {gpu.name} ({_gb(gpu.total)}{used}, {SPARE_FRACTION:.0%} kept spare):"
         )
-        lines += [f"  {estimate.line()}" for estimate in on[gpu.name]]
-        lines.append(
-            f"  together {_gb(sum(estimate.total for estimate in on[gpu.name]))}, {_gb(-room[gpu.name])} too much"
-        )
+        lines += [f"  {need.line()}" for need in on[gpu.name]]
+        lines.append(f"  together {_gb(sum(need.total for need in on[gpu.name]))}, {_gb(-room[gpu.name])} too much")
     lines.append(
         "Use one model at a time (--models), a shorter models.*.max_context, serve.tensor_parallel over more "
         "GPUs, or a server elsewhere (models.*.url)"

@@ -72,8 +72,6 @@ async def test_a_claim_is_verified(server: Any) -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
-        ("answr", {}, "no tool 'answr' (did you mean 'answer'?)"),
-        ("answer", {}, "question: Field required"),
         ("answer", {"question": "  "}, "the question is empty"),
         ("answer", {"question": "x" * 300}, "300 characters, the limit is 200"),
         ("answer", {"question": "Who?", "model": "verdicts:base"}, "model: Input should be 'vanilla_rag:base'"),
@@ -87,17 +85,9 @@ async def test_a_mistake_is_named_in_words_for_the_model(
         assert words in error_of(await client.call_tool(tool, arguments))
 
 
-async def test_no_answer_and_a_bug_are_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    agent = engine(lambda *_: "no JSON")
-    async with Client(create_server(make_answerer(tmp_path, agent))) as client:
+async def test_no_answer_is_an_error(tmp_path: Path) -> None:
+    async with Client(create_server(make_answerer(tmp_path, engine(lambda *_: "no JSON")))) as client:
         assert "no answer (unparsed)" in error_of(await client.call_tool("answer", {"question": "Who?"}))
-
-        def crash(*_: Any) -> str:
-            raise RuntimeError("secret details")
-
-        agent._reply = crash
-        said = error_of(await client.call_tool("answer", {"question": "Who?"}))
-    assert "log" in said and "secret" not in said and "secret details" in caplog.text
 
 
 @pytest.mark.server

@@ -166,8 +166,6 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--http", "--port", "70000"], "a port is a number"),
-        (["--http", "--host", "no.such.host.invalid"], "others can reach this address"),
         (["--set", "index.path=nowhere"], "nowhere"),
         (["--set", "sources={search: {service: mcp, command: [python]}}"], r"sources\.search"),
     ],

@@ -72,8 +72,6 @@ def test_the_command_serves_folders_and_ends_in_order(folder: Path) -> None:
         (["--index", "nowhere"], "expected NAME=FOLDER"),
         (["--index", "a/b=x"], "expected NAME=FOLDER"),
         (["--index", "a={}", "--index", "a={}"], "already an index 'a'"),
-        (["--index", "a={}", "--port", "99999"], "from 0 to 65535"),
-        (["--index", "a={}", "--host", "0.0.0.0"], "others can reach this address.*--key-file"),
         (["--index", "a={}", "--threads", "0"], "--threads must be at least 1"),
         (["--index", "a={}", "--depth", "0"], "limits: depth"),
         (["--index", "a={}", "--seconds", "soon"], "limits: seconds"),
