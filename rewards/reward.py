@@ -245,21 +245,15 @@ def _declare(plugin: Plugin, key: str) -> Rule | Judged:
         "needs_embedder": "embed" in asks_for,
     }
 
-    def by_rule(question: Question, trajectory: Trajectory, inputs: Inputs) -> Result | Awaitable[Result]:
-        given = {"embed": inputs.embed} if "embed" in asks_for else {}
-        result: Result | Awaitable[Result] = score(question, trajectory, **given)
-        return result
-
-    def by_judge(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> Awaitable[Result]:
-        given = {"embed": judge.embed} if "embed" in asks_for else {}
-        result: Awaitable[Result] = score(question, trajectory, judge=judge, **given)
-        return result
+    def call(question: Question, trajectory: Trajectory, given: Inputs | ScoreJudge) -> Any:
+        parts = {"judge": given, "embed": given.embed}
+        return score(question, trajectory, **{name: parts[name] for name in asks_for})
 
     if "judge" not in asks_for:
-        return Rule(score=by_rule, is_async=is_async, **about)
+        return Rule(score=call, is_async=is_async, **about)
     if not is_async:
         raise UserError(f"{where}: score asks a judge, which answers later: write `async def score`")
-    return Judged(score=by_judge, **about)
+    return Judged(score=call, **about)
 
 
 def _parameters(score: Callable[..., Any], where: str) -> set[str]:
