@@ -78,10 +78,10 @@ class PairAgreement:
 
 def majority(judgements: Sequence[Judgement]) -> dict[str, Outcome | None]:
     """By trajectory, the outcome that more annotators found than any other; None where they are tied."""
-    found: dict[str, Counter[Outcome]] = defaultdict(Counter)
-    for one in judgements:
-        found[one.key][one.outcome] += 1
-    return {key: _most_common(counts) for key, counts in found.items()}
+    outcomes: dict[str, Counter[Outcome]] = defaultdict(Counter)
+    for judgement in judgements:
+        outcomes[judgement.key][judgement.outcome] += 1
+    return {key: _most_common(counts) for key, counts in outcomes.items()}
 
 
 def _most_common(counts: Counter[Outcome]) -> Outcome | None:
@@ -91,15 +91,15 @@ def _most_common(counts: Counter[Outcome]) -> Outcome | None:
 
 def wrong_part_shares(judgements: Sequence[Judgement]) -> dict[str, float]:
     """The share of judged decompositions in which each part is wrong, over the judgements; empty without any."""
-    judged = [one.wrong_parts for one in judgements if one.wrong_parts is not None]
+    judged = [judgement.wrong_parts for judgement in judgements if judgement.wrong_parts is not None]
     return {part: sum(part in wrong for wrong in judged) / len(judged) for part in PARTS} if judged else {}
 
 
 def pair_agreements(judgements: Sequence[Judgement]) -> list[PairAgreement]:
     """The agreement of every two annotators on labels."""
     labels: dict[str, dict[str, str]] = defaultdict(dict)
-    for one in judgements:
-        labels[one.annotator][one.key] = one.label
+    for judgement in judgements:
+        labels[judgement.annotator][judgement.key] = judgement.label
     return [_pair(first, second, labels[first], labels[second]) for first, second in combinations(sorted(labels), 2)]
 
 

@@ -44,7 +44,7 @@ class Gain(Record):
     def is_form_only(self) -> bool:
         """Whether form clearly rose and substance, however it was measured, did not; False where too few questions
         tell."""
-        known = [one for one in (self.substance, self.enforced) if one is not None and one.n >= MIN_ANSWERED]
+        known = [part for part in (self.substance, self.enforced) if part is not None and part.n >= MIN_ANSWERED]
         return _rose(self.form) and bool(known) and not any(map(_rose, known))
 
 

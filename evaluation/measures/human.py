@@ -85,10 +85,10 @@ def read_pairs(path: Path) -> list[Pair]:
     `retrieved_context` of an answer, a list of objects with `text` and `doc_id`, is optional: scores that compare the
     answer with its documents need it.
     """
-    found: dict[str, tuple[Question, tuple[Trajectory, Trajectory], list[tuple[float, ...]]]] = {}
+    labelled: dict[str, tuple[Question, tuple[Trajectory, Trajectory], list[tuple[float, ...]]]] = {}
     for place, row in read_rows(path):
         try:
-            one = _Row.model_validate(row)
+            parsed = _Row.model_validate(row)
         except ValidationError as error:
             problem = error.errors()[0]
             raise UserError(
@@ -96,14 +96,14 @@ def read_pairs(path: Path) -> list[Pair]:
                 f"model1 and model2 with a response each, and {', '.join(f'{aspect}_label' for aspect in ASPECTS)} "
                 "from -2 to 2, as in RAGChecker's human_labeled_data.json"
             ) from error
-        question = _question(one)
-        answers = (_trajectory(question, one.model1, 0), _trajectory(question, one.model2, 1))
-        labels = (one.correctness_label, one.completeness_label, one.overall_label)
+        question = _question(parsed)
+        answers = (_trajectory(question, parsed.model1, 0), _trajectory(question, parsed.model2, 1))
+        labels = (parsed.correctness_label, parsed.completeness_label, parsed.overall_label)
         key = content_key(question.id, *(answer.key for answer in answers))
-        found.setdefault(key, (question, answers, []))[2].append(labels)
-    if not found:
+        labelled.setdefault(key, (question, answers, []))[2].append(labels)
+    if not labelled:
         raise UserError(f"{path}: has no rows; it should be a list of labelled pairs of answers")
-    return [Pair(question, answers, tuple(labels)) for question, answers, labels in found.values()]
+    return [Pair(question, answers, tuple(labels)) for question, answers, labels in labelled.values()]
 
 
 def _question(row: _Row) -> Question:
@@ -115,10 +115,10 @@ def _trajectory(question: Question, answer: _Answer, sample: int) -> Trajectory:
     response = replace_surrogates(answer.response)
     passages = tuple(
         Passage(
-            id=f"{number}", document_id=replace_surrogates(found.doc_id) or f"{number}",
-            text=replace_surrogates(found.text),
+            id=f"{number}", document_id=replace_surrogates(document.doc_id) or f"{number}",
+            text=replace_surrogates(document.text),
         )
-        for number, found in enumerate(answer.retrieved_context)
+        for number, document in enumerate(answer.retrieved_context)
     )  # fmt: skip
     return Trajectory(
         key=content_key("human", question, response, [passage.model_dump() for passage in passages]),
@@ -191,8 +191,8 @@ def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float | None:
     where it is undefined."""
     from scipy.stats import rankdata  # late: half a second that other commands need not wait
 
-    found = pearson(np.array([[moment.sum() for moment in _moments(rankdata(x), rankdata(y))]]))[0]
-    return None if np.isnan(found) else float(found)
+    correlation = pearson(np.array([[moment.sum() for moment in _moments(rankdata(x), rankdata(y))]]))[0]
+    return None if np.isnan(correlation) else float(correlation)
 
 
 def _filled(differences: Sequence[float | None]) -> NDArray[np.float64]:
@@ -219,6 +219,6 @@ def _moments(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np
 def _by_question(pairs: Sequence[Pair], rows: Rows) -> Rows:
     texts = [pair.question.text for pair in pairs]
     places = {text: at for at, text in enumerate(dict.fromkeys(texts))}
-    found = np.zeros((len(places), rows.shape[1]))
-    np.add.at(found, [places[text] for text in texts], rows)
-    return found
+    sums = np.zeros((len(places), rows.shape[1]))
+    np.add.at(sums, [places[text] for text in texts], rows)
+    return sums

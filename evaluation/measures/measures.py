@@ -196,14 +196,14 @@ def measure(
     """
 
     def forms(name: str, made_from: Collection[str], value: float | None, worst: float = 0.0) -> Values:
-        complete = all((trajectory.key, one) in scores for one in made_from if one not in MATCHES)
-        found: Values = {name + LENIENT: value if has_answer(trajectory) else None}
+        complete = all((trajectory.key, part) in scores for part in made_from if part not in MATCHES)
+        by_form: Values = {name + LENIENT: value if has_answer(trajectory) else None}
         for form, ended in (("", ("finished",)), (AS_RETURNED, RETURNED)):
             if complete and not set(without_documents) & set(made_from):
-                found[name + form] = strict_value(value, made_from, question, trajectory, ended, worst)
+                by_form[name + form] = strict_value(value, made_from, question, trajectory, ended, worst)
             else:
-                found[name + form] = None
-        return found
+                by_form[name + form] = None
+        return by_form
 
     def score(name: str) -> float | None:
         return _value(scores, trajectory, name)
@@ -213,8 +213,8 @@ def measure(
     for name, rule in (("em", exact_match), ("f1", token_f1)):
         values |= forms(name, (name,), rule(trajectory.answer, expected, normalise) if expected else None)
     for name, rule in (("token_precision", token_precision), ("token_recall", token_recall)):
-        found = rule(trajectory.answer, expected, normalise) if expected else None
-        values[name] = strict_value(found, ("f1",), question, trajectory)
+        share = rule(trajectory.answer, expected, normalise) if expected else None
+        values[name] = strict_value(share, ("f1",), question, trajectory)
     for name in names:
         if name not in MATCHES:
             values |= forms(name, (name,), score(name))
@@ -226,8 +226,8 @@ def measure(
         needed = [name for name, weight in weights.items() if weight]
         values |= forms("reward", needed, reward(trajectory.key, scores, weights))
     if {"correctness", "precision"} <= set(names):
-        found = harmonic_mean(score("correctness"), score("precision"))
-        values |= forms("correctness_f1", ("correctness", "precision"), found)
+        mean = harmonic_mean(score("correctness"), score("precision"))
+        values |= forms("correctness_f1", ("correctness", "precision"), mean)
     if "faithfulness" in names:
         share = unattributed(scores.get((trajectory.key, "faithfulness")))
         values |= forms("unattributed", ("faithfulness",), share, worst=1.0)
@@ -262,8 +262,8 @@ def is_answered(trajectory: Trajectory) -> bool:
 
 
 def _value(scores: Scores, trajectory: Trajectory, name: str) -> float | None:
-    found = scores.get((trajectory.key, name))
-    return None if found is None else found.value
+    score = scores.get((trajectory.key, name))
+    return None if score is None else score.value
 
 
 def harmonic_mean(recall: float | None, precision: float | None) -> float | None:
@@ -339,12 +339,12 @@ def answered_measure(name: str) -> str:
 def mean_of_answered(samples: Mapping[str, Sequence[Values]], name: str) -> dict[str, float]:
     """By question id, the mean of one measure over the samples that finished with an answer, or returned one, where one
     has a value."""
-    found = {}
+    means = {}
     for question_id, rows in samples.items():
         known = [value for row in rows if row[answered_measure(name)] and (value := row[name]) is not None]
         if known:
-            found[question_id] = sum(known) / len(known)
-    return found
+            means[question_id] = sum(known) / len(known)
+    return means
 
 
 def _mean_of(rows: Sequence[Values]) -> Values:

@@ -46,18 +46,18 @@ def retrieval_measures(question: Question, trajectory: Trajectory, retrieves: bo
     looks = [] if failed else lookups(trajectory)
     searched = bool(looks) or (retrieves and trajectory.status != "finished")
     retrieved = {passage.id: passage for look in looks for passage in look.passages}
-    found: dict[str, float | None] = {"passages": float(len(retrieved)) if searched else None}
+    measures: dict[str, float | None] = {"passages": float(len(retrieved)) if searched else None}
     for ending, passages in (("", list(retrieved.values())), ("_returned", () if failed else trajectory.passages)):
-        found[f"answer_recall{ending}"] = answer_recall(question, passages) if searched else None
-        found[f"gold_recall{ending}"] = gold_recall(question, passages) if searched else None
-    return found
+        measures[f"answer_recall{ending}"] = answer_recall(question, passages) if searched else None
+        measures[f"gold_recall{ending}"] = gold_recall(question, passages) if searched else None
+    return measures
 
 
 def answer_recall(question: Question, passages: Iterable[Passage]) -> float | None:
     """1.0 when a passage holds a short answer, else 0.0; None for a question without a searchable short answer."""
     if all(normalise_answer(answer) in CLOSED_ANSWERS for answer in question.answers):
         return None
-    wanted = [found for answer in question.answers if (found := tokens(answer)) != "  "]
+    wanted = [words for answer in question.answers if (words := tokens(answer)) != "  "]
     return (
         float(any(answer in tokens(f"{p.title} . {p.text}") for p in passages for answer in wanted)) if wanted else None
     )

@@ -118,24 +118,24 @@ def verdicts_of(questions: Sequence[Question], trajectories: Iterable[Trajectory
         for i, question in labelled.items()
         if i in samples
     }
-    found = Verdicts(
+    verdicts = Verdicts(
         labels=labels,
         unknown=tuple(dict.fromkeys(names[label.name.casefold()] for label in every if label.stance == "unknown")),
         questions=asked,
         confusion=(),
     )
     confusion = np.zeros((len(labels), len(labels) + len(APART)))
-    for one in asked.values():
-        for sample in one.samples:
-            confusion[one.gold, found.column(sample)] += 1 / len(one.samples)
-    return found.model_copy(update={"confusion": tuple(tuple(row) for row in confusion.tolist())})
+    for question in asked.values():
+        for sample in question.samples:
+            confusion[question.gold, verdicts.column(sample)] += 1 / len(question.samples)
+    return verdicts.model_copy(update={"confusion": tuple(tuple(row) for row in confusion.tolist())})
 
 
-def label_scores(found: Verdicts) -> list[LabelScore]:
+def label_scores(verdicts: Verdicts) -> list[LabelScore]:
     """Precision, recall and F1 of every label, as macro-F1 counts them."""
-    sums = np.sum(list(_macro_f1_rows(found).values()), axis=0).reshape(3, -1)
+    sums = np.sum(list(_macro_f1_rows(verdicts).values()), axis=0).reshape(3, -1)
     scores = []
-    for name, right, said, gold in zip(found.labels, *sums.tolist(), strict=True):
+    for name, right, said, gold in zip(verdicts.labels, *sums.tolist(), strict=True):
         scores.append(
             LabelScore(
                 name=name,
@@ -158,33 +158,33 @@ def macro_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(f1.sum(axis=1, where=gold > 0) / np.maximum(1, (gold > 0).sum(axis=1)))
 
 
-def _macro_f1_rows(found: Verdicts, lenient: bool = False) -> dict[str, NDArray[np.float64]]:
+def _macro_f1_rows(verdicts: Verdicts, lenient: bool = False) -> dict[str, NDArray[np.float64]]:
     """What each question adds to the sums of `macro_f1`; lenient: without the questions that got no answer."""
-    width, rows = len(found.labels), {}
-    for i, one in found.questions.items():
-        counted = [s for s in one.samples if not lenient or s.verdict is not None]
+    width, rows = len(verdicts.labels), {}
+    for i, question in verdicts.questions.items():
+        counted = [s for s in question.samples if not lenient or s.verdict is not None]
         if counted:
             row = np.zeros((3, width))
             for sample in counted:
-                column = sample.verdict if lenient else found.column(sample)
-                if not lenient and found.is_missing(sample):
-                    row[1, np.arange(width) != one.gold] += 1 / len(counted)
+                column = sample.verdict if lenient else verdicts.column(sample)
+                if not lenient and verdicts.is_missing(sample):
+                    row[1, np.arange(width) != question.gold] += 1 / len(counted)
                 elif column is not None and column < width:
                     row[1, column] += 1 / len(counted)
-            row[0, one.gold] = row[1, one.gold]
-            row[2, one.gold] = 1
+            row[0, question.gold] = row[1, question.gold]
+            row[2, question.gold] = 1
             rows[i] = row.ravel()
     return rows
 
 
-def macro_f1_interval(found: Verdicts, resamples: int, seed: int, lenient: bool = False) -> Estimate:
+def macro_f1_interval(verdicts: Verdicts, resamples: int, seed: int, lenient: bool = False) -> Estimate:
     """An arm's macro-F1 over one question set, with its interval."""
-    return average_macro_f1([found], resamples, seed, lenient)
+    return average_macro_f1([verdicts], resamples, seed, lenient)
 
 
 def average_macro_f1(sets: Sequence[Verdicts], resamples: int, seed: int, lenient: bool = False) -> Estimate:
     """The mean over question sets of an arm's macro-F1."""
-    groups = [(_stacked(list(_macro_f1_rows(found, lenient).values())), macro_f1) for found in sets]
+    groups = [(_stacked(list(_macro_f1_rows(verdicts, lenient).values())), macro_f1) for verdicts in sets]
     return averaged_interval(groups, resamples, seed)
 
 
@@ -196,7 +196,7 @@ def macro_f1_difference(
     both = [i for i in first if i in second]
     if not both:
         return Difference(n=0)
-    rows = [_stacked([found[i] for i in both]) for found in (first, second)]
+    rows = [_stacked([of_arm[i] for i in both]) for of_arm in (first, second)]
     return paired_statistic(rows[0], rows[1], macro_f1, resamples, seed)
 
 
@@ -225,13 +225,13 @@ class Uncertainty:
     """other_uncertain - other_decided: below zero where uncertain verdicts fall on hard questions."""
 
 
-def uncertainty(found: Verdicts, other: Mapping[str, float], resamples: int, seed: int) -> Uncertainty | None:
+def uncertainty(verdicts: Verdicts, other: Mapping[str, float], resamples: int, seed: int) -> Uncertainty | None:
     """Measure the uncertain verdicts; None where there are none. `other` is another arm's accuracy by question."""
     rows, paired = [], []
-    for i, one in found.questions.items():
-        unsure = fmean(found.is_uncertain(s) for s in one.samples)
-        decided = fmean(found.is_decided(s) for s in one.samples)
-        right = fmean(found.is_decided(s) and s.verdict == one.gold for s in one.samples)
+    for i, question in verdicts.questions.items():
+        unsure = fmean(verdicts.is_uncertain(s) for s in question.samples)
+        decided = fmean(verdicts.is_decided(s) for s in question.samples)
+        right = fmean(verdicts.is_decided(s) and s.verdict == question.gold for s in question.samples)
         rows.append((1.0, unsure, decided, right))
         if i in other:
             paired.append((unsure, decided, unsure * other[i], decided * other[i]))

@@ -52,9 +52,9 @@ def print_null_counts(results: Results, out: TextIO | None = None) -> None:
     console = wide_console(WIDTH, out)
     for arm in results.arms:
         counts = [
-            f"{name} {found.nulls}"
+            f"{name} {estimate.nulls}"
             for name in shown_measures(results, "quality")
-            if (found := arm.measures.get(name)) is not None and found.nulls
+            if (estimate := arm.measures.get(name)) is not None and estimate.nulls
         ]
         if counts:
             of = f"{escape(results.title)}, {escape(arm.name)}"
@@ -78,11 +78,11 @@ def _main_table(results: Results, trained: Arm | None, title: str, intervals: bo
         for name in shown_measures(results, group):
             cells = [BY_NAME[name].title, shown(results.arms[0].measures.get(name), name)]
             if trained is not None and comparison is not None:
-                found = comparison.measures.get(name)
+                difference = comparison.measures.get(name)
                 cells += [
                     shown(trained.measures.get(name), name),
-                    format_difference(found, name),
-                    format_p_value(found),
+                    format_difference(difference, name),
+                    format_p_value(difference),
                 ]
             table.add_row(*cells)
     return table
@@ -95,8 +95,8 @@ def _kind_table(results: Results, trained: Arm | None) -> Table:
         table.add_column(heading, justify="left" if heading == "kind" else "right")
     comparison = results.comparison(TRAINED)
     for kind, measures in results.arms[0].kinds.items():
-        found = measures.get(primary)
-        row = [escape(kind), str(found.n if found else 0), format_estimate(found, primary)]
+        estimate = measures.get(primary)
+        row = [escape(kind), str(estimate.n if estimate else 0), format_estimate(estimate, primary)]
         if trained is not None and comparison is not None:
             row.append(format_estimate(trained.kinds.get(kind, {}).get(primary), primary))
             row.append(format_difference(comparison.kinds.get(kind), primary))

@@ -40,10 +40,10 @@ Scores = Mapping[tuple[str, str], Sequence[TurnScore]]
 def print_stability(sets: Iterable[StoredSet]) -> Scores:
     """Print a table for each question set and method; returns what the figures show. UserError without a score."""
     scores = {
-        (stored.split, name): found
+        (stored.split, name): of_method
         for stored in sets
         for name in stored.stores
-        if (found := list(turn_scores(stored.questions, stored.trajectories(name))))
+        if (of_method := list(turn_scores(stored.questions, stored.trajectories(name))))
     }
     if not scores:
         raise UserError(
@@ -83,11 +83,9 @@ def mean_by_trajectory(scores: Iterable[TurnScore], right: bool) -> list[float]:
 
 def draw_all(scores: Scores, folder: Path, kind: str) -> list[Path]:
     """Draw both figures; returns the files."""
-    drawn = {
-        f"scores-{split}-{name}": distributions(f"{split}, {name}", found) for (split, name), found in scores.items()
-    }
+    drawn = {f"scores-{split}-{name}": distributions(f"{split}, {name}", s) for (split, name), s in scores.items()}
     for name in dict.fromkeys(name for _, name in scores):
-        drawn[f"means-{name}"] = means(name, {split: found for (split, arm), found in scores.items() if arm == name})
+        drawn[f"means-{name}"] = means(name, {split: s for (split, arm), s in scores.items() if arm == name})
     return save_figures(drawn, folder, kind)
 
 

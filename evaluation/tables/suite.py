@@ -7,7 +7,7 @@ except that of base again, which is the base model itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from rich.markup import escape
@@ -46,9 +46,11 @@ UNTESTED = (BASE_AGAIN, BASE_IN_FORM, TRAINED_IN_FORM)
 
 def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
     """Print a table for each question set, then one over all of them where there are several."""
-    adjusted = iter(holm([p for results in suite for p in _raw(results)]))
+    tests = [(results, arm.name, p) for results in suite for arm in results.arms if (p := _p(results, arm)) is not None]
+    adjusted = list(zip(tests, holm([p for *_, p in tests]), strict=True))
     for results in suite:
-        print_table(_method_table(results, [next(adjusted) for _ in _raw(results)]), out)
+        of_set = {name: p for (tested, name, _), p in adjusted if tested is results}
+        print_table(_method_table(results, of_set), out)
     for primary in dict.fromkeys(results.primary for results in suite):
         alike = [results for results in suite if results.primary == primary]
         if len(alike) > 1:
@@ -56,15 +58,10 @@ def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
             print_table(average_table(alike, every), out)
 
 
-def _raw(results: Results) -> list[float]:
-    """p values of the primary measure, of the arms that have one, in the arms' order."""
-    return [p for arm in results.arms if (p := _p(results, arm)) is not None]
-
-
 def _p(results: Results, arm: Arm) -> float | None:
     """The p value of an arm's difference from base; None for base itself and for base again."""
-    found = _against_base(results, arm)
-    return found.p if found is not None and arm.name not in UNTESTED else None
+    difference = _against_base(results, arm)
+    return difference.p if difference is not None and arm.name not in UNTESTED else None
 
 
 def _against_base(results: Results, arm: Arm, name: str = "") -> Difference | None:
@@ -84,26 +81,25 @@ def _labelled(results: Results) -> bool:
 def samples_text(results: Results) -> str:
     """How many samples of each question there are, with the arms that have another number."""
     counts = {arm.name: arm.trajectories // results.questions for arm in results.arms}
-    others = [f"{escape(name)}: {found}" for name, found in counts.items() if found != results.samples]
+    others = [f"{escape(name)}: {count}" for name, count in counts.items() if count != results.samples]
     return f"{results.samples} sample(s) each" + (f" ({', '.join(others)})" if others else "")
 
 
-def _method_table(results: Results, adjusted: Sequence[float]) -> Table:
-    """One question set, one row per arm. `adjusted`: Holm's p values of the arms that have one, in their order."""
+def _method_table(results: Results, adjusted: Mapping[str, float]) -> Table:
+    """One question set, one row per arm. `adjusted`: Holm's p values of the arms that have one."""
     quality = _quality(results)
     title = f"{escape(results.title)}: {results.questions} questions, {samples_text(results)}, {_unit(results)}"
     costs = _costs([results])
     headings = [*map(_short, quality), f"{_short(results.primary)} - base", "p"]
     headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]
     table = new_table(title, ["method"], headings, LABELLED if _labelled(results) else CAPTION)
-    left = iter(adjusted)
     for arm in results.arms:
-        found = _against_base(results, arm)
-        p = next(left) if _p(results, arm) is not None else None
+        difference = _against_base(results, arm)
+        p = adjusted.get(arm.name)
         table.add_row(
             label(arm),
             *(percent(arm.measures.get(name)) for name in quality),
-            _signed(found),
+            _signed(difference),
             "" if p is None else "<.001" if p < 0.001 else f"{p:.3f}".lstrip("0"),
             _signed(_against_base(results, arm, "macro_f1"))
             if _labelled(results)
@@ -124,7 +120,7 @@ def average_table(suite: Sequence[Results], title: str = "All question sets") ->
     table = new_table(f"{title}: {' / '.join(map(_short, quality))}, {_unit(suite[0])}", ["method"], headings)
     base = [results.arms[0] for results in suite]
     for name in [arm.name for arm in suite[0].arms]:
-        arms = [found for results in suite if (found := results.arm(name)) is not None]
+        arms = [arm for results in suite if (arm := results.arm(name)) is not None]
         if len(arms) < len(suite):
             continue
         gain = "" if name == BASE else percent(_gain(base, arms, suite[0]), signed=True)
@@ -166,22 +162,22 @@ def label(arm: Arm) -> str:
     return escape(f"{arm.system} ({arm.name})" if arm.name in (BASE, TRAINED) else arm.name)
 
 
-def percent(found: Estimate | Difference | None, interval: bool = True, signed: bool = False) -> str:
+def percent(estimate: Estimate | Difference | None, interval: bool = True, signed: bool = False) -> str:
     """'41.2 [31.0, 52.0]' as markup, '-' where there is no value."""
-    if found is None or found.mean is None:
+    if estimate is None or estimate.mean is None:
         return "-"
-    mean = f"{round(100 * found.mean, 1) + 0.0:{'+' if signed else ''}.1f}"  # + 0.0: no minus sign on a rounded zero
-    if not interval or found.low is None or found.high is None or found.low == found.high:
+    mean = f"{round(100 * estimate.mean, 1) + 0.0:{'+' if signed else ''}.1f}"  # + 0.0: no minus sign on a rounded zero
+    if not interval or estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return mean
-    return f"{mean} [dim]\\[{100 * found.low:.1f}, {100 * found.high:.1f}][/dim]"
+    return f"{mean} [dim]\\[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}][/dim]"
 
 
-def _signed(found: Difference | None) -> str:
+def _signed(difference: Difference | None) -> str:
     """A difference, green where clearly better and red where clearly worse."""
-    if found is None or found.mean is None:
+    if difference is None or difference.mean is None:
         return ""
-    text = percent(found, signed=True)
-    return f"[{'green' if found.mean > 0 else 'red'}]{text}[/]" if found.clear else text
+    text = percent(difference, signed=True)
+    return f"[{'green' if difference.mean > 0 else 'red'}]{text}[/]" if difference.clear else text
 
 
 def _average(arms: Sequence[Arm], name: str, first: Results) -> Estimate | None:
@@ -204,7 +200,8 @@ def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Estimate |
 
 
 def _mean_cost(arms: Sequence[Arm], name: str) -> str:
-    means = [found.mean for arm in arms if (found := arm.measures.get(name)) is not None and found.mean is not None]
+    estimates = [arm.measures.get(name) for arm in arms]
+    means = [estimate.mean for estimate in estimates if estimate is not None and estimate.mean is not None]
     return f"{sum(means) / len(means):.{BY_NAME[name].digits}f}" if means else "-"
 
 

@@ -38,17 +38,17 @@ def print_verdicts(suite: Sequence[Results], out: TextIO | None = None) -> None:
             print_table(uncertain, out)
 
 
-def _confusion_table(results: Results, arm: Arm, found: Verdicts) -> Table:
+def _confusion_table(results: Results, arm: Arm, verdicts: Verdicts) -> Table:
     """Rows are gold labels, columns verdicts, in questions; then precision, recall and F1 of each label."""
     macro = percent(arm.measures.get("macro_f1"))
     title = f"{escape(results.title)}, {label(arm)}: accuracy {percent(arm.measures.get('accuracy'))}, macro-F1 {macro}"
-    headings = (*map(escape, found.labels), *APART, "questions", "precision", "recall", "F1")
+    headings = (*map(escape, verdicts.labels), *APART, "questions", "precision", "recall", "F1")
     table = new_table(title, ("gold",), headings, padding=PADDING)
-    for i, one in enumerate(label_scores(found)):
-        counts = [f"{round(value, 2):g}" for value in found.confusion[i]]
+    for i, (name, questions, *scores) in enumerate(label_scores(verdicts)):
+        counts = [f"{round(value, 2):g}" for value in verdicts.confusion[i]]
         counts[i] = f"[bold]{counts[i]}[/]"
-        scores = ["-" if value is None else f"{100 * value:.1f}" for value in (one.precision, one.recall, one.f1)]
-        table.add_row(escape(one.name), *counts, f"{round(one.questions, 2):g}", *scores)
+        shares = ["-" if value is None else f"{100 * value:.1f}" for value in scores]
+        table.add_row(escape(name), *counts, f"{round(questions, 2):g}", *shares)
     return table
 
 
@@ -64,16 +64,16 @@ def _uncertain_table(results: Results) -> Table:
         PADDING,
     )
     for arm in results.arms:
-        other = next((one for one in results.arms if one.name != arm.name), None)
+        other = next((rival for rival in results.arms if rival.name != arm.name), None)
         values = other.values if other else {}
         known = {i: value for i, row in values.items() if (value := row.get("accuracy")) is not None}
-        found = arm.verdicts and uncertainty(arm.verdicts, known, results.resamples, results.seed)
-        if found:
+        uncertain = arm.verdicts and uncertainty(arm.verdicts, known, results.resamples, results.seed)
+        if uncertain:
             table.add_row(
                 label(arm),
-                *map(percent, (found.share, found.coverage, found.accuracy)),
+                *map(percent, (uncertain.share, uncertain.coverage, uncertain.accuracy)),
                 label(other) if other else "-",
-                *map(percent, (found.other_uncertain, found.other_decided)),
-                percent(found.gap, signed=True),
+                *map(percent, (uncertain.other_uncertain, uncertain.other_decided)),
+                percent(uncertain.gap, signed=True),
             )
     return table
