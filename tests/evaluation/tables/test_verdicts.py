@@ -54,12 +54,6 @@ def test_sets_with_labels_are_not_averaged_with_others() -> None:
     assert "All question sets with accuracy: accuracy / macro-F1" in shown
 
 
-def test_many_sets_are_not_cut_off_in_a_file() -> None:
-    suite = [results_of(claims(GOLD), ARMS, f"question_set_{i}") for i in range(9)]
-    shown = printed(*suite).partition("All question sets")[2]
-    assert all(f"question_set_{i}" in shown for i in range(9)) and "…" not in shown
-
-
 def test_tool_calls_are_shown_and_memory_where_there_is_one() -> None:
     questions = claims("S")
     passage = Passage(id="p", document_id="d", text="x")
