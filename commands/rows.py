@@ -89,7 +89,7 @@ def _prepare(config: Config, number: int) -> tuple[RowsFile, list[KeptTrajectori
 
 
 def _read(kept: Sequence[KeptTrajectories], keys: Sequence[str]) -> Iterator[Trajectory]:
-    return (trajectory for one in kept for trajectory in one.store.read(keys))
+    return (trajectory for part in kept for trajectory in part.store.read(keys))
 
 
 SUBCOMMANDS = {

@@ -78,6 +78,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     from training.kept import learnt_rounds, read_kept, warn_of_single_answer
     from training.lessons import check_lessons
     from training.objectives.objective import load_objective
+    from training.role_adapters import prepare_task
     from training.unsloth import import_unsloth
 
     training, model = config.training, config.models[config.training.model]
@@ -91,13 +92,13 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
         kept = read_kept(learnt_rounds(config, round_folder))
         if not control:
             warn_of_single_answer(kept)
-        check_lessons(load_objective(training), [one.selection for one in kept])
+        check_lessons(load_objective(training), [part.selection for part in kept])
     folder = round_folder.control(control) if control else round_folder
     # The lease is taken before it looks for earlier work.
     with Lease(folder.path / ".training.lease", str(folder.training)) if _is_writer() else nullcontext():
         if control and _is_writer():
-            for one in (*earlier_rounds(round_folder, config.rounds.learn_from), round_folder):
-                _write_control(config, one, control)
+            for learnt in (*earlier_rounds(round_folder, config.rounds.learn_from), round_folder):
+                _write_control(config, learnt, control)
         warnings = [
             warning
             for member in load_members(config).values()
@@ -107,7 +108,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
         task = TrainingTask(training, model, config.seed, folder, start, rounds, provenance)
         if _is_writer():
             open_run(config)
-            task.prepare()
+            prepare_task(task)
         from training.recipe import train  # late: it imports torch
 
         train(task, warnings)

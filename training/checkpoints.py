@@ -41,8 +41,8 @@ def find_damage(folder: Path) -> str | None:
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """(step, path) of every checkpoint, the newest first."""
-    found = ((path.name.partition("-")[2], path) for path in folder.glob("checkpoint-*"))
-    return sorted(((int(step), path) for step, path in found if step.isdecimal()), reverse=True)
+    named = ((path.name.partition("-")[2], path) for path in folder.glob("checkpoint-*"))
+    return sorted(((int(step), path) for step, path in named if step.isdecimal()), reverse=True)
 
 
 def last_complete(folder: Path) -> tuple[tuple[int, Path] | None, list[str]]:
@@ -84,17 +84,17 @@ class EvaluatedAdapters:
 
     def all(self) -> dict[int, Path]:
         """The folders by step, in order."""
-        found = {read_step(path): path for path in self.folder.glob("evaluated-*")}
-        return dict(sorted(found.items()))
+        return dict(sorted((read_step(path), path) for path in self.folder.glob("evaluated-*")))
 
     def best(self) -> tuple[Path, dict[str, Any]] | None:
         """(folder, {step, dev_loss}) of the lowest held-out loss, of equal ones the first; without losses, the last."""
-        found = []
-        for step, path in self.all().items():
-            facts = read_evaluation(path)
-            loss = facts["dev_loss"]
-            found.append(((-step, 0) if loss is None else (loss, step), path, facts))
-        return min(found, key=lambda item: item[0])[1:] if found else None
+        evaluated = [(path, read_evaluation(path)) for path in self.all().values()]
+
+        def rank(adapter: tuple[Path, dict[str, Any]]) -> tuple[float, int]:
+            step, loss = adapter[1]["step"], adapter[1]["dev_loss"]
+            return (-step, 0) if loss is None else (loss, step)
+
+        return min(evaluated, key=rank, default=None)
 
     def keep(self, model: Any, weights: dict[str, Any], step: int, dev_loss: float | None) -> None:
         """Keep `model`'s adapter, `weights` of it gathered from all processes."""
@@ -117,5 +117,5 @@ def read_step(folder: Path) -> int:
 
 def read_evaluation(folder: Path) -> dict[str, Any]:
     """{step, dev_loss} of an evaluated adapter."""
-    found: dict[str, Any] = read_json_file(folder / EVALUATION)
-    return found
+    evaluation: dict[str, Any] = read_json_file(folder / EVALUATION)
+    return evaluation

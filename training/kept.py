@@ -73,19 +73,19 @@ def learnt_rounds(config: Config, folder: RoundFolder) -> tuple[LearntRound, ...
     same round of the config's members."""
     if config.members:
         members = load_members(config)
-        return tuple(LearntRound(RoundFolder(one.folder / folder.path.name), name) for name, one in members.items())
+        return tuple(LearntRound(RoundFolder(own.folder / folder.path.name), name) for name, own in members.items())
     earlier = earlier_rounds(folder, config.rounds.learn_from)
-    return (LearntRound(folder), *(LearntRound(one, example_prefix=f"round-{one.number}/") for one in earlier))
+    return (LearntRound(folder), *(LearntRound(before, example_prefix=f"round-{before.number}/") for before in earlier))
 
 
 def read_kept(rounds: Sequence[LearntRound]) -> list[KeptTrajectories]:
     """What was kept in these rounds. UserError where a selection is missing or kept nothing."""
-    return [KeptTrajectories(one, read_kept_selection(one.folder)) for one in rounds]
+    return [KeptTrajectories(source, read_kept_selection(source.folder)) for source in rounds]
 
 
 def warn_of_single_answer(kept: Iterable[KeptTrajectories]) -> None:
     """Print a warning where all that is trained on gives the same answer."""
-    if warning := single_answer([one for part in kept for one in part.store.load(part.selection.kept)]):
+    if warning := single_answer([best for part in kept for best in part.store.load(part.selection.kept)]):
         print(f"warning: {warning}", file=sys.stderr)
 
 

@@ -74,8 +74,8 @@ def check_lessons(objective: Objective, selections: Sequence[Selection]) -> None
     if objective.compares_actions:
         is_enough = any(max(known_rewards(choice)) - min(known_rewards(choice)) > EQUAL for choice in questions)
     else:
-        lessons = [one for selection in selections for one in trajectory_lessons(selection, objective).values()]
-        is_enough = len({lesson.chosen for lesson in lessons}) > objective.needs_both_sides
+        lessons = [trajectory_lessons(selection, objective).values() for selection in selections]
+        is_enough = len({lesson.chosen for part in lessons for lesson in part}) > objective.needs_both_sides
     if not is_enough:
         raise UserError(no_lessons_message(objective, selections, {}))
 

@@ -84,10 +84,10 @@ def check_targets(model: Any, lora: LoraConfig) -> None:
     targets, modules = target_modules(lora), dict(model.named_modules())
     for target in () if isinstance(targets, str) else targets:
         said, layers = f"training.lora.targets={lora.targets!r}", {name.rpartition(".")[2] for name in modules if name}
-        found = {name: module for name, module in modules.items() if f".{name}".endswith(f".{target}")}
-        if not target or not found:
+        matching = {name: module for name, module in modules.items() if f".{name}".endswith(f".{target}")}
+        if not target or not matching:
             raise UserError(f"{said}: the model has no layer {target!r}{did_you_mean(target, layers)}")
-        for name, module in found.items():
+        for name, module in matching.items():
             if module is model.get_output_embeddings():
                 raise UserError(f"{said}: {name} is the output head, whose adapter a GPU would not train; leave it out")
             if not isinstance(module, torch.nn.Linear):

@@ -3,7 +3,7 @@
 `pack_attention` makes a model use transformers' FlashAttention 2 where flash-attn is installed, else
 `packed_attention`, which is torch's own variable-length FlashAttention on a GPU in 16 bits, and elsewhere attends row
 by row. Both take where rows begin from `cu_seq_lens_q`, which the collator of `training.padding_free` gives. Rows that
-share their prompts (`training.share_prompts`) are a tree of segments, which `packed_attention` attends to one by one.
+share their prompts (`training.prompt_tree`) are a tree of segments, which `packed_attention` attends to one by one.
 """
 
 from __future__ import annotations

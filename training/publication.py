@@ -123,17 +123,12 @@ def _own_facts(roles: Sequence[str], facts: Mapping[str, Any]) -> dict[str, Any]
 
 def _summed(parts: Mapping[str, Mapping[str, Any]], skipped: dict[str, int]) -> dict[str, Any]:
     """Rows and steps over all groups; the losses are means over the groups, by their held-out rows."""
-    rows = [one["rows"] for one in parts.values()]
-    sums = {name: sum(one[name] for one in rows) for name in ("train", "dev", "tokens", "loss_tokens", "retokenised")}
-    roles = sum((Counter(one["roles"]) for one in rows), Counter[str]())
-    measured = [one for one in parts.values() if one["dev_loss"] is not None and one["dev_loss_before"] is not None]
-    held = sum(one["rows"]["dev"] for one in measured)
-    losses = {
-        name: sum(one[name] * one["rows"]["dev"] for one in measured) / held if held else None
-        for name in ("dev_loss", "dev_loss_before")
-    }
-    return {
-        "rows": {**sums, "roles": roles, "left_out": skipped},
-        "steps": sum(one["steps"] for one in parts.values()),
-        **losses,
-    }
+    rows = [facts["rows"] for facts in parts.values()]
+    sums = {name: sum(part[name] for part in rows) for name in ("train", "dev", "tokens", "loss_tokens", "retokenised")}
+    roles = sum((Counter(part["roles"]) for part in rows), Counter[str]())
+    losses: dict[str, float | None] = {"dev_loss": None, "dev_loss_before": None}
+    measured = [facts for facts in parts.values() if not any(facts[name] is None for name in losses)]
+    if held := sum(facts["rows"]["dev"] for facts in measured):
+        losses = {name: sum(facts[name] * facts["rows"]["dev"] for facts in measured) / held for name in losses}
+    steps = sum(facts["steps"] for facts in parts.values())
+    return {"rows": {**sums, "roles": roles, "left_out": skipped}, "steps": steps, **losses}

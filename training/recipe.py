@@ -34,6 +34,7 @@ from training.publication import TrainingJob, publish_adapter, publish_groups
 from training.role_adapters import (
     GroupFolder,
     Groups,
+    prepare_task,
     role_groups,
     rows_of_roles,
     start_of_group,
@@ -56,7 +57,7 @@ def train(task: TrainingTask, warnings: Sequence[str] = ()) -> None:
 
     # The main process builds the rows and looks for earlier work; the others then read the same.
     with state.main_process_first():
-        rows, questions = task.prepare()
+        rows, questions = prepare_task(task)
         inputs = _training_inputs(task, rows.digest, task.start)
         is_done = is_made_of(task.target, inputs)
         if not is_done and not is_made_of(folder.training, inputs):

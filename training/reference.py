@@ -55,13 +55,13 @@ class ReferenceCache:
 
     def read(self) -> list[LogProbabilities]:
         """The values of every row. ValueError where a part is missing, which would be a bug."""
-        found: list[LogProbabilities] = []
+        rows: list[LogProbabilities] = []
         for number in range(len(self.parts)):
             values = self._read(number)
             if values is None:
                 raise ValueError(f"{self.path(number)}: is missing or damaged")
-            found += values
-        return found
+            rows += values
+        return rows
 
     def _read(self, part: int) -> list[LogProbabilities] | None:
         try:

@@ -20,7 +20,8 @@ from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
 from training.lessons import with_numbers, without_single_sides
 from training.objectives.objective import load_objective
-from training.rows import has_lessons
+from training.rows import RowsFile, has_lessons, prepare_rows
+from training.task import TrainingTask
 
 Groups = Mapping[str, tuple[str, ...]]
 """By the name of a group, its roles."""
@@ -43,6 +44,14 @@ class GroupFolder(RoundFolder):
     @property
     def trained_control(self) -> TrainedControl | None:
         return self.of.trained_control
+
+
+def prepare_task(task: TrainingTask) -> tuple[RowsFile, Mapping[str, str]]:
+    """The rows, built or read, and trajectory key to question; see `training.rows.prepare_rows`. UserError where a
+    group of roles has nothing to learn."""
+    rows, questions = prepare_rows(task.rounds(), task.folder.rows, task.training)
+    role_groups(task.training, rows.table)
+    return rows, questions
 
 
 def role_groups(training: TrainingConfig, rows: pa.Table) -> Groups:

@@ -246,22 +246,22 @@ def prepare_rows(
     Raises UserError where the objective finds nothing to learn.
     """
     kept, objective = read_kept(rounds), load_objective(training)
-    selections = [one.selection for one in kept]
+    selections = [part.selection for part in kept]
     check_lessons(objective, selections)
-    source = content_key("rows", ROWS_VERSION, [key for one in selections for key in one.kept], training.max_length)
+    keys = [key for selection in selections for key in selection.kept]
+    source = content_key("rows", ROWS_VERSION, keys, training.max_length)
     plain = all(is_plain(objective, selection) for selection in selections)
     if not plain:
         settings = training.model_dump(mode="json", include={objective.section} if objective.section else set())
-        choices = [choice for one in selections for choice in one.questions]
+        choices = [choice for selection in selections for choice in selection.questions]
         source = content_key(source, {"objective": objective.name, **settings}, choices)
     if rows_source(path) != source:
-        build = _build_action_table if objective.compares_actions else _build_lesson_table
-        built = [
-            _build_table(one, one.selection.kept, training.max_length)
-            if plain
-            else build(one, objective, training.max_length)
-            for one in kept
-        ]
+        if plain:
+            built = [_build_table(part, part.selection.kept, training.max_length) for part in kept]
+        elif objective.compares_actions:
+            built = [_build_action_table(part, objective, training.max_length) for part in kept]
+        else:
+            built = [_build_lesson_table(part, objective, training.max_length) for part in kept]
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
         write_rows(path, table, source, sum((skipped for _, skipped in built), Counter()))
     rows = read_rows(path)
@@ -273,7 +273,7 @@ def prepare_rows(
             f"{dict(rows.skipped)}); is any role trainable (system.roles.*.trainable), and training.max_length large "
             "enough?"
         )
-    return rows, {key: question for one in kept for key, question in one.questions.items()}
+    return rows, {key: question for part in kept for key, question in part.questions.items()}
 
 
 def _build_lesson_table(kept: KeptTrajectories, objective: Objective, max_length: int) -> Built:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from ratchet.runfolder import RoundFolder
 
 if TYPE_CHECKING:  # else the command's help would load what rows are read with
     from training.kept import LearntRound
-    from training.rows import RowsFile
 
 
 @dataclass(frozen=True)
@@ -50,16 +49,6 @@ class TrainingTask:
     def target(self) -> Path:
         """Where training leaves its adapter: the round's, or one that `python -m rounds choose` has to choose first."""
         return self.folder.adapter if self.training.choose_by == "held_out_loss" else self.folder.candidate
-
-    def prepare(self) -> tuple[RowsFile, Mapping[str, str]]:
-        """The rows, built or read, and trajectory key to question; see `training.rows.prepare_rows`. UserError where a
-        group of roles has nothing to learn."""
-        from training.role_adapters import role_groups
-        from training.rows import prepare_rows
-
-        rows, questions = prepare_rows(self.rounds(), self.folder.rows, self.training)
-        role_groups(self.training, rows.table)
-        return rows, questions
 
 
 def check_model_is_open(name: str, model: ModelConfig) -> None:

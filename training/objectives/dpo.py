@@ -20,13 +20,14 @@ class DirectPreference(ExampleObjective):
 
     def lessons(self, alternatives: Alternatives) -> dict[str, Lesson]:
         """The first kept one against the worst, the second against the second worst, and so on."""
-        found: dict[str, Lesson] = {}
-        rewards, kept = alternatives.rewards, [name for name in alternatives.kept if name in alternatives.rewards]
+        lessons: dict[str, Lesson] = {}
+        question, weight, rewards = alternatives.question, alternatives.weight, alternatives.rewards
+        kept = [name for name in alternatives.kept if name in rewards]
         for good, bad, pair in zip(kept, alternatives.worst, alternatives.pairs, strict=False):
             if rewards[good] - rewards[bad] > EQUAL:
                 for name in (good, bad):
-                    found[name] = Lesson(alternatives.question, rewards[name], alternatives.weight, pair, name == good)
-        return found
+                    lessons[name] = Lesson(question, rewards[name], weight, pair, name == good)
+        return lessons
 
     def losses(self, examples: ExampleLogProbabilities) -> torch.Tensor:
         """Equation 7 of the paper, with the mean negative log-probability of the chosen side's tokens (Pang et al.

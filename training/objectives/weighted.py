@@ -26,13 +26,13 @@ class Weighted(RowObjective):
 
     def lessons(self, alternatives: Alternatives) -> dict[str, Lesson]:
         """Each candidate with a reward that differs from the mean."""
-        found: dict[str, Lesson] = {}
+        lessons: dict[str, Lesson] = {}
         for key, reward in alternatives.rewards.items():
             advantage = reward - alternatives.mean
             weight = alternatives.weight * advantage * (1.0 if advantage > 0 else NEGATIVE_WEIGHT)
             if abs(weight) > EQUAL:
-                found[key] = Lesson(alternatives.question, reward, weight, "", weight > 0)
-        return found
+                lessons[key] = Lesson(alternatives.question, reward, weight, "", weight > 0)
+        return lessons
 
     def loss(self, rows: RowLogProbabilities) -> torch.Tensor:
         """With a weight w > 0 a token's loss is -w log p. With w < 0 it is |w| max(log p - log p_ref, log(1 - CLIP)):
