@@ -15,16 +15,12 @@ from questions.leakage import check_adapter_leakage
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError
-from ratchet.files import read_log, write_json, write_jsonl
+from ratchet.files import write_json, write_jsonl
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.ledger import read_ledger
-from rounds.stage import ExperimentRun
-from rounds.stages import control_stages
-from rounds.status import stage_progress
 from sampling.store import TrajectoryStore
 from tests.helpers.world import make_run, sample_trajectory
-from training import recipe
 from training.rows import check_rows, read_rows, table_rows
 
 SAMPLES = 4
@@ -101,40 +97,12 @@ def test_the_control_says_what_it_was_trained_on_and_is_stopped_before_those_que
         check_adapter_leakage(folder.control("random").adapter, questions, config.questions.leakage)
 
 
-def test_an_interrupted_control_resumes_and_a_finished_one_is_left_alone(
-    trained: tuple[Config, RoundFolder],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_finished_control_is_left_alone(
+    trained: tuple[Config, RoundFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config, whole = trained
+    config, folder = trained
     train_round(config, 1, control="random")
-    assert f"{whole.control('random').adapter} is complete" in capsys.readouterr().err
-
-    _, config, folder = start(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(recipe, "publish_adapter", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            train_round(config, 1, control="random")
-    [stage] = control_stages(ExperimentRun(with_control(config), ()), 1, None)
-    assert stage_progress(ExperimentRun(config, ()), stage) == "step 6 of 6" and not folder.training.exists()
-    train_round(config, 1, control="random")
-    found = [(one.control("random").training / "log.jsonl") for one in (whole, folder)]
-    assert losses(found[0]) == pytest.approx(losses(found[1]))
-    assert folder.control("random").read_selection() == whole.control("random").read_selection()
-
-
-def interrupt(*unused: object) -> None:
-    raise KeyboardInterrupt
-
-
-def with_control(config: Config) -> Config:
-    evaluation = config.evaluation.model_copy(update={"controls": ("random",)})
-    return config.model_copy(update={"evaluation": evaluation})
-
-
-def losses(log: Path) -> list[float]:
-    return [line["loss"] for line in read_log(log) if "loss" in line]
+    assert f"{folder.control('random').adapter} is complete" in capsys.readouterr().err
 
 
 def test_objectives_that_learn_from_rewards_have_no_such_control(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""training.padding_free and training.share_prompts: rows one after the other, and rows whose equal beginnings are
+"""training.padding_free: rows one after the other, and rows whose equal beginnings are
 computed once, give the loss of one row at a time, and the same adapter."""
 
 from __future__ import annotations
@@ -145,10 +145,13 @@ def test_the_loss_is_that_of_one_row_at_a_time_to_six_digits(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_training_without_padding_gives_the_curve_and_the_adapter_of_training_with_it(tmp_path: Path) -> None:
+def test_training_without_padding_gives_the_curve_and_the_adapter_of_training_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs, weights = [], []
     for name, free, shared in (("padded", False, False), ("free", True, False), ("shared", True, True)):
-        settings = {"padding_free": free, "share_prompts": shared, "gradient_checkpointing": free, "micro_batch": 4}
+        monkeypatch.setattr(RowTrainer, "shares_prompts", shared)
+        settings = {"padding_free": free, "gradient_checkpointing": free, "micro_batch": 4}
         _, config, folder = make_run(tmp_path / name, **settings)
         train_round(config, 1)
         lines = read_log(folder.training / "log.jsonl")

@@ -36,7 +36,6 @@ from rounds.status import _training
 from tests.helpers.attempts import every_objective, make_attempts, start_attempts
 from tests.helpers.killed_training import killed_after
 from tests.helpers.world import make_run, prepared_rows
-from tests.training.test_processes import finish, launch
 from training.adapter import read_facts
 from training.lessons import with_numbers
 from training.role_adapters import rows_of_roles
@@ -162,19 +161,6 @@ def test_killed_while_the_second_is_trained_it_finishes_with_the_same_curves(
         )
         assert ours == [pytest.approx(line, rel=1e-5) for line in theirs]
         assert same(folder.adapter / role, whole.adapter / role)
-
-
-@pytest.mark.slow
-def test_two_processes_train_what_one_does(model: Path, tmp_path: Path) -> None:
-    settings = {"batch_size": 8, "micro_batch": 2, "max_steps": 2}
-    _, config, alone = start(tmp_path / "one", model, **settings)
-    train_round(config, 1)
-    path, _, folder = start(tmp_path / "two", model, **settings)
-    status, said = finish(launch("cpu_fsdp.yaml", path))
-    assert status == 0, said
-    for role in ROLES:
-        ours, theirs = (weights(one.adapter / role) for one in (folder, alone))
-        assert all(torch.allclose(ours[name], theirs[name], atol=1e-5) for name in theirs)
 
 
 @pytest.mark.slow
