@@ -11,7 +11,7 @@ from typing import Literal
 from evaluation.arms import ArmPlan, ArmSettings, ArmStatus, arm_status
 from evaluation.comparisons import primary_measure
 from evaluation.question_sets import QuestionSet
-from evaluation.sweep.checkpoints import Checkpoint, check_name, find_checkpoints
+from evaluation.sweep.checkpoints import Checkpoint, find_checkpoints
 from questions.leakage import normalise_words
 from ratchet.config import LeakageConfig, SweepConfig, SystemConfig
 from ratchet.config.sweep import BASE
@@ -99,7 +99,6 @@ def plan_sweep(arms: ArmSettings, config: SweepConfig) -> Sweep:
 
 
 def _question_set(arms: ArmSettings, name: str, stage: Stage) -> SweepQuestionSet:
-    check_name(f"sweep.{stage}", name)
     asked = arms.question_set(name, f"sweep.{stage}:")
     measure = primary_measure(asked.questions, arms.evaluation.scores, arms.rewards.select.keep_status)
     return SweepQuestionSet(asked.name, asked.title, asked.questions, asked.digest, stage, measure)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inference.adapters import WEIGHTS, is_adapter
 from ratchet.config import SweepConfig
-from ratchet.config.sweep import BASE, valid_name
+from ratchet.config.sweep import BASE
 from ratchet.errors import UserError
 from ratchet.records import Record
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -74,16 +74,9 @@ def find_checkpoints(own_run: Path, sweep: SweepConfig) -> list[Checkpoint]:
     return list(unique.values())
 
 
-def check_name(key: str, name: str) -> None:
-    """Raises UserError for a name that cannot be a folder's."""
-    if not valid_name(name):
-        raise UserError(f"{key}.{name}: this name cannot be a folder's here; choose another")
-
-
 def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
     """By round, the checkpoints within its training that differ from its adapter, then the adapter."""
     name = run.path.resolve().name
-    check_name("sweep.runs", name)
     for folder in run.rounds():
         if not is_adapter(folder.adapter):
             continue

@@ -19,7 +19,6 @@ from ratchet.config.system import SystemConfig
 
 BASE = "base"
 """The checkpoint that is no adapter: the base model, which is in every sweep."""
-LONGEST_NAME = 100
 
 
 class SweepConfig(Section):
@@ -43,8 +42,8 @@ class SweepConfig(Section):
     @classmethod
     def _check_names(cls, named: dict[str, object]) -> dict[str, object]:
         for name in named:
-            if not valid_name(name):
-                raise ValueError(f"{name!r} cannot be a folder's name here; choose another")
+            if "/" in name or not name.strip():
+                raise ValueError(f"{name!r} cannot be a name here, as names of cells are divided by /; choose another")
         return named
 
     @model_validator(mode="after")
@@ -59,15 +58,3 @@ class SweepConfig(Section):
         if both := set(self.dev) & set(self.test or ()):
             raise ValueError(f"test: {', '.join(sorted(both))} is under dev too; what chooses cannot test the choice")
         return self
-
-
-def valid_name(name: str) -> bool:
-    """Whether a checkpoint, system or question set of this name can be a folder or file of a sweep."""
-    return (
-        bool(name)
-        and name == name.strip()
-        and len(name) <= LONGEST_NAME
-        and not name.startswith(".")
-        and not name.endswith(".json")
-        and all(c not in "/\\" and c.isprintable() for c in name)
-    )
