@@ -30,6 +30,8 @@ from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder
 from tests.helpers.adapter_folders import save_adapter
 
+TAKEN = ("base", "adapter", "base again", "random selection", "../x", "scores-test")
+
 
 def evaluate(config: Config, folder: RoundFolder, split: str, adapter: Path | None) -> Results:
     [results] = comparing.evaluate(arm_settings(config), folder, [split], adapter)
@@ -67,30 +69,37 @@ def test_arms_are_run_scored_and_compared(config_path: Path) -> None:
     assert read_results(results_path(folder, config.evaluation, "test")) == results
 
 
-def test_an_arm_may_skip_a_question_set(config_path: Path) -> None:
-    config, folder = opened(config_path)
-    skip = config.evaluation.model_copy(update={"skip": {"plain": ("test",)}})
-    results = evaluate(config.model_copy(update={"evaluation": skip}), folder, "test", None)
-    assert [arm.name for arm in results.arms] == ["base"]
-    with pytest.raises(UserError, match=r"evaluation\.skip\.plane: no such baseline.*'plain'"):
-        load_config(str(config_path), ["evaluation.skip.plane=[test]"])
-
-
-def test_a_baseline_may_have_more_samples_than_the_other_arms(
+def test_a_baseline_may_skip_a_question_set_or_have_more_samples(
     config_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = load_config(config_path, ["evaluation.baseline_samples.plain=3"])
+    config = load_config(config_path, ["evaluation.skip.plain=[test]", "evaluation.baseline_samples.plain=3"])
     folder = open_run(config).round(1)
-    results = evaluate(config, folder, "test", None)
+    assert [arm.name for arm in evaluate(config, folder, "test", None).arms] == ["base"]
+    results = evaluate(config, folder, "dev", None)
     assert {arm.name: arm.trajectories for arm in results.arms} == {"base": 6, "plain": 18}
     assert [arm.measures["em"].n for arm in results.arms] == [6, 6], "a question counts once"
     print_suite([results])
     assert "6 questions, 1 sample(s) each (plain: 3)" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"evaluation\.baseline_samples\.plane: no such baseline.*'plain'"):
-        load_config(config_path, ["evaluation.baseline_samples.plane=3"])
-    same = ["evaluation.baselines.again={name: no_retrieval}", "evaluation.baseline_samples.again=3"]
-    with pytest.raises(UserError, match="base is the same system with the same settings; give both as many"):
-        load_config(config_path, same)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        *((f"baselines={{'{name}': {{name: no_retrieval}}}}", "choose another") for name in TAKEN),
+        ("skip.plane=[test]", r"evaluation\.skip\.plane: no such baseline.*'plain'"),
+        ("baseline_samples.plane=3", r"evaluation\.baseline_samples\.plane: no such baseline.*'plain'"),
+        (
+            "{baselines: {again: {name: no_retrieval}}, baseline_samples: {again: 3}}",
+            "base is the same system with the same settings; give both as many",
+        ),
+        ("adapters={plane: x}", r"evaluation\.adapters\.plane: no such baseline.*'plain'"),
+        ("adapters={plain: x}", r"evaluation\.adapters\.plain: x: there is no adapter here; train it first"),
+    ],
+)
+def test_a_wrong_baseline_is_said_by_its_key(config_path: Path, override: str, message: str) -> None:
+    key = "evaluation=" if override.startswith("{") else "evaluation."
+    with pytest.raises(UserError, match=message):
+        plan(arm_settings(load_config(config_path, [f"{key}{override}"])), ["test"], None)
 
 
 def test_running_again_asks_no_model_and_the_table_needs_none(
@@ -175,7 +184,6 @@ def test_results_are_of_one_adapter_and_split_each(config_path: Path) -> None:
 def test_another_round_finds_the_arms_and_scores_that_are_known(
     config_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a promotion does: base from any round before, the parent from the round that trained it."""
     config, first = opened(config_path)
     evaluate(config, first, "dev", first.adapter)
     second = open_run(config).round(2)
@@ -190,17 +198,10 @@ def test_another_round_finds_the_arms_and_scores_that_are_known(
     assert [arm.statuses for arm in results.arms] == [{"finished": 6}, {"finished": 6}, {"failed": 6}, {"finished": 6}]
     arms = [read_arms(folder, "dev") for folder in (first, second)]
     assert arms[0]["base"] == arms[1]["base"] and arms[0]["adapter"] == arms[1]["parent"]
-
-
-def test_a_sweep_finds_the_arms_that_an_evaluation_ran(config_path: Path) -> None:
-    config, folder = opened(config_path)
-    evaluate(config, folder, "dev", folder.adapter)
     config = load_config(config_path, ["questions.leakage={questions: 'off'}"])
     sweep = plan_sweep(arm_settings(config), config.sweep)
-    assert {cell.name: sweep.status(cell).state for cell in sweep.cells()} == {
-        "base/no_retrieval/dev": "done",
-        "run-round-1/no_retrieval/dev": "done",
-    }
+    states = {cell.checkpoint.name: sweep.status(cell).state for cell in sweep.cells()}
+    assert states == {"base": "done", "run-round-1": "done", "run-round-2": "done"}, "a sweep finds them too"
 
 
 def test_the_command_prints_the_table_and_the_verdict(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,13 +224,6 @@ def test_no_adapter_is_said_and_the_base_alone_can_be_measured(
     assert "no adapter to compare it with" in capsys.readouterr().out
 
 
-def test_a_baseline_cannot_take_a_name_that_is_taken(config_path: Path) -> None:
-    for name in ("base", "adapter", "base again", "random selection", "../x", "scores-test"):
-        baselines = f"evaluation.baselines={{'{name}': {{name: no_retrieval}}}}"
-        with pytest.raises(UserError, match="choose another"):
-            plan(arm_settings(load_config(config_path, [baselines])), ["test"], None)
-
-
 def test_a_baseline_that_was_trained_too_is_compared_beside_the_untrained_ones(config_path: Path) -> None:
     other = save_adapter(config_path.parent / "other", 2.0)
     settings = yaml.safe_load(config_path.read_text())
@@ -250,17 +244,6 @@ def test_a_baseline_that_was_trained_too_is_compared_beside_the_untrained_ones(c
     (other / "training_questions.json").write_text(json.dumps(asked))
     with pytest.raises(UserError, match=r"other was trained on 6 of the 6 questions of test"):
         check_leaks(config.questions.leakage, plan(arm_settings(config), ["test"], folder.adapter))
-
-
-def test_an_adapter_of_a_baseline_that_is_not_there_is_named(config_path: Path) -> None:
-    missing = config_path.parent / "missing"
-    config = load_config(config_path, [f"evaluation.adapters={{plain: {missing}}}"])
-    with pytest.raises(
-        UserError, match=r"evaluation\.adapters\.plain: .*missing: there is no adapter here; train it first"
-    ):
-        plan(arm_settings(config), ["test"], None)
-    with pytest.raises(UserError, match=r"evaluation\.adapters\.plane: no such baseline.*'plain'"):
-        load_config(config_path, ["evaluation.adapters={plane: x}"])
 
 
 def outcomes(right: list[bool]) -> tuple[list[Question], list[Trajectory]]:
