@@ -142,10 +142,10 @@ def run_arms(
     arms = plan(settings, splits, adapter, parent, _controls(settings.evaluation, folder, adapter))
     if not sampled:
         check_leaks(settings.questions.leakage, arms)
-        asked = {
-            f"{'questions' if name in SPLITS else 'evaluation.benchmarks'}.{name}": questions
-            for name, questions in {arm.asked.name: arm.asked.questions for arm in arms}.items()
+        sections = {
+            arm.asked.name: "questions" if arm.asked.name in SPLITS else "evaluation.benchmarks" for arm in arms
         }
+        asked = {f"{sections[arm.asked.name]}.{arm.asked.name}": arm.asked.questions for arm in arms}
         for warning in check_corpus(asked, settings.environment.index, settings.questions.leakage.corpus):
             print(warning, file=sys.stderr)
     elif unplanned := [arm for arm in arms if not is_planned(settings.evaluation, arm, arm.store.manifest())]:
