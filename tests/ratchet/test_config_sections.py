@@ -49,7 +49,7 @@ def read(folder: Path, *overrides: str, **changes: object) -> Config:
         ({"sources": {"lab": {"service": "mcp", "comand": ["x"]}}}, "sources.lab.comand", "command"),
         ({"memory": {"sequental": True}}, "memory.sequental", "sequential"),
         ({"embedder": {"path": "m", "devise": "cpu"}}, "embedder.devise", "device"),
-        ({"questions": {**BASE["questions"], "leakage": {"nera": 1}}}, "questions.leakage.nera", "near"),
+        ({"questions": {**BASE["questions"], "leakage": {"corpsu": "off"}}}, "questions.leakage.corpsu", "corpus"),
         ({"system": {"roles": {"default": {"max_token": 1}}}}, "system.roles.default.max_token", "max_tokens"),
         ({"system": {"settings": {"max_call": 3}}}, "system.settings.max_call", "max_calls"),
         ({"rewards": {"select": {"tie": 1}}}, "rewards.select.tie", "ties"),
@@ -113,7 +113,6 @@ def test_an_unknown_key_is_named_in_full_with_the_file_and_the_closest_key(
         ({"sweep": {"test": ["tset"]}}, r"sweep\.test: tset: no such split .*did you mean 'test'"),
         ({"rounds": {"count": 2}, "evaluation": {"split": "dev"}}, r"evaluation\.split: dev is what rounds are chosen"),
         ({"generation": {"out": "x", "language": "eng"}}, r"generation\.language: no check for 'eng' .*'en'"),
-        ({"generation": {"out": "x", "answer_words": [9, 5]}}, r"generation\.answer_words: \[9, 5\] is no range"),
         (
             {"models": {"agent": {"path": "m", "serve": {"environment": {"A_TOKEN": "x"}}}}},
             r"serve\.environment: A_TOKEN",
