@@ -126,7 +126,7 @@ class Objection:
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Debate which queries to search, then debate the answer."""
     pool = await query_stage(question.text, tools, settings)
-    passages = tuple({p.id: p for found in pool.values() for p in found}.values())
+    passages = tuple({p.id: p for passages_of_query in pool.values() for p in passages_of_query}.values())
     tools.so_far = Answer("", passages)
     if not settings.answer_rounds:
         reader = tools.dialogue("reader", tools.prompt("reader.system"))
@@ -177,7 +177,7 @@ async def query_stage(question: str, tools: Tools, settings: Settings) -> Pool:
 async def apply_action(pool: Pool, action: Action, tools: Tools, documents: int) -> Pool:
     """The pool after the action. What it knows already is not searched again."""
     replaced = nearest_query(pool, action.old) if action.old else None
-    updated = {query: found for query, found in pool.items() if query != replaced}
+    updated = {query: passages for query, passages in pool.items() if query != replaced}
     updated[action.new] = (
         pool[action.new] if action.new in pool else await tools.search("query_opponent", action.new, documents)
     )
@@ -192,7 +192,7 @@ def nearest_query(pool: Pool, query: str) -> str:
 def pool_text(pool: Pool) -> str:
     """Each query of the pool with its documents."""
     return "\n\n".join(
-        f"Query: {query}\nDocuments:\n{documents_text(found) or 'none'}" for query, found in pool.items()
+        f"Query: {query}\nDocuments:\n{documents_text(passages) or 'none'}" for query, passages in pool.items()
     )
 
 
@@ -209,8 +209,8 @@ def read_objection(text: str) -> Objection:
 
 def read_objection_leniently(text: str) -> Objection:
     """An argument whatever its form; optimisations come before expansions."""
-    said = sorted(ACTION.findall(text), key=lambda found: found[0].lower().startswith("expansion"))
-    return Objection(text, next((action for found in said if (action := _action(*found))), None))
+    said = sorted(ACTION.findall(text), key=lambda action_line: action_line[0].lower().startswith("expansion"))
+    return Objection(text, next((action for action_line in said if (action := _action(*action_line))), None))
 
 
 def _action(kind: str, words: str) -> Action | None:

@@ -101,9 +101,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         claims = await extract_claims(tools, settings.claims)
         claims = await worth_checking(tools, claims)
     queries = await asyncio.gather(*(write_queries(tools, claim, settings.queries) for claim in claims))
-    found = await search_claims(tools, queries, settings.documents, settings.source)
-    missing = [missing_text(results) for results in found]
-    evidence = [interleave([result.passages for result in results], settings.evidence) for results in found]
+    results_of_claims = await search_claims(tools, queries, settings.documents, settings.source)
+    missing = [missing_text(results) for results in results_of_claims]
+    evidence = [interleave([result.passages for result in results], settings.evidence) for results in results_of_claims]
     stances = await asyncio.gather(
         *(stances_on(tools, claim, read) for claim, read in zip(claims, evidence, strict=True))
     )

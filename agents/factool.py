@@ -75,12 +75,12 @@ async def solve(question: Question, tools: Tools, settings: ClaimSettings) -> An
     if settings.extract:
         claims = await extract_claims(tools, settings.claims)
     queries = await asyncio.gather(*(write_queries(tools, claim, 2) for claim in claims))
-    found = await search_claims(tools, queries, settings.documents, settings.source)
-    evidence = [unique(passage for result in results for passage in result.passages) for results in found]
+    results_of_claims = await search_claims(tools, queries, settings.documents, settings.source)
+    evidence = [unique(passage for result in results for passage in result.passages) for results in results_of_claims]
     checked = await asyncio.gather(
         *(
             verify(tools, claim, asked, read, missing_text(results))
-            for claim, asked, read, results in zip(claims, queries, evidence, found, strict=True)
+            for claim, asked, read, results in zip(claims, queries, evidence, results_of_claims, strict=True)
         )
     )
     tools.so_far = claims_answer(checked)

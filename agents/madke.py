@@ -155,7 +155,7 @@ class Pool:
 
 async def gather_pool(question: Question, tools: Tools, settings: Settings) -> Pool:
     """The passages of all sources for the question. Raises SourceError where no source gives an answer."""
-    found: dict[str, Passage] = {}
+    pool: dict[str, Passage] = {}
     missing: list[str] = []
     for source, k in settings.pool.items():
         if len(missing) + 1 == len(settings.pool):  # the others failed: without this one there is no debate
@@ -164,9 +164,9 @@ async def gather_pool(question: Question, tools: Tools, settings: Settings) -> P
             result = await tools.try_search("selector", question.text, k, source=source)
             passages = result.passages
             missing += [source] if result.error else []
-        found |= {p.id: p for p in passages}
+        pool |= {p.id: p for p in passages}
     said = f"(Evidence is missing: {', '.join(missing)} gave no answer.)" if missing else ""
-    return Pool(list(found.values()), said)
+    return Pool(list(pool.values()), said)
 
 
 class Debate:
@@ -240,26 +240,26 @@ class Debate:
 
 def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str, str]]]:
     """Worked examples of each role's turn."""
-    one, two = worked_examples(question)
-    both = f"[1] {one.reason}\n[2] {two.reason}"
-    verdicts = [(one.task, one.verdict), (two.task, two.verdict)]
-    unlike = speakers_text({"Agent 1": two.verdict, "Agent 2": f"I do not know.\n{one.label}"})
+    first, second = worked_examples(question)
+    both = f"[1] {first.reason}\n[2] {second.reason}"
+    verdicts = [(first.task, first.verdict), (second.task, second.verdict)]
+    unlike = speakers_text({"Agent 1": second.verdict, "Agent 2": f"I do not know.\n{first.label}"})
 
     def shown(slot: str, example: WorkedExample, **values: str) -> str:
         return prompt(slot, task=example.task, question=example.asked, own_answer="", **values)
 
     return {
         "selector": [
-            (shown("selector.user", one, documents=both), "[1]"),
-            (shown("selector.user", two, documents=both), "[2]"),
+            (shown("selector.user", first, documents=both), "[1]"),
+            (shown("selector.user", second, documents=both), "[2]"),
         ],
         "debater": verdicts,
         "judge": [
             (
-                shown("judge.user", one, answers=speakers_text({"Agent 1": one.verdict, "Agent 2": one.verdict})),
-                f"Both say {one.label}.\nYes",
+                shown("judge.user", first, answers=speakers_text({"Agent 1": first.verdict, "Agent 2": first.verdict})),
+                f"Both say {first.label}.\nYes",
             ),
-            (shown("judge.user", two, answers=unlike), "They differ.\nNo"),
+            (shown("judge.user", second, answers=unlike), "They differ.\nNo"),
         ],
         "summariser": verdicts,
     }
@@ -292,7 +292,7 @@ def read_choice(text: str, size: int, max_pieces: int) -> tuple[int, ...]:
 def read_choice_leniently(text: str, size: int) -> tuple[int, ...]:
     """The pieces of the pool that a text names in brackets, in the order in which each is named last; none if it says
     [none]."""
-    named = [word.strip() for found in BRACKETS.findall(text) for word in found.split(",")]
+    named = [word.strip() for bracket in BRACKETS.findall(text) for word in bracket.split(",")]
     if any(word.casefold() == "none" for word in named):
         return ()
     numbers = [int(word) for word in named if re.fullmatch(r"[0-9]{1,4}", word)]

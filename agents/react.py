@@ -110,22 +110,22 @@ class Workspace:
     async def search(self, query: str) -> ToolResult:
         """What was found; a search that failed leaves the documents of the last one to be looked up in."""
         settings = self.settings
-        found = await self.tools.try_search("actor", query, settings.documents, source=settings.source)
-        if not found.error:
-            self.read |= {passage.id: passage for passage in found.passages}
-            self.sentences = [sentence for passage in found.passages for sentence in sentences(passage.text)]
+        result = await self.tools.try_search("actor", query, settings.documents, source=settings.source)
+        if not result.error:
+            self.read |= {passage.id: passage for passage in result.passages}
+            self.sentences = [sentence for passage in result.passages for sentence in sentences(passage.text)]
             self.word, self.shown = "", 0
-        return found
+        return result
 
     def lookup(self, word: str) -> str:
         """The next sentence with the word."""
         if word.casefold() != self.word:
             self.word, self.shown = word.casefold(), 0
-        found = [sentence for sentence in self.sentences if self.word in sentence.casefold()]
-        if self.shown >= len(found):
-            return "No more sentences." if found else "No sentence has these words."
+        matching = [sentence for sentence in self.sentences if self.word in sentence.casefold()]
+        if self.shown >= len(matching):
+            return "No more sentences." if matching else "No sentence has these words."
         self.shown += 1
-        return f"(sentence {self.shown} of {len(found)}) {found[self.shown - 1]}"
+        return f"(sentence {self.shown} of {len(matching)}) {matching[self.shown - 1]}"
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -145,10 +145,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             return _answer(step.argument, step.thought, workspace, turns, f"finished in step {number}")
         passages, shown = tuple[Passage, ...](), {"documents": "", "result": "", "problem": step.problem}
         if step.action == "search":
-            found = await workspace.search(step.argument)
-            passages = found.passages
+            result = await workspace.search(step.argument)
+            passages = result.passages
             documents = documents_text(first_sentences(passages, settings.sentences)) or "none"
-            shown |= {"result": found.error} if found.error else {"documents": documents}
+            shown |= {"result": result.error} if result.error else {"documents": documents}
         elif step.action == "lookup":
             shown["result"] = workspace.lookup(step.argument)
         ids = tuple(passage.id for passage in passages)
@@ -195,11 +195,11 @@ def read_step(text: str, labels: Sequence[Label]) -> Step:
 
 def read_step_leniently(text: str, labels: Sequence[Label]) -> Step:
     """The first action of a turn, and what is wrong with the turn."""
-    found = ACTION.search(text)
-    if found is None:
+    match = ACTION.search(text)
+    if match is None:
         return Step(text, problem=FORM)
-    action, argument = found[1].lower(), found[2].strip()
-    before, after = text[: found.start()], text[found.end() :].strip("*`. \t\n")
+    action, argument = match[1].lower(), match[2].strip()
+    before, after = text[: match.start()], text[match.end() :].strip("*`. \t\n")
     problem = ONE if after or INVENTED.search(before) else ""
     if action == "finish":
         argument = find_label(argument, labels)
@@ -221,12 +221,12 @@ def first_sentences(passages: Sequence[Passage], max_sentences: int | None) -> l
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, each in one line."""
-    found = []
+    flat = []
     while text.strip():
         end = first_sentence(text)
-        found.append(" ".join(text[:end].split()))
+        flat.append(" ".join(text[:end].split()))
         text = text[end:]
-    return found
+    return flat
 
 
 SYSTEM = SystemSpec(Settings, solve, roles=("actor",), prompts=PROMPTS, gives_verdict=True)

@@ -83,15 +83,14 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     writers = [tools.dialogue("summarizer", tools.prompt("summarizer.system")) for _ in candidates]
     messages = [tools.prompt("summarizer.user", documents=documents, answer=answer) for answer in candidates]
     asked = [tools.ask(writer, message) for writer, message in zip(writers, messages, strict=True)]
-    one, two = [one_line(said) for said in await asyncio.gather(*asked)]
+    summaries = [one_line(said) for said in await asyncio.gather(*asked)]
 
     validators = [tools.dialogue("validator", tools.prompt("validator.system")) for _ in range(2)]
     rankers = [tools.dialogue("ranker", tools.prompt("ranker.system")) for _ in range(2)]
-    validate = [
-        tools.prompt("validator.user", answer=candidate, passage=summary)
-        for candidate, summary in zip(candidates, (one, two), strict=True)
-    ]
-    rank = [tools.prompt("ranker.user", passage_1=mine, passage_2=other) for mine, other in ((one, two), (two, one))]
+    judged = zip(candidates, summaries, strict=True)
+    validate = [tools.prompt("validator.user", answer=answer, passage=summary) for answer, summary in judged]
+    orders = (summaries, summaries[::-1])
+    rank = [tools.prompt("ranker.user", passage_1=first, passage_2=second) for first, second in orders]
     scores = await asyncio.gather(
         *(tools.read(d, m, read_validation, lambda _: 0.0) for d, m in zip(validators, validate, strict=True)),
         *(tools.read(d, m, read_ranking, lambda _: 0.5) for d, m in zip(rankers, rank, strict=True)),
@@ -112,12 +111,12 @@ def read_candidates(text: str) -> tuple[str, ...]:
 def read_candidates_leniently(text: str) -> tuple[str, ...]:
     """The first line behind "(a)" and behind "(b)", equal ones once; the whole text where there is none."""
     _, *pieces = LETTER.split(text)
-    found: dict[str, str] = {}
+    candidates: dict[str, str] = {}
     for letter, piece in zip(pieces[::2], pieces[1::2], strict=True):
         candidate = piece.strip().partition("\n")[0].strip(" ,;")
         if letter.lower() in "ab" and candidate:
-            found.setdefault(candidate.casefold(), candidate)
-    return tuple(found.values())[:2] or (final_answer(text),)
+            candidates.setdefault(candidate.casefold(), candidate)
+    return tuple(candidates.values())[:2] or (final_answer(text),)
 
 
 def read_validation(text: str) -> float:

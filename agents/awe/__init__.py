@@ -120,17 +120,17 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         system = tools.prompt("reader.system", answer_form=form)
         drafter, reader = tools.dialogue("retrieval_drafter", system), tools.dialogue("retrieval_reader", system)
         paths.append(retrieval_first(question.text, tools, settings, drafter, reader))
-    found = await asyncio.gather(*paths)
-    if len(found) == 1:
-        return Answer(found[0].answer, tuple(found[0].passages))
+    answered = await asyncio.gather(*paths)
+    if len(answered) == 1:
+        return Answer(answered[0].answer, tuple(answered[0].passages))
 
-    known, retrieved = found
+    known, retrieved = answered
     candidates = {"knowledge_first": known.answer, "retrieval_first": retrieved.answer}
     evidence = unique(known.passages + retrieved.passages)
     tools.so_far = Answer(unanimous(candidates.values()), evidence, candidates=candidates)
     system = tools.prompt("advocate.system" if settings.citations == "none" else "checked_advocate.system")
     advocates = [tools.dialogue(role, system) for role in ADVOCATES]
-    arguments = await asyncio.gather(*(argue(tools, a, p, settings) for a, p in zip(advocates, found, strict=True)))
+    arguments = await asyncio.gather(*(argue(tools, a, p, settings) for a, p in zip(advocates, answered, strict=True)))
     verdict = await judge(tools, (known.answer, retrieved.answer), arguments)
 
     if _same_answer(verdict, retrieved.answer) and not _same_answer(verdict, known.answer):
@@ -219,8 +219,8 @@ def verdict_without_label(text: str, answers: tuple[str, str]) -> str:
     return verdict if label is None else (label[2] or answers[int(label[1]) - 1]).strip()
 
 
-def _same_answer(one: str, other: str) -> bool:
-    return one.strip().casefold() == other.strip().casefold()
+def _same_answer(answer: str, other: str) -> bool:
+    return answer.strip().casefold() == other.strip().casefold()
 
 
 SYSTEM = SystemSpec(

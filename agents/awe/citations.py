@@ -51,8 +51,8 @@ def split_claims(argument: str) -> list[Claim]:
     """The argument's sentences with their citations, whether these stand before the full stop or behind it."""
     citations: list[tuple[int, str]] = []
 
-    def placeholder(found: re.Match[str]) -> str:
-        citations.append((int(found[1]), " ".join(found[2].split())))
+    def placeholder(citation: re.Match[str]) -> str:
+        citations.append((int(citation[1]), " ".join(citation[2].split())))
         return f"\0{len(citations) - 1}\0"  # a quote may hold full stops, which end no claim
 
     text = CITATION.sub(placeholder, argument.replace("\0", ""))

@@ -141,10 +141,10 @@ async def search_claims(
     async def search(asked: Collection[str]) -> list[ToolResult]:
         return await asyncio.gather(*(tools.try_search("searcher", query, k, source=source) for query in asked))
 
-    found = await asyncio.gather(*map(search, queries))
+    results = await asyncio.gather(*map(search, queries))
     if tools.outage:
         raise SourceError(tools.outage)
-    return found
+    return results
 
 
 def check_stances(question: Question) -> None:

@@ -51,10 +51,10 @@ class Draft:
 def cut_at_stop(completion: Completion, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Completion:
     """The completion as if it had been stopped at the first of these texts: its text ends before that, and its ids with
     the token that completes it. The rest was never read by anybody, so it is left out of the record."""
-    found = [(at, text) for text in stop if text and (at := completion.text.find(text)) >= 0]
-    if not found:
+    stops = [(at, text) for text in stop if text and (at := completion.text.find(text)) >= 0]
+    if not stops:
         return completion
-    at, text = min(found)
+    at, text = min(stops)
     ids = completion.ids[: _count_tokens(completion.ids, completion.text[: at + len(text)], decode)]
     return replace(completion, ids=ids, text=completion.text[:at], finish_reason="stop", logprobs=None)
 

@@ -105,7 +105,7 @@ def grammar(schema: Schema, max_tokens: int) -> dict[str, Any]:
 def without_bounds(schema: Any) -> Any:
     """A JSON schema without upper bounds of lengths; a list of one length alone keeps it. Models have none."""
     if isinstance(schema, list):
-        return [without_bounds(one) for one in schema]
+        return [without_bounds(part) for part in schema]
     if not isinstance(schema, dict) or "enum" in schema:
         return schema
     bounds = {"maxLength", "maxItems"} if schema.get("minItems") != schema.get("maxItems") else {"maxLength"}
@@ -259,7 +259,7 @@ class _Fit:
             return self._object(value, schema)
         if isinstance(value, list) and kind == "array":
             items = self._cut(value, schema.get("maxItems"), schema.get("minItems"))
-            return [self.value(one, schema.get("items", {})) for one in items]
+            return [self.value(item, schema.get("items", {})) for item in items]
         if self.tolerant:
             value = self._scalar(value, kind)
         return self._cut(value, schema.get("maxLength")) if isinstance(value, str) else value
@@ -273,7 +273,7 @@ class _Fit:
 
     def _alternative(self, value: Any, alternatives: list[Any]) -> Any:
         """The value as the first alternative that it fits, else as the first that it can be made to fit."""
-        for alternative in sorted(alternatives, key=lambda one: not self._fits(value, one)):
+        for alternative in sorted(alternatives, key=lambda candidate: not self._fits(value, candidate)):
             fit = _Fit(self.root, self.tolerant)
             fitted = fit.value(value, alternative)
             if self._fits(fitted, alternative):
@@ -320,18 +320,18 @@ class _Fit:
 
     def _scalar(self, value: Any, kind: Any) -> Any:
         """The value as the only one of this type that it can mean."""
-        found = value
+        typed = value
         if isinstance(value, str):
             if kind == "boolean":
-                found = {"true": True, "false": False}.get(value.strip().lower(), value)
+                typed = {"true": True, "false": False}.get(value.strip().lower(), value)
             elif kind == "integer" and INTEGER.fullmatch(value):
-                found = int(value)
+                typed = int(value)
             elif kind == "number" and NUMBER.fullmatch(value):
-                found = float(value)
+                typed = float(value)
         elif isinstance(value, float) and kind == "integer" and value.is_integer():
-            found = int(value)
+            typed = int(value)
         elif isinstance(value, int | float) and not isinstance(value, bool) and kind == "string":
-            found = str(value)
-        if type(found) is not type(value):
+            typed = str(value)
+        if type(typed) is not type(value):
             self.repairs.add("type")
-        return found
+        return typed

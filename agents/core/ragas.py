@@ -162,8 +162,8 @@ async def faithfulness(
     prompt: FillIn = OWN_WORDS,
 ) -> Measurement:
     """The share of the answer's statements that the documents support. Two calls."""
-    found = await extract_statements(ask, question, answer, documents, max_statements, prompt)
-    return await check_support(ask, found, documents, prompt)
+    extracted = await extract_statements(ask, question, answer, documents, max_statements, prompt)
+    return await check_support(ask, extracted, documents, prompt)
 
 
 async def extract_statements(
@@ -186,10 +186,10 @@ async def extract_statements(
     verdict = {"part": "statements", **reply.raw}
     if reply.value is None:
         return StatementList(measurement=Measurement(None, "no readable list of statements", (verdict,), 1))
-    stated = tuple(dict.fromkeys(one for statement in reply.value.statements if (one := statement.strip())))
-    found = stated[:max_statements]
-    verdicts = ({**verdict, "dropped": len(stated) - len(found)} if len(found) < len(stated) else verdict,)
-    return StatementList(found, Measurement(None, "" if found else "the answer has no statements", verdicts))
+    stated = tuple(dict.fromkeys(stripped for statement in reply.value.statements if (stripped := statement.strip())))
+    kept = stated[:max_statements]
+    verdicts = ({**verdict, "dropped": len(stated) - len(kept)} if len(kept) < len(stated) else verdict,)
+    return StatementList(kept, Measurement(None, "" if kept else "the answer has no statements", verdicts))
 
 
 async def check_support(
@@ -220,17 +220,21 @@ async def answer_relevance(
         return Measurement(0.0)
     text = question_prompt(answer, prompt)
     reply = await asyncio.gather(*(ask(text, GeneratedQuestion, number) for number in range(samples)))
-    verdicts = [{"part": "question", **one.raw} for one in reply]
-    found = {n: one.value for n, one in enumerate(reply) if one.value is not None and one.value.question.strip()}
-    unread = sum(one.value is None for one in reply)
-    if not found:
+    verdicts = [{"part": "question", **answered.raw} for answered in reply]
+    readable = {
+        n: answered.value
+        for n, answered in enumerate(reply)
+        if answered.value is not None and answered.value.question.strip()
+    }
+    unread = sum(answered.value is None for answered in reply)
+    if not readable:
         return Measurement(None, "no readable question that the answer would answer", tuple(verdicts), unread)
     end, left_out = await asyncio.to_thread(end_of, embed, question.text)
-    vectors = await asyncio.to_thread(embed, [end, *(asked.question for asked in found.values())])
+    vectors = await asyncio.to_thread(embed, [end, *(asked.question for asked in readable.values())])
     cosines = np.asarray(vectors[1:], np.float64) @ np.asarray(vectors[0], np.float64)
-    for n, cosine in zip(found, cosines, strict=True):
+    for n, cosine in zip(readable, cosines, strict=True):
         verdicts[n]["cosine"] = round(float(cosine), 6)
-    vain = noncommittal == "zero" and all(asked.noncommittal for asked in found.values())
+    vain = noncommittal == "zero" and all(asked.noncommittal for asked in readable.values())
     value = 0.0 if vain else min(1.0, max(0.0, float(cosines.mean())))
     if left_out:
         verdicts.append({"part": "embedded question", "tokens_left_out": left_out})

@@ -96,8 +96,8 @@ class Tools(Dialogues):
             if source == INDEX:
                 passages = await asyncio.to_thread(self._retriever.search, query, k, offset)
             else:
-                found = ToolResult(tuple(await self._source(source).search(query, k, offset)))
-                fitted, cut = self._fit(role, source, found)
+                result = ToolResult(tuple(await self._source(source).search(query, k, offset)))
+                fitted, cut = self._fit(role, source, result)
                 passages = list(fitted.passages)
         except SourceError as error:
             problem = error
@@ -119,19 +119,19 @@ class Tools(Dialogues):
             self.note(role, cut)
         return passages, problem
 
-    def _fit(self, role: str, source: str, found: ToolResult) -> tuple[ToolResult, str]:
+    def _fit(self, role: str, source: str, result: ToolResult) -> tuple[ToolResult, str]:
         """What a source found, cut to the tokens that its passages may take, and a remark on what was cut or ""."""
         engine = self._engine(self.role(role).model)
-        fitting = engine.max_context // SHARE // max(1, len(found.passages))
+        fitting = engine.max_context // SHARE // max(1, len(result.passages))
         most = self._resources.max_tokens.get(source) or max(1, fitting)
 
         def fit(text: str, max_tokens: int) -> str:
             return shortened(text, max(1, len(first_tokens(engine.format, text, max_tokens))))
 
-        passages = tuple(p.model_copy(update={"text": fit(p.text, most)}) for p in found.passages)
-        fitted = replace(found, passages=passages, text=found.text if passages else fit(found.text, most))
-        cut = [old.id for old, new in zip(found.passages, passages, strict=True) if new.text != old.text]
-        if fitted.text != found.text:
+        passages = tuple(p.model_copy(update={"text": fit(p.text, most)}) for p in result.passages)
+        fitted = replace(result, passages=passages, text=result.text if passages else fit(result.text, most))
+        cut = [old.id for old, new in zip(result.passages, passages, strict=True) if new.text != old.text]
+        if fitted.text != result.text:
             cut.append("its text")
         remark = f"{source}: {len(cut)} document(s) cut to {most} tokens ({', '.join(cut)})" if cut else ""
         return fitted, remark
@@ -171,15 +171,15 @@ class Tools(Dialogues):
         state: LookupState = "ok"
         error, cut = "", ""
         if tool not in specs:
-            found, state = ToolResult(error=f"There is no tool {tool!r}{did_you_mean(tool, specs)}."), "refused"
+            result, state = ToolResult(error=f"There is no tool {tool!r}{did_you_mean(tool, specs)}."), "refused"
         else:
             try:
-                found, cut = self._fit(role, specs[tool], await self._source(specs[tool]).call(tool, arguments, k))
-                state = "refused" if found.error else "ok"
+                result, cut = self._fit(role, specs[tool], await self._source(specs[tool]).call(tool, arguments, k))
+                state = "refused" if result.error else "ok"
             except ToolError as fault:
-                found, state = ToolResult(error=str(fault)), "refused"
+                result, state = ToolResult(error=str(fault)), "refused"
             except SourceError as problem:
-                found, state, error = ToolResult(error=UNAVAILABLE.format(name=tool)), "failed", str(problem)
+                result, state, error = ToolResult(error=UNAVAILABLE.format(name=tool)), "failed", str(problem)
         self._finish(
             slot,
             ToolCall(
@@ -187,9 +187,9 @@ class Tools(Dialogues):
                 source=specs.get(tool, ""),
                 tool=tool,
                 arguments=dict(arguments),
-                text=found.text,
-                passages=found.passages,
-                error=error or found.error,
+                text=result.text,
+                passages=result.passages,
+                error=error or result.error,
                 state=state,
                 at=at,
                 seconds=time.monotonic() - self._started - at,
@@ -197,7 +197,7 @@ class Tools(Dialogues):
         )
         if cut:
             self.note(role, cut)
-        return found
+        return result
 
     async def recall(self, role: str, entities: Sequence[str], text: str, by_meaning: bool = False) -> list[Evidence]:
         """Evidence that other questions of the same scope left under these entities, the most fitting first.
@@ -211,20 +211,20 @@ class Tools(Dialogues):
         embed, left_out = self._resources.embed if by_meaning else None, 0
         if embed is not None:
             text, left_out = await asyncio.to_thread(end_of, embed, text)
-        found = await asyncio.to_thread(memory.recall, entities, text, self._context.scope, asked, embed)
+        evidence = await asyncio.to_thread(memory.recall, entities, text, self._context.scope, asked, embed)
         self._finish(
             slot,
             Recall(
                 role=role,
                 entities=tuple(entities),
-                passages=tuple(piece.passage for piece in found),
+                passages=tuple(piece.passage for piece in evidence),
                 at=at,
                 seconds=time.monotonic() - self._started - at,
             ),
         )
         if left_out:
             self.note(role, f"the embedder left out {left_out} token(s) at the beginning of the text")
-        return found
+        return evidence
 
     async def remember(self, role: str, entities: Sequence[str], passages: Sequence[Passage], text: str) -> int:
         """Leave evidence under these entities for other questions of the scope; how many pieces were new.

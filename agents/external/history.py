@@ -48,8 +48,8 @@ class History:
         Where two turns are alike, as of two equal requests, the one that nothing follows yet.
         """
         for length in range(len(turns), 0, -1):
-            if found := self._positions.get((opening, tuple(turns[:length]))):
-                position = next((position for position in found if position.is_end), found[0])
+            if positions := self._positions.get((opening, tuple(turns[:length]))):
+                position = next((position for position in positions if position.is_end), positions[0])
                 return position, list(turns[length:])
         return None, list(turns)
 

@@ -183,8 +183,8 @@ def read_answer(text: str) -> ProgramAnswer:
         said = {name: without_thoughts(getattr(answer, name)) for name in ("answer", "explanation")}
         return answer.model_copy(update=said)
     except ValidationError as error:
-        found = error.errors()[0]
-        return ProgramAnswer(answer=None, problem=f"its answer's {found['loc'][0]}: {found['msg']}")
+        first = error.errors()[0]
+        return ProgramAnswer(answer=None, problem=f"its answer's {first['loc'][0]}: {first['msg']}")
     except ValueError as error:
         return ProgramAnswer(answer=None, problem=f"the program gave no answer ({error})")
 

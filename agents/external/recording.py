@@ -184,15 +184,15 @@ class Recording:
         k, role = k or self.settings.documents, self.settings.roles[0]
         self._running += 1
         try:
-            found = await self.tools.try_search(role, query, k, self.settings.source, offset)
+            result = await self.tools.try_search(role, query, k, self.settings.source, offset)
         except UserError as error:
             raise self._break(error) from None
         finally:
             self._running, self._last = self._running - 1, time.monotonic()
-        if found.error:
-            raise ApiError(502, found.error, headers=ONCE)
-        self.found |= {passage.id: passage for passage in found.passages}
-        return list(found.passages)
+        if result.error:
+            raise ApiError(502, result.error, headers=ONCE)
+        self.found |= {passage.id: passage for passage in result.passages}
+        return list(result.passages)
 
 
 def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:

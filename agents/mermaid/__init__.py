@@ -175,10 +175,10 @@ async def execute(
             tools.note("executor", f"refused a repeated call: {call}")
             text = tools.prompt("repeat.user")
         else:
-            found = await tools.call("executor", tool, arguments, settings.documents, settings.tools)
-            passages = documents_of(found, call, tool)
-            if found.error:
-                text = tools.prompt("failure.user", error=one_line(found.error, 300))
+            result = await tools.call("executor", tool, arguments, settings.documents, settings.tools)
+            passages = documents_of(result, call, tool)
+            if result.error:
+                text = tools.prompt("failure.user", error=one_line(result.error, 300))
             else:
                 text = tools.prompt("observation.user", documents=evidence.shown(passages) or "nothing")
                 answered.add(signature(tool, arguments))
@@ -188,12 +188,12 @@ async def execute(
         tools.so_far = Answer("", evidence.passages, turns=tuple(turns))
 
 
-def documents_of(found: ToolResult, call: str, tool: str) -> tuple[Passage, ...]:
+def documents_of(result: ToolResult, call: str, tool: str) -> tuple[Passage, ...]:
     """What a call found; text that is no document becomes one."""
-    if found.error or found.passages or not found.text.strip():
-        return found.passages
-    name = f"{tool}-{content_key(call, found.text)[:12]}"
-    return (Passage(id=name, document_id=name, title=tool, text=found.text),)
+    if result.error or result.passages or not result.text.strip():
+        return result.passages
+    name = f"{tool}-{content_key(call, result.text)[:12]}"
+    return (Passage(id=name, document_id=name, title=tool, text=result.text),)
 
 
 def signature(tool: str, arguments: dict[str, Any]) -> str:

@@ -83,9 +83,9 @@ def _simplified(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, A
     if isinstance(kind, list) and kind:
         return {
             "anyOf": [
-                _simplified({**schema, "type": one}, root, depth + 1)
-                for one in kind[:MAX_ALTERNATIVES]
-                if isinstance(one, str)
+                _simplified({**schema, "type": name}, root, depth + 1)
+                for name in kind[:MAX_ALTERNATIVES]
+                if isinstance(name, str)
             ]
         }
     if kind == "object":

@@ -42,7 +42,7 @@ def entities_of(parts: Decomposition) -> list[str]:
 
 def fact_keys(parts: Decomposition) -> list[str]:
     """The subjects and objects, the triplets as one phrase each, and the keywords, each once."""
-    triplets = [f"{one.subject} {one.relation} {one.object}" for one in parts.triplets]
+    triplets = [f"{triplet.subject} {triplet.relation} {triplet.object}" for triplet in parts.triplets]
     return distinct([*entities_of(parts), *triplets, *parts.keywords])
 
 

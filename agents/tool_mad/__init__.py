@@ -108,13 +108,13 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     for number in range(1, settings.rounds + 1):
         # Step by step for both at once, so that which dialogue is which does not depend on who is faster.
         last = history[-1] if history else {}
-        found = await asyncio.gather(*(query_and_search(tools, settings, question, agent, last) for agent in agents))
+        lookups = await asyncio.gather(*(query_and_search(tools, settings, question, agent, last) for agent in agents))
         if tools.outage:
             raise SourceError(tools.outage)
         verdicts = await asyncio.gather(
-            *(respond(tools, labels, a, here, last) for a, here in zip(agents, found, strict=True))
+            *(respond(tools, labels, a, here, last) for a, here in zip(agents, lookups, strict=True))
         )
-        moves = [AgentTurn(here, verdict) for here, verdict in zip(found, verdicts, strict=True)]
+        moves = [AgentTurn(here, verdict) for here, verdict in zip(lookups, verdicts, strict=True)]
         if settings.stability:
             moves = await score_turns(tools, settings, question, labels, agents, moves)
         history.append(dict(zip([agent.name for agent in agents], moves, strict=True)))
@@ -146,8 +146,8 @@ async def query_and_search(tools: Tools, settings: Settings, question: Question,
         dialogue = tools.dialogue("keywords", instructions)
         words = await tools.read(dialogue, text, read_keywords, lambda reply: read_keywords_leniently(reply, query))
     source = settings.sources.rag if agent.kind == "rag" else settings.sources.search
-    found = await tools.try_search(agent.kind, words, settings.documents, source=source)
-    return Lookup(query, found.passages, found.error)
+    result = await tools.try_search(agent.kind, words, settings.documents, source=source)
+    return Lookup(query, result.passages, result.error)
 
 
 async def respond(tools: Tools, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round) -> Verdict:
@@ -202,14 +202,14 @@ async def score_turns(
             if verdict.get("dropped"):
                 tools.note("scorer", f"{agent.name}: {verdict['dropped']} statement(s) beyond `statements` are dropped")
     for agent, move, faithful, relevant in zip(agents, moves, faithfulness, relevance, strict=True):
-        found = {"faithfulness": faithful, "relevance": relevant}
-        for name, measurement in found.items():
+        measurements = {"faithfulness": faithful, "relevance": relevant}
+        for name, measurement in measurements.items():
             if measurement.value is None:
                 tools.note("scorer", f"{agent.name}: {name} unknown: {measurement.reason}")
             if measurement.left_out:
                 told = f"{name} without the first {measurement.left_out} tokens of the {question.form}"
                 tools.note("scorer", f"{agent.name}: {told}")
-        scores: Scores = {name: measurement.value for name, measurement in found.items()}
+        scores: Scores = {name: measurement.value for name, measurement in measurements.items()}
         scored.append(replace(move, scores=scores))
     return scored
 

@@ -108,10 +108,10 @@ def keywords_prompt(tools: Tools, question: Question, query: str) -> tuple[str, 
 def answer_prompt(tools: Tools, agent: Agent, lookup: Lookup, last: Round) -> tuple[str, str]:
     """The prompt for an agent's answer."""
     has_tool = agent.kind != "none"
-    found = documents_text(lookup.passages) or f"({lookup.failure or 'none were found'})"
+    documents = documents_text(lookup.passages) or f"({lookup.failure or 'none were found'})"
     slot, other = ("next_answer", quoted(other_answer(agent, last))) if last else ("answer", "")
     instructions = tools.prompt(f"{slot}.system", sources=FROM_DOCUMENTS if has_tool else FROM_MEMORY)
-    text = tools.prompt(f"{slot}.user", documents=found if has_tool else "", other_answer=other)
+    text = tools.prompt(f"{slot}.user", documents=documents if has_tool else "", other_answer=other)
     return instructions, text
 
 
@@ -136,8 +136,8 @@ def debate_text(history: Sequence[Round]) -> str:
             lines = [f"Round {n}, agent {name}"]
             if move.lookup.query:
                 read = " ".join(f"[{number[passage.id]}]" for passage in move.lookup.passages)
-                found = read or f"({move.lookup.failure or 'nothing'})"
-                lines += [f"Query: {one_line(move.lookup.query)}", f"Found: {found}"]
+                numbers = read or f"({move.lookup.failure or 'nothing'})"
+                lines += [f"Query: {one_line(move.lookup.query)}", f"Found: {numbers}"]
             parts.append("\n".join([*lines, quoted(move.verdict.text)]))
     return "\n\n".join(parts)
 
@@ -154,8 +154,8 @@ def other_answer(agent: Agent, last: Round) -> str:
 
 def read_query(text: str) -> str:
     """What stands in square brackets and alone. Raises Malformed."""
-    found = BRACKETS.fullmatch(text.strip())
-    if not found or CITATION.fullmatch(query := found[1].strip()):
+    bracketed = BRACKETS.fullmatch(text.strip())
+    if not bracketed or CITATION.fullmatch(query := bracketed[1].strip()):
         raise Malformed("Write one query and nothing else, in square brackets.")
     return query
 
@@ -176,7 +176,7 @@ def _without_commas(text: str) -> str:
 
 def read_query_leniently(text: str, claim: str) -> str:
     """The last thing in brackets that is no citation, else the first line that is no heading, else the claim."""
-    found = [query for query in BRACKETS.findall(text) if not CITATION.fullmatch(query.strip())]
-    lines = found[-1:] or HEADING.sub("", text).splitlines()
+    bracketed = [query for query in BRACKETS.findall(text) if not CITATION.fullmatch(query.strip())]
+    lines = bracketed[-1:] or HEADING.sub("", text).splitlines()
     queries = (line.strip(" \t[]*`") for line in lines if not CITATION.fullmatch(line.strip(" \t[]")))
     return next(filter(None, queries), claim)

@@ -62,7 +62,7 @@ class Prompt:
             if not _is_left_out(paragraph, values):
                 lines = paragraph.split("\n")
                 kept.append("\n".join(line for line in lines if not _is_left_out(line, values)))
-        return VARIABLE.sub(lambda found: values[found[1]], "\n\n".join(kept))
+        return VARIABLE.sub(lambda variable: values[variable[1]], "\n\n".join(kept))
 
 
 Prompts = Mapping[str, Prompt]
@@ -70,8 +70,8 @@ Prompts = Mapping[str, Prompt]
 
 
 def _is_left_out(part: str, values: Mapping[str, str]) -> bool:
-    found = VARIABLE.findall(part)
-    return bool(found) and all(mark and not values[name] for name, mark in found)
+    variables = VARIABLE.findall(part)
+    return bool(variables) and all(mark and not values[name] for name, mark in variables)
 
 
 SHARED: Prompts = {
@@ -118,16 +118,16 @@ def replace_prompts(prompts: Prompts, folder: Path, key: str) -> dict[str, Promp
         raise UserError(
             f"{key}: there is no folder {folder}; `ratchet prompts{which} --out {folder}` writes one to edit"
         )
-    found = dict(prompts)
+    replaced = dict(prompts)
     files = {slot + SUFFIX: slot for slot in prompts}
     for file in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
         slot = files.get(file.name)
         if slot is None:
             raise UserError(f"{file}: {key} has no prompt of this name{did_you_mean(file.name, files)}")
-        found[slot] = replace(prompts[slot], text=_read(file, prompts[slot]))
-        if slot.endswith(".user") and not found[slot].text.strip():
+        replaced[slot] = replace(prompts[slot], text=_read(file, prompts[slot]))
+        if slot.endswith(".user") and not replaced[slot].text.strip():
             raise UserError(f"{file}: is empty, and a user message must not be")
-    return found
+    return replaced
 
 
 def _read(file: Path, prompt: Prompt) -> str:
