@@ -11,7 +11,8 @@ from inference.completion import Message
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory
-from tests.helpers.playing import QUESTION, Shelf, act, engine, passage, play, query, review, say
+from tests.helpers.playing import Shelf, act, engine, passage, play, query, review, say
+from tests.helpers.snapshots import check_snapshot
 
 ADA = passage(1, "Ada Torrin built the harbour.", "Velm")
 MILL = passage(2, "The mill is old.")
@@ -90,35 +91,7 @@ async def test_the_whole_of_algorithms_1_and_2() -> None:
     assert [c.role for c in trajectory.conversations] == (
         ["coordinator", "planner", "searcher", "reasoner", "summarizer", "answerer", "validator"]
     )
-
-
-async def test_every_agent_sees_what_the_paper_gives_it() -> None:
-    agent = engine(WHOLE)
-    await play(mrag(), agent, Shelf(SHELF))
-    coordinator = [json.loads(message["content"]) for message in told(agent, "coordinator")]
-    assert coordinator == [
-        {"question": QUESTION.text},
-        {"plan": ["find the builder", "write"]},
-        {"found_information": True, "documents": ["Velm: Ada Torrin built the harbour.", "The quay is of stone."]},
-        {"analysis": ["Ada built it"]},
-        {"summary": "Ada built the harbour."},
-        {"response": "Ada"},
-        json.loads(WHOLE[14]),
-        {"response": "Ada Torrin"},
-    ]
-    searcher = [message["content"] for message in told(agent, "searcher")]
-    assert json.loads(searcher[0])["suggestions"] == ["who built it"]
-    assert "Query ID: 0\nDocument 1 ID: 1\nDocument 1 text: Velm: Ada Torrin built the harbour." in searcher[1]
-    assert "Document 2 ID: 4\nDocument 2 text: The sea is cold." in searcher[2]
-    assert "Query ID: 1\nDocument 1 ID: 3" in searcher[3]
-    answerer = [message["content"] for message in told(agent, "answerer")]
-    assert json.loads(answerer[0]) == {
-        "question": QUESTION.text,
-        "supporting information": ["Velm: Ada Torrin built the harbour.", "The quay is of stone."],
-        "plan": "one name",
-        "important information": "the builder",
-    }
-    assert '{"suggestion": "full name"}' in answerer[1]
+    check_snapshot("mrag", agent)
 
 
 async def test_calls_used_up_the_response_so_far_is_the_answer() -> None:

@@ -11,13 +11,14 @@ import pytest
 from agents.core.output import json_schema
 from agents.core.prompts.template import PromptSet
 from agents.mrag import SYSTEM
-from agents.mrag.brief import EXAMPLES, Brief
+from agents.mrag.brief import Brief
 from agents.mrag.paper import Paper
 from agents.mrag.settings import AGENTS, Settings
 from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
 from ratchet.records import Note, content_key
 from tests.helpers.playing import Shelf, engine, passage, play, say
+from tests.helpers.snapshots import check_snapshot
 
 WORDS = PromptSet(SYSTEM.prompts).text
 # Figures 15 to 21: what an agent is given, and what it emits.
@@ -149,32 +150,7 @@ async def test_the_brief_flow_fills_in_what_the_coordinator_need_not_say() -> No
     assert (trajectory.status, trajectory.answer, trajectory.passages) == ("finished", "Ada Torrin", (ADA, MILL))
     assert {call.parse for call in trajectory.model_calls} == {"ok"}
     assert shelf.asked == [("harbour", 2, 0), ("mill", 2, 0)]
-    question = "Question: Who built the harbour of Velm?"
-    heard = {
-        agent.format.decode(c.ids[s.start : s.end])
-        for c in trajectory.conversations
-        for s in c.spans
-        if s.author == "user"
-    }
-    examples = {said for agent in ("searcher", "answerer") for said, _ in EXAMPLES[agent]}
-    assert heard == examples | {
-        question,
-        "planner: find it say it",
-        f"Note: planner: find it say it\n{question}",
-        "Document: Velm: Ada Torrin built the harbour.\nDocument: The mill is old and stands on a hill above the sea.",
-        "Document: The mill is old and stands on a hill above the sea.\nDocument: Velm: Ada Torrin built the harbour.",
-        "searcher: found Velm; The mill is old and stands on a",
-        "Document: The mill is old and stands on a hill above the sea.\n"
-        "Document: Velm: Ada Torrin built the harbour.\n"
-        f"Note: planner: find it say it\n{question}",
-        "answerer: Ada",
-        "Document: The mill is old and stands on a hill above the sea.\n"
-        "Document: Velm: Ada Torrin built the harbour.\n"
-        f"Note: planner: find it say it\nResponse: Ada\n{question}",
-        "validator: supported, not correct. full name",
-        f"Note: validator: supported, not correct. full name\nImprove your response.\n{question}",
-        "reviser: Ada Torrin",
-    }
+    check_snapshot("mrag_brief", agent)
 
 
 async def test_a_brief_agent_that_is_called_again_hears_only_what_is_new() -> None:

@@ -1,4 +1,4 @@
-"""The two baselines of one call: what they are shown, and how their answer is read."""
+"""The baselines that read once or round by round: what they are shown, and how their answer is read."""
 
 from __future__ import annotations
 
@@ -63,3 +63,29 @@ async def test_an_answer_behind_the_words_of_drags_script_is_asked_for_and_read(
     systems = [call.messages[0]["content"] for call in agent.calls if call.messages[0]["content"].startswith("Answer")]
     readers = [text for text in systems if "step by step" not in text]
     assert readers and all('End with "The answer is:"' in text and "answer alone" not in text for text in readers)
+
+
+Q = QUESTION.text
+ROUNDS = {
+    Q: [passage(n) for n in range(1, 6)],
+    f"{Q} The answer is: Ada": [passage(n) for n in (3, 4, 5)],
+    f"{Q} Ada T.": [passage(n) for n in (6, 7, 8)],
+}
+ROUNDS_SAID = ["The answer is: Ada", "Ada T.", "So. The answer is: Ada Torrin"]
+
+
+async def test_three_rounds_each_search_with_the_question_and_the_last_raw_output() -> None:
+    agent, shelf = engine(ROUNDS_SAID), Shelf(ROUNDS)
+    trajectory = await play({"name": "iter_retgen"}, agent, shelf)
+    assert (trajectory.answer, trajectory.status) == ("Ada Torrin", "finished")
+    assert shelf.asked == [(query, 3, 0) for query in ROUNDS]
+    assert len(agent.calls) == 3
+    assert [p.id for p in trajectory.passages] == ["c6", "c7", "c8"]
+    check_snapshot("iter_retgen", agent)
+
+
+async def test_an_empty_output_leaves_the_question_as_the_query() -> None:
+    shelf = Shelf({})
+    trajectory = await play({"name": "iter_retgen"}, engine(["", "", ""]), shelf)
+    assert [query for query, _, _ in shelf.asked] == [Q, Q, Q]
+    assert (trajectory.answer, trajectory.status) == ("", "finished")

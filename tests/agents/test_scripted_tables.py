@@ -1,4 +1,4 @@
-"""configs/small/tool_mad.yaml: every row of the paper's tables, played by the script."""
+"""configs/small/tool_mad.yaml: every row of the paper's tables, by a script; and the tables of costs on the pages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from questions.labels import AVERITEC, FEVER, YES_NO_MAYBE
 from ratchet.config import load_config
 from ratchet.records import Label
 from tests.helpers.any_system import Library
+from tests.helpers.cost_tables import PAGES, page_with_table
+from tests.helpers.pages import ROOT
 from tests.helpers.playing import CLAIM, play
 from tests.helpers.tiny import save_tiny_tokenizer
 
@@ -36,3 +38,10 @@ async def test_the_script_is_in_form_for_every_row_and_task(
     played = await play(ROWS[row], ScriptedEngine.from_config(model), Library(), question=claim)
     assert played.status == "finished" and played.answer in [label.name for label in labels]
     assert [call.text for call in played.model_calls if call.parse == "malformed"] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_table_of_costs_is_that_of_its_configs_rows(page: str) -> None:
+    assert (ROOT / f"docs/papers/{page}.md").read_text() == page_with_table(page), (
+        "run `python -m tests.helpers.cost_tables`"
+    )
