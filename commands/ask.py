@@ -65,17 +65,13 @@ def answer(words: Sequence[str], prog: str) -> None:
 
 
 def open_runner(config: Config, baselines: bool = False) -> SystemRunner:
-    """The system of a config, `baselines`: and those of `evaluation.baselines`, ready to be asked."""
+    """The system of a config, ready to be asked. `baselines`: with those of `evaluation.baselines`."""
     systems = {SYSTEM: load_system(config.system)}
     for name, system in config.evaluation.baselines.items() if baselines else ():
         systems[name] = load_system(system, f"evaluation.baselines.{name}")
-    evaluated, sampled = (
-        RunContext(how.temperature, frozen, how.top_p, adapter=None, policy="base", scope=NAME)
-        for how, frozen in (
-            (config.evaluation, config.evaluation.temperature),
-            (config.sampling, config.sampling.frozen_temperature),
-        )
-    )
+    how, trained = config.evaluation, config.sampling
+    evaluated = RunContext(how.temperature, how.temperature, how.top_p, None, "base", NAME)
+    sampled = RunContext(trained.temperature, trained.frozen_temperature, trained.top_p, None, "base", NAME)
     return SystemRunner(systems, config.environment, evaluated, sampled)
 
 

@@ -29,17 +29,15 @@ class Answer:
     """Why a debate or a loop ended."""
 
 
-class Unparsed(Exception):
+class _Ended(Exception):
+    def __init__(self, role: str, error: str) -> None:
+        super().__init__(f"{role}: {error}")
+        self.role, self.error = role, error
+
+
+class Unparsed(_Ended):
     """A role's action broke its schema and the malformed policy is exhausted."""
 
-    def __init__(self, role: str, error: str) -> None:
-        super().__init__(f"{role}: {error}")
-        self.role, self.error = role, error
 
-
-class OutOfBudget(Exception):
+class OutOfBudget(_Ended):
     """A conversation has no room left in its model's context, or a system has used up a budget of its own."""
-
-    def __init__(self, role: str, error: str) -> None:
-        super().__init__(f"{role}: {error}")
-        self.role, self.error = role, error

@@ -33,7 +33,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 """Every system, and the settings that use other prompts than its defaults do."""
 ON_QUESTIONS = {"awe", "drag", "flare", "ircot", "iter_retgen", "mad", "mad_drag", "mrag", "naive_gen", "naive_rag"}
 ON_QUESTIONS |= {"external", "no_retrieval", "sure", "vanilla_rag"}
-WORDS = "(a) Ada (b) Bo >>> Ada did it. <<< [harbour]\nQuery Expansion: quay\nAction: search[harbour]\nFollow up: Who?"
+WORDS = "(a) Ada (b) Bo >>> Ada did it. <<< [harbour]\nQuery Expansion: quay\nAction: search[harbour]"
 
 
 class Talker:
