@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+T = TypeVar("T")
 
 TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may be gone on the next try; any other 4xx says that the request itself is wrong."""
@@ -25,6 +30,31 @@ class Backoff:
         """Seconds to wait after `failed` tries; never less than the server's own Retry-After."""
         wait = random.uniform(0, min(self.longest, self.first * 2.0 ** (failed - 1)))
         return max(wait, retry_after or 0.0)
+
+
+class TryAgain(Exception):
+    """An attempt failed for a reason that may be gone on the next one."""
+
+    def __init__(self, problem: str, retry_after: float | None = None) -> None:
+        """`retry_after`: seconds that the server asks to wait for."""
+        super().__init__(problem)
+        self.retry_after = retry_after
+
+
+def retry(attempt: Callable[[], T], backoff: Backoff) -> T:
+    """Return what `attempt` returns; it is called again while it raises TryAgain, which its last failure raises too.
+
+    Where the server asks for a longer wait than the longest, there is no further attempt.
+    """
+    failed = 0
+    while True:
+        try:
+            return attempt()
+        except TryAgain as fault:
+            failed += 1
+            if failed >= backoff.tries or (fault.retry_after or 0) > backoff.longest:
+                raise TryAgain(f"{fault} (after {failed} tries)") from fault
+            time.sleep(backoff.wait(failed, fault.retry_after))
 
 
 def parse_retry_after(value: str | None) -> float | None:

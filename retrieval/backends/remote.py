@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
-import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.clients import is_local, open_client
 from ratchet.http.responses import Answer, BadResponse, send_request_sync
-from ratchet.http.retry import Backoff, parse_retry_after
+from ratchet.http.retry import Backoff, TryAgain, parse_retry_after, retry
 from ratchet.records import Passage
 from ratchet.text import short_line
 from retrieval.errors import SourceError
@@ -29,7 +28,6 @@ TRANSIENT = frozenset({429, 502, 503})
 """Statuses of a busy server, or of a proxy whose server is starting again."""
 HOW_TO_START = "start one with: ratchet serve-index --index NAME=FOLDER"
 
-logger = logging.getLogger(__name__)
 A = TypeVar("A", bound=BaseModel)
 
 
@@ -139,37 +137,40 @@ class RemoteIndex:
 
     def _request(self, method: str, path: str, body: bytes, tries: int) -> Answer:
         """A successful answer, after at most `tries` tries."""
-        failed = 0
-        while True:
-            wait = None
-            kind: type[UserError] = SearchError
-            request = self._client.build_request(method, f"{self._url}/{path}", content=body)
-            try:
-                answer = send_request_sync(self._client, request, MAX_BYTES)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                problem = f"no server answers at {self._url} ({error or type(error).__name__}); {HOW_TO_START}"
-                kind = UserError
-            except httpx.TimeoutException:
-                raise SearchError(
-                    f"{self._url} gave no answer within {self._timeout:g} s; ask for less at once, or raise the timeout"
-                ) from None
-            except httpx.TransportError as error:
-                problem = f"{self._url}: the connection broke ({short_line(str(error) or type(error).__name__)})"
-            except BadResponse as error:
-                raise SearchError(f"{self._url}: {short_line(str(error))}") from None
-            else:
-                if answer.is_success and not answer.busy:
-                    return answer
-                problem = f"{self._url} answered {answer.status}: {answer.busy or _error_text(answer)}"
-                if not answer.busy and answer.status not in TRANSIENT:
-                    raise SearchError(problem)
-                wait = parse_retry_after(answer.headers.get("retry-after"))
-            failed += 1
-            if failed >= tries:
-                raise kind(f"{problem} (after {failed} tries)")
-            seconds = self._backoff.wait(failed, min(wait or 0.0, self._backoff.longest))
-            logger.info("%s; try %d of %d in %.1f s", problem, failed + 1, tries, seconds)
-            time.sleep(seconds)
+        try:
+            return retry(lambda: self._attempt(method, path, body), replace(self._backoff, tries=tries))
+        except TryAgain as fault:
+            kind = UserError if isinstance(fault.__cause__, _NoServer) else SearchError
+            raise kind(str(fault)) from None
+
+    def _attempt(self, method: str, path: str, body: bytes) -> Answer:
+        request = self._client.build_request(method, f"{self._url}/{path}", content=body)
+        try:
+            answer = send_request_sync(self._client, request, MAX_BYTES)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise _NoServer(
+                f"no server answers at {self._url} ({error or type(error).__name__}); {HOW_TO_START}"
+            ) from None
+        except httpx.TimeoutException:
+            raise SearchError(
+                f"{self._url} gave no answer within {self._timeout:g} s; ask for less at once, or raise the timeout"
+            ) from None
+        except httpx.TransportError as error:
+            problem = short_line(str(error) or type(error).__name__)
+            raise TryAgain(f"{self._url}: the connection broke ({problem})") from None
+        except BadResponse as error:
+            raise SearchError(f"{self._url}: {short_line(str(error))}") from None
+        if answer.is_success and not answer.busy:
+            return answer
+        problem = f"{self._url} answered {answer.status}: {answer.busy or _error_text(answer)}"
+        if not answer.busy and answer.status not in TRANSIENT:
+            raise SearchError(problem)
+        asked = parse_retry_after(answer.headers.get("retry-after"))
+        raise TryAgain(problem, min(asked or 0.0, self._backoff.longest))
+
+
+class _NoServer(TryAgain):
+    """Nobody listens at the address."""
 
 
 def _check_range(k: int, offset: int) -> None:

@@ -9,7 +9,6 @@ trajectory fails, or the score stays unfinished, and is made again later.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from ratchet.config import EmbedderConfig
 from ratchet.errors import UserError
 from ratchet.http.clients import is_local, open_client
 from ratchet.http.responses import Answer, BadResponse, send_request_sync
-from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
+from ratchet.http.retry import TRANSIENT, Backoff, TryAgain, parse_retry_after, retry
 from ratchet.text import read_json, short_line
 from retrieval.encoders.dense import Embed, shared_encoder
 from retrieval.errors import SourceError
@@ -93,28 +92,26 @@ class RemoteEmbedder:
             raise SourceError(f"{self._url} did not answer with vectors ({self._line(error)}); is url right?") from None
 
     def _post(self, body: dict[str, Any]) -> Answer:
-        failed = 0
         with open_client(self._key, trust_env=not is_local(self._url), timeout=TIMEOUT) as client:
-            while True:
-                asked = None
-                try:
-                    answer = send_request_sync(client, client.build_request("POST", self._url, json=body), MAX_BYTES)
-                except (httpx.TransportError, BadResponse) as error:
-                    problem = f"{self._url}: no answer ({self._line(error) or type(error).__name__})"
-                else:
-                    if answer.is_success and not answer.busy:
-                        return answer
-                    said = self._line(answer.busy or answer.text)
-                    problem = f"{self._url} answered {answer.status}: {said or '(nothing)'}"
-                    if answer.status in (401, 403):
-                        raise UserError(f"{problem}; the key is read from the variable {self._config.api_key_env}")
-                    if not answer.busy and answer.status not in TRANSIENT:
-                        raise SourceError(f"{problem}; the request itself is refused (embedder.path, embedder.url)")
-                    asked = parse_retry_after(answer.headers.get("retry-after"))
-                failed += 1
-                if failed >= BACKOFF.tries or (asked or 0) > BACKOFF.longest:
-                    raise SourceError(f"{problem} (after {failed} tries)")
-                time.sleep(BACKOFF.wait(failed, asked))
+            try:
+                return retry(lambda: self._attempt(client, body), BACKOFF)
+            except TryAgain as fault:
+                raise SourceError(str(fault)) from fault
+
+    def _attempt(self, client: httpx.Client, body: dict[str, Any]) -> Answer:
+        try:
+            answer = send_request_sync(client, client.build_request("POST", self._url, json=body), MAX_BYTES)
+        except (httpx.TransportError, BadResponse) as error:
+            raise TryAgain(f"{self._url}: no answer ({self._line(error) or type(error).__name__})") from error
+        if answer.is_success and not answer.busy:
+            return answer
+        said = self._line(answer.busy or answer.text)
+        problem = f"{self._url} answered {answer.status}: {said or '(nothing)'}"
+        if answer.status in (401, 403):
+            raise UserError(f"{problem}; the key is read from the variable {self._config.api_key_env}")
+        if not answer.busy and answer.status not in TRANSIENT:
+            raise SourceError(f"{problem}; the request itself is refused (embedder.path, embedder.url)")
+        raise TryAgain(problem, parse_retry_after(answer.headers.get("retry-after")))
 
     def _line(self, message: object) -> str:
         """The message in a short line, without the key."""

@@ -50,10 +50,6 @@ from retrieval.sparse.selection import (
 )
 
 WINDOW_OF_RECORD = 0x3FFF
-# Chunks of a BITS block that are added in the time of one posting of another block, where bounds have one byte: 28.6
-# (the best 10) and 31.6 (the best 100) over a million passages, 1.83 ns for 64 chunks and 0.82 to 0.90 ns a posting, on
-# an AMD EPYC with AVX-512. In the first window, whose bounds have 16 bits, it is 17.
-VECTOR = 30
 # The largest bound, and the most terms of a query that leave room for rounding each of them up.
 LARGEST_BOUND = 0xFFFF
 MOST_TERMS = 1 << 14
