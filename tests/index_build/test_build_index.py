@@ -104,15 +104,6 @@ def test_the_digest_follows_documents_and_settings(tmp_path: Path) -> None:
     assert len(set(digests)) == len(variants)
 
 
-def test_postings_sorted_in_many_slices_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = corpus(60)
-    tiny_index(tmp_path / "a", documents, **SMALL)
-    monkeypatch.setattr(postings, "SLICE", 50)
-    monkeypatch.setattr(postings, "BUFFER", 30)
-    tiny_index(tmp_path / "b", documents, **SMALL)
-    assert content(tmp_path / "a" / "index") == content(tmp_path / "b" / "index")
-
-
 def test_a_finished_index_is_kept_even_when_its_sources_moved_or_are_gone(tmp_path: Path) -> None:
     config = index_config(tmp_path, DOCUMENTS, shard_documents=2, **SMALL)
     assert build(config) == 2
@@ -146,13 +137,6 @@ def test_another_setting_on_the_same_path_is_refused(tmp_path: Path, change: dic
     for word in [*words, "index.path", "delete"]:
         assert word in str(caught.value)
     assert tree(Path(config.path)) == before
-
-
-def test_another_setting_is_refused_by_half_an_index_too(tmp_path: Path) -> None:
-    config = index_config(tmp_path, DOCUMENTS, shard_documents=1, **SMALL)
-    build(config, job=(0, 3))
-    with pytest.raises(UserError, match=r"stop_words: True there, False now"):
-        build(config.model_copy(update={"stop_words": False}))
 
 
 def test_other_documents_on_the_same_path_are_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -97,11 +96,6 @@ def test_adding_again_changes_nothing(tmp_path: Path, config: IndexConfig) -> No
     assert tree(Path(config.path)) == there
 
 
-def test_added_shards_may_be_of_another_size(tmp_path: Path, config: IndexConfig) -> None:
-    other = config.model_copy(update={"shard_documents": 4})
-    assert len(add(other, tmp_path, B).shards) == 3 + 7
-
-
 @pytest.mark.parametrize("where", ["in the index", "in one not yet listed", "in the same source"])
 def test_an_id_that_is_there_is_refused_before_anything_is_built(tmp_path: Path, where: str) -> None:
     """And leaves the index as it was, so that other documents can be added instead."""
@@ -172,15 +166,6 @@ def test_removing_twice_unknown_ones_and_all(config: IndexConfig) -> None:
     manifest, count = remove(config, *(document["id"] for document in A))
     assert (manifest.documents, count) == (0, 38)
     assert results(config.path, QUERIES) == [[] for _ in QUERIES]
-
-
-def test_the_order_of_removals_does_not_matter(tmp_path: Path, config: IndexConfig) -> None:
-    other = config.model_copy(update={"path": str(tmp_path / "other")})
-    shutil.copytree(config.path, other.path)
-    remove(config, "d1", "d9")
-    remove(other, "d9")
-    remove(other, "d1")
-    assert tree(Path(other.path)) == tree(Path(config.path))
 
 
 def test_removals_outlast_builds_and_additions(tmp_path: Path, config: IndexConfig) -> None:

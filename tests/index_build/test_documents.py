@@ -104,11 +104,6 @@ def test_blank_lines_are_no_documents_but_count_as_lines(tmp_path: Path) -> None
     assert scan_documents([path], 5) == (DocumentRange(path, 0, 2),)
 
 
-def test_skipping_does_not_parse(tmp_path: Path) -> None:
-    path = lines(tmp_path / "d.jsonl", "{ not JSON", {"id": "b", "text": "B"})
-    assert [d.id for _, d in read_documents(path, 1)] == ["b"]
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [
@@ -224,23 +219,6 @@ def test_parts_end_with_their_source_and_cover_it(tmp_path: Path) -> None:
 
 
 # Parquet
-
-
-def test_a_parquet_file_like_finewebs(tmp_path: Path) -> None:
-    rows = [
-        {"text": f"t{i}", "id": f"<urn:uuid:{i}>", "dump": "CC", "url": "u", "language_score": 0.9, "token_count": 3}
-        for i in range(300)
-    ]
-    path = parquet(tmp_path / "000_00000.parquet", rows)
-    expected = [Document(f"urn:uuid:{i}", f"t{i}") for i in range(300)]
-    assert [document for _, document in read_documents(path)] == expected
-
-
-def test_parquet_takes_integer_ids_and_missing_titles(tmp_path: Path) -> None:
-    path = parquet(
-        tmp_path / "d.parquet", [{"id": 3, "text": "A", "title": None}, {"id": 4, "text": "B", "title": "T"}]
-    )
-    assert [d for _, d in read_documents(path)] == [Document("3", "A"), Document("4", "B", "T")]
 
 
 @pytest.mark.parametrize(

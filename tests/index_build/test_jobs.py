@@ -13,7 +13,7 @@ from index_build import build as builder
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from retrieval.loader import open_folder
-from tests.helpers.building import SMALL, build, built, content, corpus, queries, results, tree, write_config
+from tests.helpers.building import SMALL, build, content, corpus, queries, results, tree, write_config
 from tests.helpers.experiment import command, preloaded
 from tests.helpers.tiny_index import index_config, write_documents
 
@@ -50,14 +50,6 @@ def test_the_last_job_only_lists_the_shards(tmp_path: Path) -> None:
     }
 
 
-def test_jobs_that_find_no_shard_of_theirs_say_so_and_a_run_without_a_job_lists(tmp_path: Path) -> None:
-    config = index_config(tmp_path, corpus(10), shard_documents=8, **SMALL)
-    assert build(config, job=(7, 9)) == 0
-    assert build(config, job=(0, 9)) == 1
-    assert build(config, job=(1, 9)) == 1
-    assert len(built(config).shards) == 2
-
-
 def test_the_manifest_is_written_by_the_job_that_ends_last_though_it_began_first(tmp_path: Path) -> None:
     """Jobs of an array begin together: none of them sees the others' shards when it begins."""
     _, config = whole_and_jobs(tmp_path)
@@ -74,16 +66,6 @@ def test_the_manifest_is_written_by_the_job_that_ends_last_though_it_began_first
         patch.setattr(builder, "build_planned_shard", piece)
         assert build(config, job=(0, 2)) == 4
     assert open_folder(config.path).search(queries(1)[0], 1)
-
-
-def test_a_job_that_failed_is_run_again(tmp_path: Path) -> None:
-    _, config = whole_and_jobs(tmp_path)
-    for number in (0, 2):
-        build(config, job=(number, 3))
-    assert build(config, job=(0, 3)) == 0
-    assert not (Path(config.path) / "manifest.json").exists()
-    assert build(config, job=(1, 3)) == 2
-    assert (Path(config.path) / "manifest.json").exists()
 
 
 def test_added_documents_are_built_by_jobs_too(tmp_path: Path) -> None:

@@ -176,19 +176,6 @@ def test_a_damaged_or_foreign_part_is_encoded_again(tmp_path: Path, monkeypatch:
     assert not kept.exists()
 
 
-def test_what_a_kill_at_the_very_end_leaves_is_cleared(tmp_path: Path) -> None:
-    whole, config = pair(tmp_path, 12, shard_documents=6)
-    build(whole)
-    build(config)
-    kept = Path(config.path) / "shards" / ".00001.encoded"
-    kept.mkdir()
-    (kept / "part-00000.npz").write_bytes(b"gigabytes")
-    (Path(config.path) / "shards" / ".00000.lease").touch()
-    (Path(config.path) / ".manifest.json.123.tmp").touch()
-    assert build(config) == 0
-    assert_same(whole, config)
-
-
 def run(config: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "index_build", "--config", str(config), *more]
     return subprocess.Popen(

