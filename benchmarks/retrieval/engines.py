@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
@@ -130,10 +131,15 @@ class Lucene(Engine):
 
     def open(self, folder: Path) -> None:
         k1, b = np.load(folder / "settings.npy").tolist()
-        self._rankers = {threads: LuceneRanker(folder / "lucene", k1, b, threads) for threads in (1, 2)}
+        self._ranker = LuceneRanker(folder / "lucene", k1, b)
+        self._pool = ThreadPoolExecutor(2, "lucene")
 
     def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
-        return self._rankers[threads].rank([" ".join([f"t{t}" for t in q.terms.tolist()]) for q in queries], k)
+        texts = [" ".join([f"t{t}" for t in q.terms.tolist()]) for q in queries]
+        if threads == 1 or len(texts) < 2:
+            return self._ranker.rank(texts, k)
+        halves = texts[: len(texts) // 2], texts[len(texts) // 2 :]
+        return [ranking for half in self._pool.map(lambda half: self._ranker.rank(half, k), halves) for ranking in half]
 
     def size(self, folder: Path, columns: Columns) -> int:
         return folder_bytes(folder / "lucene")

@@ -20,7 +20,6 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -128,12 +127,9 @@ def _add(writer: Any, texts: Iterable[str], progress: Progress | None) -> int:
 
 
 class LuceneRanker:
-    """A Ranker over a folder of `build_lucene`. k1 and b count at search time only; any number of threads may call it.
+    """A Ranker over a folder of `build_lucene`. k1 and b count at search time only; threads may call it at once."""
 
-    `threads`: how many of them answer one batch.
-    """
-
-    def __init__(self, folder: Path, k1: float, b: float, threads: int = 1) -> None:
+    def __init__(self, folder: Path, k1: float, b: float) -> None:
         self.folder = folder
         self.settings = _read_settings(folder)
         self._analysis = _analysis(self.settings.analyzer, self.settings.stemmer, self.settings.stop_words)
@@ -148,8 +144,6 @@ class LuceneRanker:
         self._searcher.setSimilarity(lucene.search.similarities.BM25Similarity(k1, b))
         self._builder = lucene.util.QueryBuilder(_java_analyzer(self.settings.analyzer))
         self._read_chunks, self._read_scores = _hit_readers()
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, "lucene") if threads > 1 else None
 
     def __len__(self) -> int:
         """Number of chunks."""
@@ -157,15 +151,6 @@ class LuceneRanker:
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """At most k chunks that share a term with the query; a query is plain words and has no syntax."""
-        if self._pool is None or len(queries) < 2:
-            return self._rank(queries, k)
-        rankings: list[Ranking] = [Ranking.empty()] * len(queries)
-        parts = [slice(first, None, self._threads) for first in range(self._threads)]
-        for part, found in zip(parts, self._pool.map(lambda part: self._rank(queries[part], k), parts), strict=True):
-            rankings[part] = found
-        return rankings
-
-    def _rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         _attach()
         return [self._rank_one(query, min(k, len(self))) for query in queries]
 
@@ -209,9 +194,9 @@ def _analysis(analyzer: AnalyzerName, stemmer: str | None, stop_words: bool) -> 
     words = Analyzer(stemmer, stop_words)
 
     def terms(text: str) -> str:
-        found = words.terms(text)
-        joined = " ".join(found)
-        return joined if len(joined) <= LONGEST_TERM else " ".join([term[:LONGEST_TERM] for term in found])
+        parts = words.terms(text)
+        joined = " ".join(parts)
+        return joined if len(joined) <= LONGEST_TERM else " ".join([term[:LONGEST_TERM] for term in parts])
 
     return terms
 

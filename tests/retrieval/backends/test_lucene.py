@@ -76,11 +76,8 @@ def build(texts: list[str], folder: Path, k1: float = 0.9, b: float = 0.4) -> Lu
 
 
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 0.75), (0.0, 0.0)])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_scores_and_ranks_are_those_of_the_formula(
-    folder: Path, texts: list[str], k1: float, b: float, threads: int
-) -> None:
-    ranker = LuceneRanker(folder, k1, b, threads)
+def test_scores_and_ranks_are_those_of_the_formula(folder: Path, texts: list[str], k1: float, b: float) -> None:
+    ranker = LuceneRanker(folder, k1, b)
     counts = [Counter(text.split()) for text in texts]
     for query, ranking in zip(QUERIES, ranker.rank(QUERIES, 10), strict=True):
         expected = brute_force(counts, query, k1, b)
@@ -129,7 +126,7 @@ def test_lucenes_own_analyzer(tmp_path: Path) -> None:
 
 
 def test_no_queries_no_terms_no_chunks(folder: Path, tmp_path: Path) -> None:
-    ranker = LuceneRanker(folder, 0.9, 0.4, threads=2)
+    ranker = LuceneRanker(folder, 0.9, 0.4)
     assert ranker.rank([], 5) == []
     for query, k in [("", 5), ("???", 5), ("unknown", 5), ("w0", 0)]:
         [ranking] = ranker.rank([query], k)
