@@ -100,7 +100,7 @@ def test_jobs_at_the_same_time(tmp_path: Path) -> None:
         for job in jobs
     ]
     for process in processes:
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=240)
         assert process.returncode == 0 or "another process" in errors, errors
         assert process.returncode != 0 or "shards built in" in out or "already built" in out
     assert sum(process.returncode != 0 for process in processes) <= 1

@@ -263,7 +263,7 @@ def test_the_command_is_killed_and_goes_on(tmp_path: Path) -> None:
         watch.look()
         shards = shards_of(target)
     process = run(config, "--workers", "2")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=240)
     assert process.returncode == 0 and f"{30 - shards} shards built" in out
     watch.look()
     build(whole)

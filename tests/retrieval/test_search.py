@@ -230,7 +230,7 @@ def test_an_index_larger_than_the_memory_allowed_is_searched(tmp_path: Path) -> 
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr
     expected = search_folders(folders)
