@@ -99,7 +99,7 @@ class Experiment:
         """The sampled trajectories of the run with their scores, one a row: `ratchet.read_run`."""
         from report.run_table import read_run
 
-        return read_run(self.config, round)
+        return read_run(self.config.folder, round)
 
     def evaluate(
         self, adapter: str | Path | None = None, *, round: int = 1, splits: Sequence[str] = ()

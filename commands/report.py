@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import add_round_argument, config_of, config_parser, positive_integer, recorded_stages
@@ -38,7 +39,7 @@ def write_report(words: Sequence[str], prog: str) -> None:
     add_page_arguments(parser)
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    number = round_of(config, arguments.round)
+    number = round_of(config.folder, arguments.round)
     from report.gather import gather  # late: --help loads neither the records nor matplotlib
     from report.page import render
 
@@ -60,16 +61,16 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def round_of(config: Config, asked: int | None) -> int:
+def round_of(folder: Path, asked: int | None) -> int:
     """The round that is asked for, or else the last one with any records. UserError where there is none."""
     from report.rounds import numbers_on_disk
 
-    if not config.folder.is_dir():
-        raise UserError(f"{config.folder}: there is no such run folder; run `python -m sampling` first")
-    numbers = numbers_on_disk(RunFolder(config.folder))
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such run folder; run `python -m sampling` first")
+    numbers = numbers_on_disk(RunFolder(folder))
     if asked and asked not in numbers:
         known = ", ".join(map(str, numbers)) or "none"
-        raise UserError(f"--round {asked}: {config.folder} has no records of this round (rounds with records: {known})")
+        raise UserError(f"--round {asked}: {folder} has no records of this round (rounds with records: {known})")
     return asked or max(numbers, default=1)
 
 

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from commands.arguments import add_server_arguments, config_of, config_parser, limits_of, server_extra
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from serve.answering import Answerer
+
+    Opening = Callable[[contextlib.AsyncExitStack], Answerer]
+    """Opens what is served, until the stack is closed."""
 
 ABOUT = "Serve the systems of a config: OpenAI-compatible endpoint, MCP tools and a page."
 NO_ADAPTER = "none"
@@ -48,25 +52,23 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m serve") -> N
     if given.mcp:
         with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
             config = config_of(given)
-        return asyncio.run(_serve_stdio(config, given, limits))
+        return asyncio.run(_serve_stdio(partial(_open, config, given, limits)))
     key = read_key(given.host, given.key_file)
     config = config_of(given)
     with server_extra():
         import serve.app  # noqa: F401
     with listen(given.host, given.port) as listener:
-        asyncio.run(_serve_http(config, given, limits, listener, key))
+        asyncio.run(_serve_http(partial(_open, config, given, limits), listener, key, given.drain))
 
 
-async def _serve_http(
-    config: Config, given: argparse.Namespace, limits: Limits, listener: socket.socket, key: str | None
-) -> None:
+async def _serve_http(open_answerer: Opening, listener: socket.socket, key: str | None, drain_seconds: int) -> None:
     from serve.app import create_app
 
     async with contextlib.AsyncExitStack() as stack:
-        answerer = _open(config, given, limits, stack)
+        answerer = open_answerer(stack)
         app = create_app(answerer, key, _mcp_app(answerer))
         print(f"serving {', '.join(answerer.models)} on {address_of(listener)}", file=sys.stderr, flush=True)
-        await serve_until_stopped(app, listener, given.drain)
+        await serve_until_stopped(app, listener, drain_seconds)
 
 
 def _mcp_app(answerer: Answerer) -> Starlette | None:
@@ -79,13 +81,13 @@ def _mcp_app(answerer: Answerer) -> Starlette | None:
     return http_app(create_server(answerer), with_sessions=False)
 
 
-async def _serve_stdio(config: Config, given: argparse.Namespace, limits: Limits) -> None:
+async def _serve_stdio(open_answerer: Opening) -> None:
     from retrieval.serving.tools import serve_stdio
     from serve.mcp import create_server
 
     async with contextlib.AsyncExitStack() as stack:
         with contextlib.redirect_stdout(sys.stderr):
-            server = create_server(_open(config, given, limits, stack))
+            server = create_server(open_answerer(stack))
         await serve_stdio(server, stack.aclose)
 
 
@@ -95,7 +97,7 @@ def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: cont
     from inference.adapters import read_uniform_adapter
     from serve.answering import Answerer
 
-    adapter = _adapter(config, given.adapter)
+    adapter = _adapter(RunFolder(config.folder), given.adapter)
     if adapter is not None:
         read_uniform_adapter(adapter)  # what is wrong with it is said before a model is loaded
     runner = open_runner(config, baselines=not given.no_baselines)
@@ -103,8 +105,8 @@ def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: cont
     return Answerer(runner, adapter, config.training.model, limits)
 
 
-def _adapter(config: Config, given: str | None) -> str | None:
+def _adapter(run: RunFolder, given: str | None) -> str | None:
     if given is not None:
         return None if given == NO_ADAPTER else given
-    trained = [folder.adapter for folder in RunFolder(config.folder).rounds() if folder.adapter.is_dir()]
+    trained = [folder.adapter for folder in run.rounds() if folder.adapter.is_dir()]
     return str(trained[-1]) if trained else None

@@ -10,8 +10,9 @@ import secrets
 import shlex
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commands.arguments import add_config_arguments, config_of
 from inference.adapters import read_adapter, single_adapters
@@ -22,8 +23,10 @@ from inference.serving.memory import assign_gpus, memory_table, plan_cpu_memory
 from inference.serving.server import Server, reserve_port
 from inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment, server_specs
 from inference.serving.supervisor import ServingFailed, Supervisor, print_status
-from ratchet.config import Config
 from ratchet.errors import UserError
+
+if TYPE_CHECKING:
+    from retrieval.footprint import EncoderMemory
 
 DESCRIPTION = """Start vLLM servers for the models that have engine: vllm and no url, wait until they are ready, run
 COMMAND with their addresses and key in its environment, stop them, and exit with COMMAND's status. Without COMMAND they
@@ -64,7 +67,9 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     single = [one for folder in arguments.adapter for one in single_adapters(folder)]
     _check_adapters(single, trained, config.training.model)
     keys = _keys(specs, bool(command) or arguments.dry_run)
-    placements, lines = _placements(config, specs, arguments)
+    from retrieval.footprint import encoder_memory  # late: --help needs no index
+
+    placements, lines = _placements(specs, arguments, lambda: encoder_memory(config.index, config.embedder))
     if arguments.dry_run:
         then = [f"then: {shlex.join(command)}"] if command else []
         print("\n".join([*lines, *_dry_run_lines(specs, placements), *then]))
@@ -78,7 +83,7 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         for spec in specs:
             key, adapters = keys[spec.model.api_key_env], single if spec is trained else []
             mine = [
-                _server(config, spec, number, placement, ports.enter_context(reserve_port()), key, adapters)
+                _server(Path(config.run), spec, number, placement, ports.enter_context(reserve_port()), key, adapters)
                 for number, placement in enumerate(placements[spec.name], 1)
             ]
             devices |= {
@@ -114,11 +119,10 @@ def _check_adapters(adapters: Sequence[str], spec: ServerSpec | None, trained: s
 
 
 def _placements(
-    config: Config, specs: Sequence[ServerSpec], arguments: argparse.Namespace
+    specs: Sequence[ServerSpec], arguments: argparse.Namespace, encoders_of: Callable[[], Sequence[EncoderMemory]]
 ) -> tuple[dict[str, list[Placement]], list[str]]:
-    """The placements of every server by spec name, and the lines of the arithmetic."""
-    from retrieval.footprint import encoder_memory  # late: retrieval imports inference
-
+    """The placements of every server by spec name, and the lines of the arithmetic. `encoders_of`: those that the
+    command beside the servers puts on a GPU."""
     if not specs:
         return {}, []
     sizes = {s.name: footprint(s.model.path, s.model.revision, s.model.dtype) for s in specs}
@@ -129,12 +133,12 @@ def _placements(
         gpus = visible_gpus(accelerated[0].settings.python) if accelerated else []
     on_gpu = [spec for spec in specs if gpus and spec.model.device != "cpu"]
     on_cpu = [spec for spec in specs if spec not in on_gpu]
-    encoders = encoder_memory(config.index, config.embedder) if on_gpu else []
-    gpus = keep_free(gpus, [(one.device, one.size) for one in encoders])
+    encoders = encoders_of() if on_gpu else []
+    gpus = keep_free(gpus, [(encoder.device, encoder.size) for encoder in encoders])
     placements = assign_gpus(on_gpu, sizes, gpus) | plan_cpu_memory(on_cpu, sizes, available_memory())
     kept = [
         f"GPU {gpu.name}: {gpu.kept / GB:.1f} GB kept free for encoders of the command: "
-        + ", ".join(f"{one.key} {one.size / GB:.1f} GB" for one in encoders)
+        + ", ".join(f"{encoder.key} {encoder.size / GB:.1f} GB" for encoder in encoders)
         for gpu in gpus
         if gpu.kept
     ]
@@ -154,7 +158,7 @@ def _keys(specs: Sequence[ServerSpec], has_command: bool) -> dict[str, str]:
 
 
 def _server(
-    config: Config,
+    folder: Path,
     spec: ServerSpec,
     number: int,
     placement: Placement,
@@ -170,7 +174,7 @@ def _server(
         command=server_command(spec, placement, port_socket.getsockname()[1]),
         environment={**server_environment(spec, placement), "VLLM_API_KEY": key},
         served_name=spec.served_name,
-        log=Path(config.run) / "servers" / (f"{title}.{job}.log" if job else f"{title}.log"),
+        log=folder / "servers" / (f"{title}.{job}.log" if job else f"{title}.log"),
         port_socket=port_socket,
         ready_timeout=spec.settings.ready_timeout,
         restarts=spec.settings.restarts,

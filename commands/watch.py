@@ -22,7 +22,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m report watch
     add_server_arguments(parser, 8090, others=False)
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    round_of(config, arguments.round)
+    round_of(config.folder, arguments.round)
     with server_extra():
         from report.live import LiveRun, create_app
     from rounds.stage import ExperimentRun

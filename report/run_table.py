@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -37,12 +36,12 @@ COLUMNS = {
 each score follows, null where it was not computed or has no value."""
 
 
-def read_run(run: str | Path | Config, round: int | None = None) -> pa.Table:
+def read_run(run: str | Path, round: int | None = None) -> pa.Table:
     """The sampled trajectories of a run, one a row, with their scores and whether training keeps them.
 
-    `run`: a run folder, or its config. `round`: this one alone; default: all. UserError where there is none.
+    `run`: a run folder. `round`: this one alone; default: all. UserError where there is none.
     """
-    folder = RunFolder(run.folder if isinstance(run, Config) else Path(run))
+    folder = RunFolder(Path(run))
     rounds = [each for each in folder.rounds() if round in (None, each.number)]
     if not rounds:
         which = "round" if round is None else f"round {round}"

@@ -17,6 +17,7 @@ from mcp import Client, StdioServerParameters
 import commands.serve as command
 from ratchet.config import load_config
 from ratchet.errors import UserError
+from ratchet.runfolder import RunFolder
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.experiment import preloaded
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -115,10 +116,10 @@ def test_a_key_that_cannot_be_sent_is_refused(
 
 
 def test_the_adapter_is_the_last_rounds_unless_one_is_named(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load_config(str(config))
-    assert command._adapter(loaded, None) is None
+    run = RunFolder(load_config(str(config)).folder)
+    assert command._adapter(run, None) is None
     for number in (1, 2):
         save_adapter(config.parent / "run" / f"round-{number}" / "adapter")
     (config.parent / "run" / "round-10").mkdir()
-    assert str(command._adapter(loaded, None)).endswith("round-2/adapter")
-    assert (command._adapter(loaded, "none"), command._adapter(loaded, "mine")) == (None, "mine")
+    assert str(command._adapter(run, None)).endswith("round-2/adapter")
+    assert (command._adapter(run, "none"), command._adapter(run, "mine")) == (None, "mine")

@@ -120,7 +120,7 @@ def test_a_run_is_a_table_with_a_row_for_each_trajectory(place: Path, monkeypatc
     monkeypatch.chdir(place)
     config = load_config("configs/demo.yaml")
     table = read_run("runs/demo")
-    assert table.equals(read_run(config)) and table.equals(read_run("runs/demo", round=1))
+    assert table.equals(read_run(config.folder)) and table.equals(read_run("runs/demo", round=1))
     found = {t.key: t for t in TrajectoryStore(place / "runs/demo/round-1/trajectories").read()}
     rows = {row["trajectory"]: row for row in table.to_pylist()}
     assert rows.keys() == found.keys() and len(table) == 8 * 4
