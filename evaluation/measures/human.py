@@ -147,19 +147,19 @@ def human_agreement(
     equal.
     """
     nulls = sum(difference is None for difference in differences)
-    values = _filled(differences)
+    texts = [pair.question.text for pair in pairs for _ in pair.labels]
+    labels = np.array([label for pair in pairs for label in pair.labels])
+    counts = [len(pair.labels) for pair in pairs]
+    values = np.repeat(_filled(differences), counts)
     by_aspect = {
-        aspect: statistic_interval(_sums(pairs, values, at), pearson, resamples, seed)
+        aspect: statistic_interval(_sums(texts, values, labels[:, at]), pearson, resamples, seed)
         for at, aspect in enumerate(ASPECTS)
     }
     compared = None
     if against is not None and by_aspect["overall"].mean is not None:
-        at = len(ASPECTS) - 1
-        other = _sums(pairs, _filled(against), at)
-        compared = paired_statistic(other, _sums(pairs, values, at), pearson, resamples, seed)
-    repeated = np.repeat(values, [len(pair.labels) for pair in pairs])
-    overall = np.array([label[-1] for pair in pairs for label in pair.labels])
-    return HumanAgreement(by_aspect, nulls, spearman(repeated, overall), compared)
+        other, own = (_sums(texts, x, labels[:, -1]) for x in (np.repeat(_filled(against), counts), values))
+        compared = paired_statistic(other, own, pearson, resamples, seed)
+    return HumanAgreement(by_aspect, nulls, spearman(values, labels[:, -1]), compared)
 
 
 def people_agreement(pairs: Sequence[Pair], resamples: int, seed: int) -> HumanAgreement | None:
@@ -167,13 +167,13 @@ def people_agreement(pairs: Sequence[Pair], resamples: int, seed: int) -> HumanA
     both = [pair for pair in pairs if len(pair.labels) > 1]
     if not both:
         return None
-    by_aspect = {}
-    for at, aspect in enumerate(ASPECTS):
-        first = np.array([pair.labels[0][at] for pair in both])
-        second = np.array([pair.labels[1][at] for pair in both])
-        rows = _by_question(both, np.stack(_moments(first, second), axis=1))
-        by_aspect[aspect] = statistic_interval(rows, pearson, resamples, seed)
-    return HumanAgreement(by_aspect, 0, spearman(first, second))  # of the last aspect
+    texts = [pair.question.text for pair in both]
+    first, second = (np.array([pair.labels[person] for pair in both]) for person in (0, 1))
+    by_aspect = {
+        aspect: statistic_interval(_sums(texts, first[:, at], second[:, at]), pearson, resamples, seed)
+        for at, aspect in enumerate(ASPECTS)
+    }
+    return HumanAgreement(by_aspect, 0, spearman(first[:, -1], second[:, -1]))
 
 
 def pearson(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -191,7 +191,7 @@ def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float | None:
     where it is undefined."""
     from scipy.stats import rankdata  # late: half a second that other commands need not wait
 
-    correlation = pearson(np.array([[moment.sum() for moment in _moments(rankdata(x), rankdata(y))]]))[0]
+    correlation = pearson(_moments(rankdata(x), rankdata(y)).sum(axis=0, keepdims=True))[0]
     return None if np.isnan(correlation) else float(correlation)
 
 
@@ -203,22 +203,14 @@ def _filled(differences: Sequence[float | None]) -> NDArray[np.float64]:
     return values / spread if (spread := float(values.std())) > 1e-9 else np.zeros_like(values)
 
 
-def _sums(pairs: Sequence[Pair], values: NDArray[np.float64], aspect: int) -> Rows:
-    """What each question adds to the sums of `pearson`, of a reward's differences and people's labels."""
-    rows = np.zeros((len(pairs), 6))
-    for at, (pair, value) in enumerate(zip(pairs, values, strict=True)):
-        labels = np.array([label[aspect] for label in pair.labels])
-        rows[at] = [moment.sum() for moment in _moments(np.full(len(labels), value), labels)]
-    return _by_question(pairs, rows)
-
-
-def _moments(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    return np.ones_like(x), x, y, x * x, y * y, x * y
-
-
-def _by_question(pairs: Sequence[Pair], rows: Rows) -> Rows:
-    texts = [pair.question.text for pair in pairs]
+def _sums(texts: Sequence[str], x: NDArray[np.float64], y: NDArray[np.float64]) -> Rows:
+    """What each question, named by its text for every pair of values, adds to the sums of `pearson`."""
     places = {text: at for at, text in enumerate(dict.fromkeys(texts))}
-    sums = np.zeros((len(places), rows.shape[1]))
-    np.add.at(sums, [places[text] for text in texts], rows)
+    sums = np.zeros((len(places), 6))
+    np.add.at(sums, [places[text] for text in texts], _moments(x, y))
     return sums
+
+
+def _moments(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[values, 6]: the terms of `pearson`."""
+    return np.stack((np.ones_like(x), x, y, x * x, y * y, x * y), axis=1)
