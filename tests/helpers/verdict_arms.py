@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evaluation.comparisons import compare, make_arm
-from evaluation.results import Results
+from evaluation.results import Arm, Results
 from questions.labels import FEVER
 from ratchet.records import Event, Label, Question, Status, Trajectory
 
@@ -47,16 +47,13 @@ def results_of(questions: Sequence[Question], arms: Mapping[str, Sequence[str]],
         make_arm(name, "s", "base", questions, said(questions, samples), {}, (), {}, 500, 0)
         for name, samples in arms.items()
     ]
+    return compared(title, questions, made, "accuracy", max(len(samples) for samples in arms.values()))
+
+
+def compared(title: str, questions: Sequence[Question], arms: Sequence[Arm], primary: str, samples: int = 1) -> Results:
+    """The results of arms, the first of which is base, on a question set of this name."""
+    comparisons = tuple(compare(arms[0], arm, questions, primary, 500, 0) for arm in arms[1:])
     return Results(
-        round=1,
-        split=title,
-        title=title,
-        questions=len(questions),
-        samples=max(len(samples) for samples in arms.values()),
-        seed=0,
-        resamples=500,
-        primary="accuracy",
-        arms=tuple(made),
-        comparisons=tuple(compare(made[0], arm, questions, "accuracy", 500, 0) for arm in made[1:]),
-        verdict="",
-    )
+        round=1, split=title, title=title, questions=len(questions), samples=samples, seed=0, resamples=500,
+        primary=primary, arms=tuple(arms), comparisons=comparisons, verdict="",
+    )  # fmt: skip

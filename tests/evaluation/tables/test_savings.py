@@ -15,7 +15,7 @@ from evaluation.tables.savings import memory_pairs, print_savings, savings
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import ToolCall
-from tests.helpers.verdict_arms import claims, said
+from tests.helpers.verdict_arms import claims, compared, said
 
 OFF: dict[str, Any] = {"name": "mermaid", "settings": {"memory": "off"}}
 
@@ -44,14 +44,11 @@ def measured(split: str, calls: dict[str, list[int]]) -> Results:
     arms = []
     for name, counts in calls.items():
         done = [
-            one.model_copy(update={"events": (call,) * count})
-            for one, count in zip(said(questions, ["S" * len(questions)]), counts, strict=True)
+            each.model_copy(update={"events": (call,) * count})
+            for each, count in zip(said(questions, ["S" * len(questions)]), counts, strict=True)
         ]
         arms.append(make_arm(name, "mermaid", "base", questions, done, {}, (), {}, 200, 0))
-    return Results(
-        round=1, split=split, title=split, questions=len(questions), samples=1, seed=0, resamples=200,
-        primary="accuracy", arms=tuple(arms), comparisons=(), verdict="",
-    )  # fmt: skip
+    return compared(split, questions, arms, "accuracy")
 
 
 def test_an_arm_is_compared_with_the_one_that_differs_in_its_memory_alone(tmp_path: Path) -> None:

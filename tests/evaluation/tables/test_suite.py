@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from commands.evaluate import main
-from evaluation.comparisons import compare, make_arm
+from evaluation.comparisons import make_arm
 from evaluation.measures.estimates import Estimate
 from evaluation.results import Results
 from evaluation.tables.suite import average_table, print_suite
@@ -18,6 +18,7 @@ from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
 from tests.helpers.scripted import scripted_experiment, split_of
+from tests.helpers.verdict_arms import compared
 
 NAMES = ("Ada Pell", "Jory Fenn", "Mina Ostler", "Sanna Leith", "Ilse Varrow", "Tomas Quern")
 
@@ -109,10 +110,7 @@ def results_of(title: str, base: list[bool], other: list[bool]) -> Results:
             for question, is_right in zip(questions, right, strict=True)
         ]
         arms.append(make_arm(name, "s", "base", questions, made, {}, ("em", "f1"), {}, 500, 0))
-    return Results(
-        round=1, split=title, title=title, questions=len(questions), samples=1, seed=0, resamples=500, primary="f1",
-        arms=tuple(arms), comparisons=(compare(arms[0], arms[1], questions, "f1", 500, 0),), verdict="",
-    )  # fmt: skip
+    return compared(title, questions, arms, "f1")
 
 
 def printed(*suite: Results) -> str:

@@ -11,7 +11,7 @@ import pytest
 from rich.table import Table
 
 from commands.plan import render
-from evaluation.comparisons import best_baseline, compare, make_arm
+from evaluation.comparisons import best_baseline, make_arm
 from evaluation.headline import verdict
 from evaluation.measures.agreement import agreement_table
 from evaluation.measures.estimates import Estimate
@@ -30,7 +30,7 @@ from rounds.plan.memory import Node, TableRow
 from rounds.records import Entry as LedgerEntry
 from rounds.status import print_status
 from tests.helpers.planned_run import experiment
-from tests.helpers.verdict_arms import claims, results_of
+from tests.helpers.verdict_arms import claims, compared, results_of
 
 NAMES = ("base", "adapter", "naive_rag_with_twenty_passages", "iterative_retrieval_generation")
 
@@ -59,15 +59,11 @@ def wide_arm(name: str, right: int) -> tuple[list[Question], Arm]:
 
 
 def invented(title: str = "2WikiMultihopQA, shuffled") -> Results:
-    arms = [wide_arm(name, 4 + 10 * n) for n, name in enumerate(NAMES)]
-    questions, base = arms[0]
-    comparisons = [compare(base, arm, questions, "f1", 500, 0) for _, arm in arms[1:]]
-    best = best_baseline([arm for _, arm in arms], "f1", 500, 0)
-    return Results(
-        round=1, split=title, title=title, questions=40, samples=1, seed=0, resamples=500, primary="f1",
-        arms=tuple(arm for _, arm in arms), comparisons=tuple(comparisons), best_baseline=best,
-        verdict=verdict(comparisons[0], "f1", best),
-    )  # fmt: skip
+    made = [wide_arm(name, 4 + 10 * n) for n, name in enumerate(NAMES)]
+    questions, arms = made[0][0], [arm for _, arm in made]
+    results, best = compared(title, questions, arms, "f1"), best_baseline(arms, "f1", 500, 0)
+    told = verdict(results.comparisons[0], "f1", best)
+    return results.model_copy(update={"best_baseline": best, "verdict": told})
 
 
 def show_sweep(out: TextIO) -> None:
