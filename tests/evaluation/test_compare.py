@@ -43,6 +43,12 @@ def build_results(config: Config, folder: RoundFolder, split: str) -> Results:
     return results
 
 
+def record_training_questions(config: Config, adapter: Path) -> None:
+    trained = {"": load_split(config.questions.train, config.seed)}
+    asked = {"splits": {}, "questions": training_question_digests(trained)["questions"], "documents": []}
+    (adapter / "training_questions.json").write_text(json.dumps(asked))
+
+
 def opened(path: Path) -> tuple[Config, RoundFolder]:
     config = load_config(path)
     return config, open_run(config).round(1)
@@ -239,9 +245,7 @@ def test_a_baseline_that_was_trained_too_is_compared_beside_the_untrained_ones(c
     assert results.trained_baseline is not None and results.trained_baseline.name == "plain trained"
     assert "not clearly different from the untrained baseline plain. F1" in results.verdict
     assert "Plain trained, with an adapter of its own -> trained: F1 0.50 -> 0.50: +0.00 [" in results.verdict
-    trained = {"": load_split(config.questions.train, config.seed)}
-    asked = {"splits": {}, "questions": training_question_digests(trained)["questions"], "documents": []}
-    (other / "training_questions.json").write_text(json.dumps(asked))
+    record_training_questions(config, other)
     with pytest.raises(UserError, match=r"other was trained on 6 of the 6 questions of test"):
         check_leaks(config.questions.leakage, plan(arm_settings(config), ["test"], folder.adapter))
 

@@ -14,14 +14,12 @@ from evaluation.comparisons import compare, selection_gain
 from evaluation.headline import changes_sentence, verdict_parts
 from evaluation.measures.gain import QuestionChanges, question_changes
 from evaluation.round_arms import plan, read_arms
-from questions.leakage import training_question_digests
-from questions.load import load_split
 from questions.manifest import open_run
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
 from rounds.promotion import promote
-from tests.evaluation.test_compare import evaluate, invented_arms, opened, right
+from tests.evaluation.test_compare import evaluate, invented_arms, opened, record_training_questions, right
 from tests.helpers.adapter_folders import save_adapter
 
 CONTROLS = "evaluation.controls=[base-again, random]"
@@ -55,7 +53,9 @@ def test_controls_are_arms_with_keys_of_their_own_and_change_no_other_arm(config
     assert "Selection shows no clear difference from random trajectories: +0.00 [0.00, 0.00] in F1" in results.verdict
 
 
-def test_a_control_that_was_not_trained_is_named_and_the_base_alone_needs_none(config_path: Path) -> None:
+def test_a_control_is_trained_apart_and_may_not_be_asked_its_training_questions(
+    config_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = load_config(config_path, [CONTROLS])
     folder = open_run(config).round(1)
     with pytest.raises(UserError, match=r"control-random/adapter: there is no adapter here.*--control random"):
@@ -63,27 +63,15 @@ def test_a_control_that_was_not_trained_is_named_and_the_base_alone_needs_none(c
     assert [arm.name for arm in evaluate(config, folder, "test", None).arms] == ["base", "base again", "plain"]
     other = evaluate(config, folder, "test", save_adapter(config_path.parent / "other", 2.0))
     assert other.arm("random selection") is None, "it is the control of the round's own adapter"
-
-
-def test_the_control_may_not_be_asked_its_training_questions_either(config_path: Path) -> None:
-    config, folder = with_controls(config_path)
-    evaluate(config, folder, "dev", folder.adapter)
-    trained = {"": load_split(config.questions.train, config.seed)}
-    asked = {"splits": {}, "questions": training_question_digests(trained)["questions"], "documents": []}
-    (folder.control("random").adapter / "training_questions.json").write_text(json.dumps(asked))
-    with pytest.raises(UserError, match=r"control-random/adapter was trained on 6 of the 6 questions of test"):
-        evaluate(config, folder, "test", folder.adapter)
-
-
-def test_the_table_says_how_many_questions_changed_and_how_many_change_by_chance(
-    config_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     with_controls(config_path)
     main(["--config", str(config_path), "--set", CONTROLS])
     line = "questions gained 0, broken 0; base again against base: gained 0, broken 0"
     assert line in capsys.readouterr().out
     main(["table", "--config", str(config_path)])
     assert line in capsys.readouterr().out, "the table shows the arms that were run"
+    record_training_questions(config, folder.control("random").adapter)
+    with pytest.raises(UserError, match=r"control-random/adapter was trained on 6 of the 6 questions of test"):
+        evaluate(config, folder, "test", folder.adapter)
 
 
 def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_random_selection(
@@ -95,7 +83,7 @@ def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_ra
     save_adapter(run.round(2).adapter, 2.0)
     promote(settings, 2, level=0.05)
     arms = [read_arms(run.round(number), "dev") for number in (1, 2)]
-    assert [list(one) for one in arms] == [["base", "adapter", "base again"]] * 2, "nothing was promoted"
+    assert [list(names) for names in arms] == [["base", "adapter", "base again"]] * 2, "nothing was promoted"
     assert arms[0]["base again"] == arms[1]["base again"]
 
 
