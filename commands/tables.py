@@ -6,32 +6,21 @@ import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commands.arguments import add_round_argument, config_of, config_parser
-from evaluation.arms import arm_settings
-from evaluation.measures.adjudication import ERRORS, PARTS, UNCERTAIN
-from evaluation.results import TRAINED, Results, read_results
-from evaluation.round_arms import evaluated_splits, results_path
-from evaluation.tables.ablations import ablated_settings, draw
-from evaluation.tables.adjudication import (
-    NONE,
-    Judged,
-    drawn,
-    judged_trajectories,
-    print_judgements,
-    read_sheet,
-    sheet,
-)
-from evaluation.tables.budgets import print_budgets
-from evaluation.tables.members import print_members
-from evaluation.tables.stability import draw_all, print_stability
-from evaluation.tables.stored import FORMATS, save_figures, stored_set
-from evaluation.tables.thresholds import print_thresholds
 from questions.manifest import open_run
 from ratchet.config import Config, EvaluationConfig, load_members
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.runfolder import RoundFolder, RunFolder
+
+if TYPE_CHECKING:
+    from evaluation.results import Results
+    from evaluation.tables.adjudication import Judged
+
+FORMATS = ("svg", "pdf", "png")
+"""Of figures."""
 
 
 def adjudicate(words: Sequence[str], prog: str) -> None:
@@ -43,6 +32,11 @@ def adjudicate(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--which", choices=("wrong", "all"), default="wrong", help="default: wrong verdicts")
     parser.add_argument("--sample", type=int, metavar="N", help="so many of them, drawn with the config's seed")
     arguments, config, folder = _opened(parser, words)
+    from evaluation.arms import arm_settings
+    from evaluation.measures.adjudication import ERRORS, PARTS, UNCERTAIN
+    from evaluation.tables.adjudication import NONE, drawn, judged_trajectories, sheet
+    from evaluation.tables.stored import stored_set
+
     stored = stored_set(arm_settings(config), folder, arguments.split or config.evaluation.split)
     judged = [
         each
@@ -64,6 +58,10 @@ def adjudicated(words: Sequence[str], prog: str) -> None:
     parser = _parser(prog, "Print who was wrong by the sheets that people filled in, why, and how they agree.")
     parser.add_argument("sheets", nargs="+", type=Path, help="sheets of `adjudicate`, filled in")
     arguments, config, folder = _opened(parser, words)
+    from evaluation.arms import arm_settings
+    from evaluation.tables.adjudication import judged_trajectories, print_judgements, read_sheet
+    from evaluation.tables.stored import stored_set
+
     settings = arm_settings(config)
     arms: dict[tuple[str, str], dict[str, Judged]] = {}
 
@@ -94,6 +92,10 @@ def thresholds(words: Sequence[str], prog: str) -> None:
     about = "print only the argument of --set that gives the first method's thresholds to every system"
     parser.add_argument("--setting", action="store_true", help=about)
     arguments, config, folder = _opened(parser, words)
+    from evaluation.arms import arm_settings
+    from evaluation.tables.stored import stored_set
+    from evaluation.tables.thresholds import print_thresholds
+
     stored = stored_set(arm_settings(config), folder, arguments.split)
     baselines = config.evaluation.baselines
     print_thresholds(stored, arguments.quantile, config.embedder.path, baselines, arguments.setting)
@@ -105,6 +107,11 @@ def stability(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--split", action="append", help="a question set; may be repeated (default: all evaluated)")
     _add_figure_arguments(parser, "stability")
     arguments, config, folder = _opened(parser, words)
+    from evaluation.arms import arm_settings
+    from evaluation.round_arms import evaluated_splits
+    from evaluation.tables.stability import draw_all, print_stability
+    from evaluation.tables.stored import stored_set
+
     settings, splits = arm_settings(config), arguments.split or evaluated_splits(folder)
     scores = print_stability(stored_set(settings, folder, split) for split in splits)
     for path in draw_all(scores, arguments.out or folder.evaluation / "stability", arguments.format):
@@ -117,6 +124,10 @@ def budgets(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--split", help="one question set (default: evaluation.split and the benchmarks)")
     parser.add_argument("--tokens", type=float, help="the budget (default: what the most expensive method needs)")
     arguments, config, folder = _opened(parser, words)
+    from evaluation.arms import arm_settings
+    from evaluation.tables.budgets import print_budgets
+    from evaluation.tables.stored import stored_set
+
     settings = arm_settings(config)
     for split in [arguments.split] if arguments.split else config.evaluation.question_sets:
         print_budgets(settings, stored_set(settings, folder, split), arguments.tokens)
@@ -127,6 +138,9 @@ def ablations(words: Sequence[str], prog: str) -> None:
     parser = _parser(prog, "Plots of what single settings of the system change. It needs no model.")
     _add_figure_arguments(parser, "ablations")
     arguments, config, folder = _opened(parser, words)
+    from evaluation.tables.ablations import ablated_settings, draw
+    from evaluation.tables.stored import save_figures
+
     suite = [results for results in _stored_results(folder, config.evaluation).values() if results is not None]
     settings = ablated_settings(config.system, config.evaluation.baselines)
     if not settings:
@@ -145,6 +159,9 @@ def members(words: Sequence[str], prog: str) -> None:
     parser = _parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
+    from evaluation.results import TRAINED
+    from evaluation.tables.members import print_members
+
     if not config.members:
         raise UserError("members: this config has none; `python -m evaluation table` shows its own results")
     rows: list[tuple[str, Results]] = []
@@ -180,4 +197,7 @@ def _opened(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argp
 
 def _stored_results(folder: RoundFolder, evaluation: EvaluationConfig) -> dict[str, Results | None]:
     """By question set, the results of a round; None where there are none yet."""
+    from evaluation.results import read_results
+    from evaluation.round_arms import results_path
+
     return {split: read_results(results_path(folder, evaluation, split)) for split in evaluation.question_sets}

@@ -20,8 +20,6 @@ from sampling.store import TrajectoryStore
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = ("svg", "pdf", "png")
-
 
 @dataclass(frozen=True)
 class StoredSet:
@@ -46,7 +44,7 @@ def stored_set(settings: ArmSettings, folder: RoundFolder, split: str) -> Stored
 
 
 def save_figures(figures: Mapping[str, Figure], folder: Path, kind: str) -> list[Path]:
-    """Write each figure into a file of its name, in one of FORMATS; returns the files."""
+    """Write each figure into a file of its name, in the format `kind` (svg, pdf, png); returns the files."""
     import matplotlib
 
     paths = []
