@@ -38,8 +38,6 @@ class SourceConfig(Section):
     """Folder of the cached responses. Runs may share it."""
     url: str | None = None
     """Address to use instead of the service's own, such as a proxy's."""
-    key_env: str | None = None
-    """Environment variable that holds the key. Default: the service's own, such as `TAVILY_API_KEY`."""
     max_tokens: MaxTokens = None
     """Maximum number of tokens of a passage, by the tokenizer of the model that searches. A longer passage is truncated
     at a word, ends with an ellipsis, and is named in a note of the trajectory. Default: what fits the context. The

@@ -88,7 +88,7 @@ def _local_source(
 
 
 def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClient:
-    variable = config.key_env or kind.key_env
+    variable = kind.key_env
     key = _from_environment(variable) if variable else ""
     if kind.key_needed and not key and config.mode != "replay":
         raise UserError(

@@ -35,7 +35,6 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         ("web", {"service": "arxiv", "url": "export.arxiv.org"}, "url: .*expected an address"),
         ("web", {"service": "arxiv", "url": "https://me:secret@x"}, "url: .*expected an address"),
         ("web", {"service": "tavily"}, "needs a key in the environment variable TAVILY_API_KEY; .*mode: local"),
-        ("web", {"service": "serper", "key_env": "MINE"}, "needs a key in the environment variable MINE"),
         ("web", {"service": "tavily", "mode": "local", "index": "/nowhere"}, "/nowhere"),
     ],
 )
