@@ -114,7 +114,8 @@ class Gatherer:
     share: float = 0.0
     """How much of the round's trajectories was read."""
     _stores: dict[Path, StoreLines] = field(default_factory=dict)
-    _files: dict[tuple[Any, ...], tuple[Any, Any]] = field(default_factory=dict)
+    _files: dict[tuple[Path, ...], tuple[Any, Any]] = field(default_factory=dict)
+    _asked: dict[str, dict[str, Question]] = field(default_factory=dict)
 
     def update(self, folder: RoundFolder, seconds: float = float("inf")) -> float:
         """Read what is new of a round's trajectories and scores, for about so long; the share that is read now."""
@@ -168,11 +169,7 @@ class Gatherer:
             training=training,
             rows=rows,
             missing=tuple(missing),
-            benchmarks=tuple(
-                results_there
-                for name in settings.evaluation.benchmarks
-                if (results_there := self._results_on(folder, name)) is not None
-            ),
+            benchmarks=tuple(filter(None, (self._results_on(folder, name) for name in settings.evaluation.benchmarks))),
             rounds=self._read(_small_files(run), lambda: gather_rounds(settings.evaluation, run)),
             ledger=tuple(read_ledger(run)),
         )
@@ -204,13 +201,13 @@ class Gatherer:
 
     def _questions(self, split: str, missing: list[str]) -> dict[str, Question]:
         """The questions of a split by id; none, with the reason in `missing`, where their files do not exist."""
-        try:
-            given = split_of(self.settings.questions, self.settings.evaluation.benchmarks, split)
-            path = Path(given.path or "")
-            return self._read(path, lambda: {q.id: q for q in load_questions(given, self.settings.seed)})
-        except UserError as error:
-            missing.append(f"Question texts of the {split} split cannot be shown: {error}")
-            return {}
+        if split not in self._asked:
+            try:
+                given = split_of(self.settings.questions, self.settings.evaluation.benchmarks, split)
+                self._asked[split] = {question.id: question for question in load_questions(given, self.settings.seed)}
+            except UserError as error:
+                missing.append(f"Question texts of the {split} split cannot be shown: {error}")
+        return self._asked.get(split, {})
 
     def _lines(self, store: TrajectoryStore, scores: Path, split: str) -> StoreLines:
         if store.folder not in self._stores:
@@ -280,7 +277,7 @@ class Gatherer:
                     scores[key], rewards[key] = arm.lines.scores.get(key, {}), reward
         if not seen:
             return None
-        for lines in shown.values():  # the arms are in their order already
+        for lines in shown.values():
             lines.sort(key=lambda item: (_place(arms, item[0]), item[1].trajectory.sample))
         return Section(
             name,

@@ -295,6 +295,14 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     assert "python -m sampling" in page.text
 
 
+def test_splits_of_one_file_keep_their_own_questions(tmp_path: Path) -> None:
+    config = make_config(tmp_path, train=4)
+    halves = {name: config.questions.train.model_copy(update={"rows": rows}) for name, rows in
+              (("train", (0, 2)), ("test", (2, 4)))}  # fmt: skip
+    config = config.model_copy(update={"questions": config.questions.model_copy(update=halves)})
+    assert list(gathered(config, open_run(config).round(1)).questions) == [f"train-00{i}" for i in (2, 3, 0, 1)]
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_without_the_question_files_ids_stand_in(tmp_path: Path) -> None:
     config, folder = make_run(tmp_path, train=4, test=4)
