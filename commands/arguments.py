@@ -102,6 +102,12 @@ def server_extra() -> Iterator[None]:
         raise UserError(f"the server needs {error.name}: pip install 'ratchet[server]'") from error
 
 
+def config_words(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """--config and --set as they were given, for another command."""
+    overrides = (word for override in arguments.overrides for word in ("--set", override))
+    return ("--config", arguments.config, *overrides)
+
+
 def config_of(arguments: argparse.Namespace) -> Config:
     """The config that --config and --set name."""
     from commands.config import open_config  # late: --help needs no plug-in

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from commands.arguments import IN_LOOP, config_of, config_parser, positive_integer
+from commands.arguments import IN_LOOP, config_of, config_parser, config_words, positive_integer
 from commands.recording import record_when_done
 from commands.subcommands import Subcommand, run_subcommand
 from evaluation.round_arms import baseline_adapters
@@ -89,8 +89,7 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
 def _experiment(options: argparse.Namespace) -> ExperimentRun:
     if options.accelerate and not Path(options.accelerate).is_file():
         raise UserError(f"--accelerate {options.accelerate}: there is no such file")
-    arguments = ["--config", options.config, *(word for one in options.overrides for word in ("--set", one))]
-    return ExperimentRun(config_of(options), tuple(arguments), options.accelerate)
+    return ExperimentRun(config_of(options), config_words(options), options.accelerate)
 
 
 SUBCOMMANDS = {

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from agents.core.system import models_of
-from commands.arguments import config_of, config_parser, positive_integer
+from commands.arguments import config_of, config_parser, config_words, positive_integer
 from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
 from questions.leakage import check_leakage
 from questions.load import load_split
@@ -66,10 +66,9 @@ def _submit(job: str, words: Sequence[str], prog: str) -> None:
         parser.error("--tasks is at least 1")
     site_file = given.site or (Path(os.environ["RATCHET_SITE"]) if os.environ.get("RATCHET_SITE") else None)
     config, site = config_of(given), load_site(site_file)
-    arguments = ("--config", given.config, *(word for one in given.overrides for word in ("--set", one)))
     for warning in _check_config(config):
         print(warning, file=sys.stderr)
-    jobs = plan(job, JobRequest(ExperimentRun(config, arguments), site, given.round, given.tasks))
+    jobs = plan(job, JobRequest(ExperimentRun(config, config_words(given)), site, given.round, given.tasks))
     label = f"round-{given.round}" if given.round else ""
     submission = Submission(site, config.folder, label, tuple(options))
     if given.dry_run:

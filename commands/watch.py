@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
-from commands.arguments import add_server_arguments, config_of, config_parser, server_extra
+from commands.arguments import add_server_arguments, config_of, config_parser, config_words, server_extra
 from commands.report import add_page_arguments, round_of, run_settings
 from ratchet.http.server import address_of, listen, serve_until_stopped
 
@@ -27,7 +27,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m report watch
         from report.live import LiveRun, create_app
     from rounds.stage import ExperimentRun
 
-    given = ("--config", arguments.config, *(word for value in arguments.overrides for word in ("--set", value)))
+    given = config_words(arguments)
     live = LiveRun(run_settings(config), ExperimentRun(config, given), arguments.round, arguments.questions)
     with listen("127.0.0.1", arguments.port) as listener, live:
         print(f"{config.folder} is at {address_of(listener)}; Ctrl-C ends", file=sys.stderr, flush=True)

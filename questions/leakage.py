@@ -119,16 +119,15 @@ def _rarest(runs: frozenset[str], frequency: Counter[str], near: float) -> list[
     return sorted(runs, key=lambda run: (frequency[run], run))[: len(runs) - common + 1]
 
 
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
     """The size of the intersection over the size of the union."""
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared)
+    return len(first & second) / len(first | second)
 
 
 def gold_documents(question: Question) -> frozenset[str]:
     """Its gold documents by id and by title, so that the two do not mix."""
     titles = (f"title {normalise_words(title)}" for title in question.gold_titles)
-    return frozenset((*(f"id {one}" for one in question.gold_ids), *titles))
+    return frozenset((*(f"id {document}" for document in question.gold_ids), *titles))
 
 
 def _shared_documents(train: Sequence[Question], test: Sequence[Question]) -> Iterator[LeakageMatch]:

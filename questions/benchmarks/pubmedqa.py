@@ -31,15 +31,15 @@ TEST_IDS = "test_ground_truth.json"
 def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The release is one object, PubMed id to question."""
     for place, row in placed:
-        if not row or not all(isinstance(one, dict) and "QUESTION" in one for one in row.values()):
+        if not row or not all(isinstance(entry, dict) and "QUESTION" in entry for entry in row.values()):
             yield place, row
             continue
         test = _test_ids(folder, split) if split != "all" else frozenset()
         if missing := sorted(test - row.keys()):
             raise UserError(f"{place}: has no {missing[0]}, which is in {TEST_IDS}; get both files again")
-        for pmid, one in row.items():
+        for pmid, entry in row.items():
             if split == "all" or (pmid in test) == (split == "test"):
-                yield f"{place}, {pmid}", one | {"pmid": pmid}
+                yield f"{place}, {pmid}", entry | {"pmid": pmid}
 
 
 def _test_ids(folder: Path | None, split: str) -> frozenset[str]:
