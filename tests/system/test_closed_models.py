@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,10 +114,12 @@ def test_its_trajectories_are_refused_by_training_before_torch_is_loaded(tmp_pat
         assert done.returncode == 0, done.stderr
         assert "models.agent: gpt-4o-mini is a closed model" in done.stdout.strip()
 
-    # The same trajectories below a config of an open model, as a copied run folder has them.
+    # The same trajectories in the run folder of a config of an open model, copied there.
     agent = config.models["agent"].model_copy(update={"engine": "scripted", "path": "elsewhere"})
-    other = config.model_copy(update={"models": {**config.models, "agent": agent}})
-    round_folder = RunFolder(config.folder).round(1)
+    copied = tmp_path / "copied"
+    shutil.copytree(RunFolder(config.folder).round(1).path, RunFolder(copied).round(1).path)
+    other = config.model_copy(update={"models": {**config.models, "agent": agent}, "run": str(copied)})
+    round_folder = RunFolder(copied).round(1)
     choice = QuestionChoice(question_id="train-Velm", kept=(sampled.keys[0],), cause="kept", reason="", rewards={})
     selection = Selection(weights={}, rule={}, questions=(choice,))
     write_json(round_folder.selection, selection.model_dump(mode="json"))
