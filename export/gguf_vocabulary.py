@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inference.chat_formats import chat_format
 from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
@@ -88,7 +88,7 @@ def read_vocabulary(model: Path, size: int) -> Vocabulary:
         types=[int(kind) for kind in types],
         merges=list(merges),
         split=split_name(described["pre_tokenizer"] or {}, str(model)),
-        special={**special, "eot": WrapperFormat.from_tokenizer(tokenizer, str(model)).end_of_turn},
+        special={**special, "eot": chat_format(tokenizer, str(model)).end_of_turn},
         adds_bos=bos is not None and tokenizer("a").input_ids[:1] == [bos],
         chat_template=str(tokenizer.get_chat_template()),
     )

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from inference.completion import Completion, Message
+from inference.thoughts import split_thought
+from inference.turns import ChatTurn, Part
 from ratchet.records import Author, Conversation, Span
 
 MAX_CHARACTERS = 16
 """Of a token, on average over a text; a word's token has 4 to 5. What stands behind so many is cut without a count."""
-
-Part = tuple[Author, tuple[int, ...]]
-"""Token ids in a row that one author wrote."""
 
 
 class ChatFormat(Protocol):
@@ -66,13 +64,30 @@ class ChatFormat(Protocol):
         """16 hexadecimal digits: equal ids for equal dialogues, equal digest."""
         ...
 
-    def system(self, text: str) -> list[Part]:
-        """The beginning of a dialogue with a system message, which is untrusted as every message is."""
+    @property
+    def reply_opening(self) -> str:
+        """What the prompt already says of the model's reply, such as `<think>`; most often empty."""
         ...
 
-    def user(self, text: str, after: Author | None) -> list[Part]:
-        """A user message and the opening of the assistant's turn, behind a turn of `after`; None: it opens the
-        dialogue."""
+    @property
+    def thought_end(self) -> int | None:
+        """The token that ends a thought which the prompt has begun; None where there is none, or it is no one token."""
+        ...
+
+    def follow(
+        self,
+        turns: Sequence[ChatTurn],
+        shown: int,
+        text: Callable[[], str],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> tuple[bool, list[Part]]:
+        """What is appended to a row that holds the first `shown` turns and reads `text()`, so that all turns are in it,
+        up to where the assistant's turn begins: (True, its parts). (False, the parts of a new row) where the template
+        writes what was said before in another way now.
+
+        Every message is untrusted. `tools`: of a program's dialogue, those that the model may call, as OpenAI's API has
+        them. UserError where the template refuses these turns.
+        """
         ...
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -101,37 +116,60 @@ def first_tokens(chat: ChatFormat, text: str, max_tokens: int) -> str:
     return text[: bisect_right(ends, max_tokens, key=lambda end: chat.count(chat.encode(text[:end]))) - 1]
 
 
-@dataclass(frozen=True)
-class FormattedTurns:
-    """Messages of a program as its model's template writes them, up to where the assistant's turn begins."""
+class Row:
+    """Token ids in a row, which the model was shown and continued: one conversation of the record."""
 
-    parts: Sequence[Part]
-    """Token ids by who wrote them."""
-    messages: Sequence[Message]
-    """The same as text."""
-    foreign: int = 0
-    """How many of the messages are the assistant's: text in the model's name which it did not sample here."""
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.spans: list[Span] = []
+
+    def append(self, author: Author, ids: Sequence[int], sampled: bool = False, parsed: bool = True) -> None:
+        """Append ids of one author; none leave no span."""
+        if ids:
+            start = len(self.ids)
+            self.ids += ids
+            self.spans.append(Span(start=start, end=len(self.ids), author=author, sampled=sampled, parsed=parsed))
 
 
 class Dialogue:
-    """One role's conversation while a trajectory runs; `freeze` turns it into a record.
+    """One role's conversation while a trajectory runs; `freeze` turns it into records.
 
-    Ids are only ever appended, apart from `rewind`. A sampled turn that was cut off (no end-of-turn token) is closed by
-    the template, and that token is not marked as sampled.
+    Ids are only ever appended, apart from `rewind`. Where the model's template writes the past in another way than it
+    was (it drops thoughts, say), a new row begins: what was sampled stays in the row in which it was sampled, and is
+    context in the next. A sampled turn that was cut off (no end-of-turn token) is closed by the template, and that
+    token is not marked as sampled.
     """
 
     def __init__(self, role: str, model: str, chat: ChatFormat, trainable: bool, system: str | None = None) -> None:
         self.role, self.model, self.chat, self.trainable = role, model, chat, trainable
-        self.ids: list[int] = []
-        self.spans: list[Span] = []
-        self.messages: list[Message] = []
+        self.rows = [Row()]
+        self.turns: list[ChatTurn] = []
         self.retokenised = False
         self.foreign_turns = 0
+        self._shown = 0
         self._closed = False
         self._started: tuple[int, ...] = ()
         if system is not None:
-            self._append_parts(chat.system(system))
-            self.messages.append({"role": "system", "content": system})
+            self._say(ChatTurn("system", system))
+
+    @property
+    def row(self) -> Row:
+        """The one that the next turn continues."""
+        return self.rows[-1]
+
+    @property
+    def ids(self) -> list[int]:
+        """Of the row, all that the model is shown now."""
+        return self.row.ids
+
+    @property
+    def spans(self) -> list[Span]:
+        return self.row.spans
+
+    @property
+    def messages(self) -> list[Message]:
+        """The turns for engines over text."""
+        return [turn.message for turn in self.turns]
 
     def user(self, text: str) -> None:
         """Append a user message and open the assistant's turn. The text is untrusted: it cannot forge a turn.
@@ -140,27 +178,35 @@ class Dialogue:
         """
         if self._closed:
             raise ValueError("a look-ahead ends its dialogue")
-        after = self.messages[-1]["role"] if self.ids else None
-        if after == "user":
+        if self.turns and self.turns[-1].role == "user":
             raise ValueError("two user messages in a row")
-        self._append_parts(self.chat.user(text, after))
-        self.messages.append({"role": "user", "content": text})
+        self._say(ChatTurn("user", text))
 
-    def extend(self, turns: FormattedTurns) -> None:
-        """Append what a program says, which opens the assistant's turn."""
-        self._append_parts(turns.parts)
-        self.messages += turns.messages
-        self.foreign_turns += turns.foreign
+    def _say(self, *turns: ChatTurn, tools: Sequence[Mapping[str, Any]] | None = None) -> None:
+        said = [*self.turns, *turns]
+        goes_on, parts = self.chat.follow(said, self._shown, lambda: self.chat.decode(self.ids), tools)
+        self.turns = said
+        if not goes_on:
+            self.rows.append(Row())
+        for author, ids in parts:
+            self.row.append(author, ids)
+        if parts:
+            self._shown = len(self.turns)
 
-    def branch(self, tokens: int, messages: int) -> Dialogue:
-        """A dialogue that begins with the first tokens and messages of this one, which are context in it: whoever
-        trains on this dialogue has their actions already."""
+    def extend(self, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]]) -> None:
+        """Append what a program says, which opens the assistant's turn. UserError where the template refuses it."""
+        self._say(*turns, tools=tools)
+        self.foreign_turns += sum(turn.role == "assistant" for turn in turns)
+
+    def branch(self, row: Row, tokens: int, turns: int) -> Dialogue:
+        """A dialogue that begins with the first tokens of a row and the first turns of this one, which are context in
+        it: whoever trains on this dialogue has their actions already."""
         branch = Dialogue(self.role, self.model, self.chat, self.trainable)
-        for span in self.spans:
+        for span in row.spans:
             if span.end <= tokens:
-                branch._append(span.author, tuple(self.ids[span.start : span.end]))
-        branch.messages, branch.retokenised = self.messages[:messages], self.retokenised
-        branch.foreign_turns = self.foreign_turns
+                branch.row.append(span.author, row.ids[span.start : span.end])
+        branch.turns, branch.retokenised = self.turns[:turns], self.retokenised
+        branch.foreign_turns, branch._shown = self.foreign_turns, turns
         return branch
 
     def continue_assistant(self, ids: Sequence[int]) -> None:
@@ -172,7 +218,7 @@ class Dialogue:
         if self.chat.end_of_turn in ids:
             raise ValueError("an answer that has ended cannot be continued")
         self._started = tuple(ids)
-        self._append("assistant", self._started)
+        self.row.append("assistant", self._started)
 
     def assistant(self, completion: Completion, parsed: bool) -> tuple[int, int]:
         """Append a completion; returns (start, end), the positions of its sampled ids in `self.ids`.
@@ -197,58 +243,53 @@ class Dialogue:
         return self._append_sampled(completion, keep, opening.isdisjoint((*self._started, *completion.ids[:keep])))
 
     def _append_sampled(self, completion: Completion, keep: int, parsed: bool) -> tuple[int, int]:
-        if not self.messages or self.messages[-1]["role"] != "user":
+        if not self.turns or self.turns[-1].role not in ("user", "tool"):
             raise ValueError("an assistant message must follow a user message")
         start = len(self.ids)
-        self._append("assistant", completion.ids[:keep], sampled=True, parsed=parsed)
+        self.row.append("assistant", completion.ids[:keep], sampled=True, parsed=parsed)
         end = len(self.ids)
-        self._append("assistant", completion.ids[keep:], sampled=True, parsed=False)
+        self.row.append("assistant", completion.ids[keep:], sampled=True, parsed=False)
         if not completion.ids or completion.ids[-1] != self.chat.end_of_turn:
-            self._append("template", (self.chat.end_of_turn,))
-        self.messages.append({"role": "assistant", "content": completion.text})
+            self.row.append("template", (self.chat.end_of_turn,))
+        thought, text = split_thought(self.chat.reply_opening + completion.text)
+        self.turns.append(ChatTurn("assistant", text, thought, raw=completion.text))
+        self._shown = len(self.turns)
         self.retokenised |= completion.retokenised
         return start, end
 
     @property
-    def position(self) -> tuple[int, int, int]:
+    def position(self) -> tuple[int, int, int, int, int]:
         """Where the dialogue is, for `rewind`."""
-        return len(self.ids), len(self.spans), len(self.messages)
+        return len(self.rows), len(self.ids), len(self.spans), len(self.turns), self._shown
 
-    def rewind(self, position: tuple[int, int, int]) -> None:
+    def rewind(self, position: tuple[int, int, int, int, int]) -> None:
         """Take back everything after a position between two exchanges."""
-        ids, spans, messages = position
-        del self.ids[ids:], self.spans[spans:], self.messages[messages:]
+        rows, ids, spans, turns, self._shown = position
+        for row in self.rows[rows:]:
+            row.ids.clear()
+            row.spans.clear()
+        del self.rows[rows:], self.ids[ids:], self.spans[spans:], self.turns[turns:]
 
     def example(self, user: str, assistant: str) -> None:
         """Append a worked example: an exchange of ours that shows the form and is never trained on."""
         self.user(user)
-        self._append("assistant", (*self.chat.encode(assistant), self.chat.end_of_turn))
-        self.messages.append({"role": "assistant", "content": assistant})
-
-    def _append_parts(self, parts: Sequence[Part]) -> None:
-        for author, ids in parts:
-            self._append(author, ids)
-
-    def _append(self, author: Author, ids: tuple[int, ...], sampled: bool = False, parsed: bool = True) -> None:
-        if ids:
-            start = len(self.ids)
-            self.ids += ids
-            self.spans.append(Span(start=start, end=len(self.ids), author=author, sampled=sampled, parsed=parsed))
+        self._say(ChatTurn("assistant", assistant))
 
     @property
     def tokens(self) -> int:
         """How many of the context's tokens it takes so far."""
         return self.chat.count(self.ids)
 
-    def freeze(self) -> Conversation:
-        """The dialogue as an immutable record."""
+    def freeze(self, row: Row | None = None) -> Conversation:
+        """A row as an immutable record; default: the last one."""
+        row = row or self.row
         return Conversation(
             role=self.role,
             model=self.model,
             trainable=self.trainable,
-            ids=() if self.chat.is_text else tuple(self.ids),
-            text=self.chat.decode(self.ids) if self.chat.is_text else "",
-            spans=tuple(self.spans),
+            ids=() if self.chat.is_text else tuple(row.ids),
+            text=self.chat.decode(row.ids) if self.chat.is_text else "",
+            spans=tuple(row.spans),
             retokenised=self.retokenised,
             foreign_turns=self.foreign_turns,
         )

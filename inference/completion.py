@@ -27,6 +27,8 @@ class SamplingParams:
     """Seeds the request's own random stream. Not bitwise reproducible: the rest of the batch may change rounding."""
     schema: dict[str, Any] | None = None
     """Constrains the output to a JSON schema; None: free text."""
+    stop_ids: tuple[int, ...] = ()
+    """Tokens that end the completion beside the end-of-turn token."""
     logprobs: bool = False
     """Return the log-probability of each new token under the unmodified model (temperature 1, no grammar)."""
 

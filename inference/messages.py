@@ -9,84 +9,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
-from inference.chat import ChatFormat, Part
-from inference.completion import Message
+from inference.chat import ChatFormat
 from inference.rendering import SENTINEL, render_messages
-from inference.text_format import LINE_BREAK
+from inference.token_format import TokenFormat
+from inference.turns import AUTHORS, ChatTurn, FunctionCall, Part
 from ratchet.errors import UserError
-from ratchet.records import Author
-from ratchet.text import read_json, storable_value
+from ratchet.text import storable_value
 
 CALL_ID = "call{:05d}"
 """Nine letters and digits: some templates take no other ids."""
-AUTHORS: dict[str, Author] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
-
-
-@dataclass(frozen=True)
-class FunctionCall:
-    """A tool that the model wants called. Equal calls have equal arguments, however their JSON is written."""
-
-    name: str
-    arguments: str
-    """JSON with sorted keys; as it was sent, where it is no JSON."""
-    id: str = field(default="", compare=False)
-
-    @classmethod
-    def of(cls, name: str, arguments: Any, id: str = "") -> FunctionCall:
-        """`arguments`: a value, or JSON of it."""
-        if isinstance(arguments, str):
-            try:
-                arguments = read_json(arguments)
-            except ValueError:
-                return cls(name, arguments, id)
-        return cls(name, json.dumps(arguments, sort_keys=True, ensure_ascii=False), id)
-
-    @property
-    def value(self) -> Any:
-        """The arguments as a value."""
-        try:
-            return json.loads(self.arguments)
-        except ValueError:
-            return self.arguments
-
-
-@dataclass(frozen=True)
-class ChatTurn:
-    """One message of a program's dialogue with its model."""
-
-    role: Literal["system", "user", "assistant", "tool"]
-    text: str
-    calls: tuple[FunctionCall, ...] = ()
-    answers: str = field(default="", compare=False)
-    """Of a tool's result: the id of its call."""
-
-    @property
-    def message(self) -> Message:
-        """For engines over text."""
-        return {"role": "user" if self.role == "tool" else self.role, "content": self.text}
 
 
 def format_turns(
-    chat: ChatFormat, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]] = (), continues: bool = False
+    chat: TokenFormat, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]] = (), continues: bool = False
 ) -> list[Part]:
     """The messages as the template writes them, up to where the assistant's turn begins.
 
     `continues`: they follow an assistant's turn that has ended, whose ids are there; else they open a dialogue, for
     which the template names the `tools`. UserError where the template refuses such messages.
     """
-    if chat.is_text:
-        if tools or any(turn.role == "tool" for turn in turns):
-            raise UserError("models that are reached as text (engine: chat-api) take no tools here")
-        return [part for turn in turns for part in _as_text(chat, turn)]
     marks = [SENTINEL.format(f"m{number}") if turn.text else "" for number, turn in enumerate(turns)]
-    messages = [_template_message(chat, turn, mark) for turn, mark in zip(turns, marks, strict=True)]
+    messages = [template_message(chat, turn, mark) for turn, mark in zip(turns, marks, strict=True)]
     if continues:
         text = _after_assistant(chat, messages)
     else:
-        text = render_messages(chat.tokenizer, messages, True, tools=_harmless(chat, tools))
+        text = render_messages(chat.tokenizer, messages, True, tools=harmless(chat, tools))
     parts: list[Part] = []
     for turn, mark, following in zip(turns, marks, [*marks[1:], ""], strict=True):
         if not mark:
@@ -94,35 +44,33 @@ def format_turns(
         before, found, text = text.partition(mark)
         if not found:
             raise UserError(f"the model's chat template does not show the {turn.role} message as it is")
-        parts.append(("template", _template_ids(chat, before)))
+        parts.append(("template", template_ids(chat, before)))
         # Ordinary text right behind a message is encoded together with it, as in the template's own text.
         until = text.partition(following)[0] if following else text
         control = chat.control_pattern.search(until)
         tail = until[: control.start()] if control else ""
         parts.append((AUTHORS[turn.role], chat.encode(turn.text + tail)))
         text = text[len(tail) :]
-    return [*parts, ("template", _template_ids(chat, text))]
+    return [*parts, ("template", template_ids(chat, text))]
 
 
-def _as_text(chat: ChatFormat, turn: ChatTurn) -> list[Part]:
-    return [(AUTHORS[turn.role], chat.encode(turn.text)), ("template", (LINE_BREAK,))]
-
-
-def _template_ids(chat: ChatFormat, text: str) -> tuple[int, ...]:
+def template_ids(chat: TokenFormat, text: str) -> tuple[int, ...]:
+    """Ids of the template's own text, control tokens and all."""
     return tuple(chat.tokenizer.encode(text, add_special_tokens=False))
 
 
-def _harmless(chat: ChatFormat, value: Any) -> Any:
+def harmless(chat: TokenFormat, value: Any) -> Any:
     """JSON without control tokens in its texts, since the template writes them among its own."""
     return json.loads(chat.escape_control_tokens(json.dumps(value, ensure_ascii=False)))
 
 
-def _template_message(chat: ChatFormat, turn: ChatTurn, text: str) -> dict[str, Any]:
+def template_message(chat: TokenFormat, turn: ChatTurn, text: str) -> dict[str, Any]:
+    """A turn as templates take it, with `text` in the place of its own."""
     message: dict[str, Any] = {"role": turn.role, "content": text}
     if turn.calls:
-        message["tool_calls"] = [_template_call(*_harmless(chat, [c.name, c.value, c.id])) for c in turn.calls]
+        message["tool_calls"] = [_template_call(*harmless(chat, [c.name, c.value, c.id])) for c in turn.calls]
     if turn.role == "tool":
-        message["tool_call_id"] = _harmless(chat, turn.answers)
+        message["tool_call_id"] = harmless(chat, turn.answers)
     return message
 
 
@@ -130,7 +78,7 @@ def _template_call(name: str, arguments: Any, id: str) -> dict[str, Any]:
     return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
 
 
-def _after_assistant(chat: ChatFormat, messages: Sequence[dict[str, Any]]) -> str:
+def _after_assistant(chat: TokenFormat, messages: Sequence[dict[str, Any]]) -> str:
     """What the template writes behind the end-of-turn token of an assistant's turn that these messages follow."""
     mark = SENTINEL.format("a")
     said: dict[str, Any] = {"role": "assistant", "content": mark}

@@ -49,8 +49,12 @@ def render_messages(
     generation: bool = False,
     where: str = "the model",
     tools: Sequence[Mapping[str, Any]] = (),
+    variables: Mapping[str, Any] | None = None,
 ) -> str:
-    """The template's own text for messages as transformers has them, and the tools that they may call."""
+    """The template's own text for messages as transformers has them, and the tools that they may call.
+
+    `variables`: of the template, such as enable_thinking.
+    """
     try:
         template = tokenizer.get_chat_template(tools=list(tools) or None)
         with time_limit(
@@ -62,7 +66,7 @@ def render_messages(
                 chat_template=FIXED_CLOCK + template if "strftime_now" in template else template,
                 tokenize=False,
                 add_generation_prompt=generation,
-                date_string=FIXED_DATE,
+                **{"date_string": FIXED_DATE, **(variables or {})},
             )
     except UserError:
         raise

@@ -24,10 +24,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from inference.chat import ChatFormat
+from inference.chat_formats import open_chat_format
 from inference.completion import Completion, FinishReason, Message, SamplingParams
 from inference.engine import EngineError
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
 from ratchet.config import ModelConfig, parse
 from ratchet.errors import UserError
 from ratchet.files import read_jsonl
@@ -121,7 +120,7 @@ class ScriptedEngine:
             raise UserError("a model with engine 'scripted' needs `script`, a JSONL file of replies")
         path = Path(model.script)
         rules = tuple(parse(Rule, row, f"{path}:{line}") for line, row in read_jsonl(path, "rule"))
-        chat = WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+        chat = open_chat_format(model)
         engine = cls(chat, [], model.max_context, fingerprint=content_key(chat.digest, rules))
         engine._rules = rules
         return engine

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from inference.chat import Part
 from inference.tokenizer import load_tokenizer
+from inference.turns import ChatTurn, Part
+from ratchet.errors import UserError
 from ratchet.records import Author, content_key
 from ratchet.text import replace_surrogates
 
@@ -33,6 +34,8 @@ class TextFormat:
     control_ids: ClassVar[frozenset[int]] = frozenset()
     turn_ids: ClassVar[frozenset[int]] = frozenset()
     control_pattern: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
+    reply_opening: ClassVar[str] = ""
+    thought_end: ClassVar[int | None] = None
     vocabulary: ClassVar[int] = sys.maxunicode + 1
 
     @classmethod
@@ -40,12 +43,20 @@ class TextFormat:
         """The format that counts with the tokenizer of a folder or hub name; without one it estimates. UserError."""
         return cls(None if path is None else load_tokenizer(path))
 
-    def system(self, text: str) -> list[Part]:
-        return [("system", self.encode(text))]
-
-    def user(self, text: str, after: Author | None) -> list[Part]:
-        before: list[Part] = [("template", (LINE_BREAK,))] if after == "system" else []
-        return [*before, ("user", self.encode(text)), ("template", (LINE_BREAK,))]
+    def follow(
+        self,
+        turns: Sequence[ChatTurn],
+        shown: int,
+        text: Callable[[], str],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> tuple[bool, list[Part]]:
+        if tools or any(turn.role == "tool" for turn in turns):
+            raise UserError("models that are reached as text (engine: chat-api) take no tools here")
+        parts: list[Part] = []
+        for turn in turns[shown:]:
+            author: Author = "user" if turn.role == "tool" else turn.role
+            parts += [(author, self.encode(turn.text)), ("template", (LINE_BREAK,))]
+        return True, parts
 
     def escape_control_tokens(self, text: str) -> str:
         return text

@@ -54,6 +54,13 @@ def without_thoughts(text: str) -> str:
     return text[end:].lstrip() if end else text
 
 
+def split_thought(text: str) -> tuple[str, str]:
+    """(the thought without its markers, what follows it) of a reply."""
+    rest = without_thoughts(text)
+    before = text[: len(text) - len(rest)]
+    return CLOSING.sub("", OPENING.sub("", before)).strip(), rest
+
+
 def _is_mentioned(text: str, marker: re.Match[str], within_line: bool = False) -> bool:
     """Whether a sentence names the marker. `within_line`: blanks around it within its line say so too."""
     at = marker.start()

@@ -8,46 +8,37 @@ split into ordinary ones: `<|im_start|>` in a passage is seven harmless tokens, 
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
-from inference.chat import Part
+from inference.messages import format_turns
 from inference.rendering import SENTINEL, render
+from inference.token_format import TokenFormat, control_names, control_pattern
+from inference.turns import AUTHORS, ChatTurn, Part
 from ratchet.errors import UserError
-from ratchet.records import Author
-from ratchet.text import replace_surrogates
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class WrapperFormat:
+@dataclass(frozen=True, kw_only=True)
+class WrapperFormat(TokenFormat):
     """Wrappers of one chat template. The `*_ids` are template text with control tokens parsed."""
 
-    tokenizer: Any
     before_system: tuple[int, ...]
     system_to_user: tuple[int, ...]
     before_user: tuple[int, ...]
     """Opens a dialogue without a system message (may hold the template's default one)."""
     user_to_assistant: tuple[int, ...]
-    end_of_turn: int
-    """The token with which the model ends its turn."""
     assistant_to_user: tuple[int, ...]
     """What follows end_of_turn up to the next user message."""
     system_tail: str
     user_tail: str
     """Ordinary text that the template puts right behind a message (Falcon 3: a line break). It is encoded together
     with the message, as in the template's own text, where '?' and the line break may be one token."""
-    control_ids: frozenset[int]
-    turn_ids: frozenset[int]
-    """The control tokens that this template marks turns with."""
-    control_pattern: re.Pattern[str]
-    is_text: ClassVar[bool] = False
+    reply_opening: ClassVar[str] = ""
+    thought_end: ClassVar[int | None] = None
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, where: str = "the model") -> WrapperFormat:
@@ -58,8 +49,8 @@ class WrapperFormat:
                 "chat_template.jinja to its folder"
             )
         system, user, assistant, again = (SENTINEL.format(name) for name in ("s", "u", "a", "v"))
-        names = _control_names(tokenizer)
-        pattern = re.compile("|".join(map(re.escape, sorted(names.values(), key=len, reverse=True))) or r"(?!)")
+        names = control_names(tokenizer)
+        pattern = control_pattern(names)
 
         def template_parts(messages: list[tuple[str, str]], generation: bool = False) -> list[str]:
             """The template's own text before, between and after the messages, len(messages) + 1 pieces."""
@@ -120,69 +111,29 @@ class WrapperFormat:
         chat.check(where)
         return chat
 
-    def system(self, text: str) -> list[Part]:
-        """The beginning of a dialogue with a system message."""
-        return [("template", self.before_system), ("system", self.encode(text + self.system_tail))]
-
-    def user(self, text: str, after: Author | None) -> list[Part]:
-        """A user message and the opening of the assistant's turn."""
-        between = {None: self.before_user, "system": self.system_to_user, "assistant": self.assistant_to_user}[after]
-        message = self.encode(text + self.user_tail)
-        return [("template", between), ("user", message), ("template", self.user_to_assistant)]
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of untrusted text: no control token is among them, whatever the text says.
-
-        Lone surrogates, which JSON can hold and UTF-8 cannot, become question marks.
-        """
-        text = replace_surrogates(text)
-        found = self._encode(text, split=False)
-        if self.control_ids.isdisjoint(found):
-            return tuple(found)
-        found = self._encode(text)
-        if self.control_ids.isdisjoint(found):
-            return tuple(found)
-        # Added tokens that are not marked special are not split by the tokenizer: cut each behind its first letter.
-        found, at = [], 0
-        while match := self.control_pattern.search(text, at):
-            found += self._encode(text[at : match.start() + 1])
-            at = match.start() + 1
-        found += self._encode(text[at:])
-        if not self.control_ids.isdisjoint(found):
-            # Letters that the tokenizer first rewrites into those of a control token (a full-width <, say).
-            found = [i for letter in text for i in self._encode(letter)]
-        return tuple(i for i in found if i not in self.control_ids)
-
-    def _encode(self, text: str, split: bool = True) -> list[int]:
-        ids = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split, verbose=False)
-        return list(ids)
-
-    def escape_control_tokens(self, text: str) -> str:
-        """`text` with a zero-width space in every control token, for servers that encode it themselves."""
-        while self.control_pattern.search(text):
-            text = self.control_pattern.sub(lambda match: match[0][0] + "\u200b" + match[0][1:], text)
-        return text
-
-    def count(self, ids: Sequence[int]) -> int:
-        """How many of the context's tokens a dialogue of these ids takes."""
-        return len(ids)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, control tokens included."""
-        # Not transformers' own: it may drop blanks before punctuation, and looks at every id in Python first, which
-        # takes longer than all the rest.
-        return str(self.tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=False))
-
-    @cached_property
-    def vocabulary(self) -> int:
-        """One more than the largest token id."""
-        return max(self.tokenizer.get_vocab().values()) + 1
-
-    @property
-    def digest(self) -> str:
-        """16 hexadecimal digits of the tokenizer and its template: equal ids for equal texts, equal digest."""
-        template = str(self.tokenizer.chat_template)
-        return hashlib.sha256((self.tokenizer.backend_tokenizer.to_str() + template).encode()).hexdigest()[:16]
+    def follow(
+        self,
+        turns: Sequence[ChatTurn],
+        shown: int,
+        text: Callable[[], str],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> tuple[bool, list[Part]]:
+        """See `inference.chat.ChatFormat`. A dialogue always goes on: no template of this kind rewrites a past turn."""
+        if tools is not None:
+            return True, format_turns(self, turns[shown:], () if shown else tools, continues=shown > 0)
+        parts: list[Part] = []
+        for number in range(shown, len(turns)):
+            turn, after = turns[number], turns[number - 1].role if number else None
+            if turn.role == "system":
+                parts += [("template", self.before_system), ("system", self.encode(turn.text + self.system_tail))]
+            elif turn.role == "assistant":
+                parts.append(("assistant", (*self.encode(turn.text), self.end_of_turn)))
+            else:
+                between = self.before_user if after is None else self.assistant_to_user
+                between = self.system_to_user if after == "system" else between
+                message = self.encode(turn.text + self.user_tail)
+                parts += [("template", between), ("user", message), ("template", self.user_to_assistant)]
+        return True, parts
 
     def check(self, where: str) -> None:
         """Check that joined wrappers and text equal the template's own ids on clean text; UserError if they differ."""
@@ -190,23 +141,10 @@ class WrapperFormat:
         for with_system in (True, False):
             messages = [("system", system)] if with_system else []
             messages += [("user" if i % 2 == 0 else "assistant", text) for i, text in enumerate(turns)]
-            joined = [*self.system(system)] if with_system else []
-            for i, text in enumerate(turns):
-                if i % 2 == 0:
-                    after: Author | None = "assistant" if i else "system" if with_system else None
-                    joined += self.user(text, after)
-                else:
-                    joined.append(("assistant", (*self.encode(text), self.end_of_turn)))
+            joined = self.follow([ChatTurn(AUTHORS[role], text) for role, text in messages], 0, str)[1]
             rendered = render(self.tokenizer, messages, True, where)
             expected = self.tokenizer.encode(rendered, add_special_tokens=False)
             if [i for _, ids in joined for i in ids] != expected:
                 raise UserError(
                     f"{where}: the chat template could not be split into wrappers token for token: {rendered!r}"
                 )
-
-
-def _control_names(tokenizer: Any) -> dict[int, str]:
-    """Control tokens by id: special and added ones. Single letters and blanks, which some vocabularies add, are not."""
-    known = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
-    names = {i: str(tokenizer.convert_ids_to_tokens(i)) for i in known}
-    return {i: name for i, name in names.items() if len(name.strip()) > 1}

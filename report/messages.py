@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inference.chat import ChatFormat
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
+from inference.chat_formats import open_chat_format
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from ratchet.records import Conversation
@@ -60,7 +59,7 @@ class MessageDecoder:
             if name not in self.models:
                 raise UserError(f"the config has no model {name!r}")
             model = self.models[name]
-            return WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+            return open_chat_format(model)
         except UserError as error:
             self.problems.append(f"The messages of model {name} cannot be shown: {error}")
             return None

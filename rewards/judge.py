@@ -27,6 +27,7 @@ from agents.core.output import JsonObject, Malformed, Parsing, grammar, parse_ou
 from inference.chat import Dialogue
 from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
+from inference.thinking import generate
 from ratchet.config import RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment
@@ -231,7 +232,7 @@ class Judge:
             call = JudgeCall(
                 owner=owner,
                 key=key,
-                text=completion.text,
+                text=self.engine.format.reply_opening + completion.text,
                 finish_reason=completion.finish_reason,
                 asked_again=again,
             )
@@ -248,7 +249,7 @@ class Judge:
                     f"{self._last_error}. Its earlier replies are kept; fix it and run the same command again."
                 )
             try:
-                completion = await self.engine.generate(dialogue.ids, params, messages=dialogue.messages)
+                completion = await generate(self.engine, dialogue.ids, params, messages=dialogue.messages)
                 if completion.finish_reason == "timeout":
                     raise EngineError("the request took longer than its limit (models.*.timeout)")
             except EngineError as error:

@@ -14,9 +14,8 @@ from jinja2 import Environment, StrictUndefined
 
 from agents.core.context import RunContext
 from agents.core.system import load_system, run_episode
+from inference.chat_formats import open_chat_format
 from inference.scripted import ScriptedEngine
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
 from questions.benchmark import load_benchmark
 from questions.leakage import TRAINING_QUESTIONS
 from questions.load import load_questions
@@ -88,7 +87,7 @@ def example_prompt(system: SystemConfig, asked: SplitConfig, seed: int, model: M
 
 
 async def _first_prompt(config: SystemConfig, asked: Question, model: ModelConfig) -> dict[str, str]:
-    chat = WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+    chat = open_chat_format(model)
     roles = {name: role.model_copy(update={"examples": ()}) for name, role in config.roles.items()}
     system = load_system(config.model_copy(update={"roles": roles}))
     engines = {name: ScriptedEngine(chat, lambda prompt, params, messages: "") for name in system.models}

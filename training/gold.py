@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 
 from agents.core.system import load_system
 from inference.chat import ChatFormat
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
+from inference.chat_formats import open_chat_format
 from questions.load import load_questions
 from ratchet.config import ModelConfig, SplitConfig, SystemConfig
 from ratchet.errors import UserError
@@ -38,7 +37,12 @@ def write_gold(folder: RoundFolder, system: SystemConfig, asked: SplitConfig, se
     questions = {question.id: question for question in load_questions(asked, seed)}
     rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
     chosen = _one_for_each_question(TrajectoryStore(folder.trajectories), rewards, questions, role)
-    chat = WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+    chat = open_chat_format(model)
+    if chat.reply_opening:
+        raise UserError(
+            f"--control gold is not possible here: the prompts of {model.path} begin a thought, and gold answers have "
+            "none; set its template: {enable_thinking: false}, where it knows that"
+        )
     made: dict[str, Trajectory] = {}
     reasons: dict[str, str] = {}
     for name, question in questions.items():

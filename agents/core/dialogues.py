@@ -14,12 +14,13 @@ from pydantic import BaseModel
 from agents.core.action import Action, free_text, read_completion
 from agents.core.answer import Answer, OutOfBudget, Unparsed
 from agents.core.context import RunContext
-from agents.core.lookahead import Draft, cut_at_stop
+from agents.core.lookahead import Draft, check_continues, cut_at_stop
 from agents.core.output import Malformed, Parsed, Schema, grammar, object_schema, read_output, without_bounds
 from agents.core.prompts.template import PromptSet
-from inference.chat import ChatFormat, Dialogue, FormattedTurns
+from inference.chat import ChatFormat, Dialogue, Row
 from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
+from inference.thinking import generate
 from inference.thoughts import without_thoughts
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
@@ -54,6 +55,7 @@ class Dialogues:
         self._engines, self._context, self._seed, self._watch = engines, context, seed, watch
         self._dialogues: list[Dialogue] = []
         self._calls: list[int] = []
+        self._rows: dict[Row, Dialogue] = {}
         self._full: set[int] = set()
         self._events: list[Event | None] = []
         self._started = time.monotonic()
@@ -89,18 +91,25 @@ class Dialogues:
         dialogue = Dialogue(role, config.model, self.chat_format(role), config.trainable, system or None)
         for user, assistant in self._examples(config, examples):
             dialogue.example(user, assistant)
-        return self._opened(dialogue)
+        return self.open(dialogue)
 
-    def branch(self, role: str, source: Dialogue | None = None, tokens: int = 0, messages: int = 0) -> Dialogue:
-        """An empty conversation for `extend`, or one that begins as the first tokens and messages of another do."""
+    def blank(self, role: str) -> Dialogue:
+        """A role's empty conversation, which `open` makes a part of the record."""
         config = self.role(role)
-        empty = Dialogue(role, config.model, self.chat_format(role), config.trainable)
-        return self._opened(source.branch(tokens, messages) if source else empty)
+        return Dialogue(role, config.model, self.chat_format(role), config.trainable)
 
-    def _opened(self, dialogue: Dialogue) -> Dialogue:
+    def open(self, dialogue: Dialogue) -> Dialogue:
+        """Record a dialogue from now on, and return it."""
         self._dialogues.append(dialogue)
         self._calls.append(0)
+        self._conversation(dialogue)
         return dialogue
+
+    def _conversation(self, dialogue: Dialogue) -> int:
+        """The number of the conversation that the dialogue's row is."""
+        if dialogue.row not in self._rows:
+            self._rows[dialogue.row] = dialogue
+        return list(self._rows).index(dialogue.row)
 
     @overload
     async def ask(self, dialogue: Dialogue, text: str, schema: None = None, role: str | None = None) -> str: ...
@@ -114,7 +123,7 @@ class Dialogues:
     async def ask(self, dialogue: Dialogue, text: str, schema: Schema | None = None, role: str | None = None) -> Any:
         """Say `text` in the dialogue and return the model's answer: text, or the object of `schema`.
 
-        Thoughts are no part of an answer (`inference.thoughts`), here as in `read` and `extend`. `role` names the
+        Thoughts are no part of an answer (`inference.thoughts`), here as in `read` and `reply`. `role` names the
         speaker where another role than the dialogue's own acts in it. Malformed answers are counted and treated by the
         config's policy. Raises Unparsed, OutOfBudget, EngineError.
         """
@@ -201,11 +210,7 @@ class Dialogues:
             return dialogue.draft(completion, drafts[0].kept)
 
         role = role or dialogue.role
-        if dialogue.chat.is_text:
-            raise UserError(
-                f"system {self.config.name}: {role} continues an answer that has started, token by token, and models."
-                f"{dialogue.model} is reached as text (engine: chat-api); play this role with an open model"
-            )
+        check_continues(dialogue, f"system {self.config.name}: {role}")
         act = await self._act(
             dialogue, role, text, free_text, prefix=prefix, max_tokens=max_tokens, place=place, logprobs=logprobs
         )
@@ -213,23 +218,22 @@ class Dialogues:
             raise self._no_room(role, dialogue)
         return drafts[0]
 
-    async def extend(
+    async def reply(
         self,
         dialogue: Dialogue,
-        turns: FormattedTurns,
         reader: Callable[[str], Any] | None = None,
         schema: dict[str, Any] | None = None,
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> tuple[Completion, str, Any]:
-        """Append what a program says, and what the model says then: (the completion, its text after the thoughts, what
-        the reader made of that).
+        """What the model says in a dialogue that a program has extended: (the completion, its text after the thoughts,
+        what the reader made of that).
 
         The value is None where the completion is malformed or was cut off: it is recorded so and never trained on.
         The completion ends before the first of the texts `stop`. Raises OutOfBudget, EngineError.
         """
         act = await self._act(
-            dialogue, dialogue.role, turns, reader or free_text, constrain=schema, max_tokens=max_tokens, stop=stop
+            dialogue, dialogue.role, None, reader or free_text, constrain=schema, max_tokens=max_tokens, stop=stop
         )
         return act.completion, act.text, act.value
 
@@ -245,7 +249,7 @@ class Dialogues:
 
     @property
     def conversations(self) -> tuple[Conversation, ...]:
-        return tuple(dialogue.freeze() for dialogue in self._dialogues)
+        return tuple(dialogue.freeze(row) for row, dialogue in self._rows.items())
 
     @property
     def seconds(self) -> float:
@@ -276,7 +280,7 @@ class Dialogues:
         self,
         dialogue: Dialogue,
         role: str,
-        text: str | FormattedTurns,
+        text: str | None,
         reader: Callable[[str], Any],
         constrain: dict[str, Any] | None = None,
         attempt: int | None = None,
@@ -294,10 +298,8 @@ class Dialogues:
         if number in self._full:
             raise self._no_room(role, dialogue)
         before = dialogue.position
-        if isinstance(text, str):
+        if text is not None:
             dialogue.user(text)
-        else:
-            dialogue.extend(text)
         dialogue.continue_assistant(prefix)
         max_tokens = config.max_tokens if max_tokens is None else min(max_tokens, config.max_tokens)
         room = self._engine(dialogue.model).max_context - dialogue.tokens
@@ -313,11 +315,12 @@ class Dialogues:
             logprobs=logprobs,
         )
         self._calls[number] += 1
+        conversation = self._conversation(dialogue)
         slot, at = self._start()
         completion = await self._generate(dialogue, role, params, prefix)
         completion = cut_at_stop(completion, stop, dialogue.chat.decode)
         # A look-ahead is a part of an answer, thoughts or not.
-        said = completion.text if place else without_thoughts(completion.text)
+        said = completion.text if place else without_thoughts(dialogue.chat.reply_opening + completion.text)
         value, repairs, error = read_completion(completion, said, reader, must_end=place is None)
         start, end = place(completion) if place else dialogue.assistant(completion, parsed=not error)
         cut_by_context = completion.finish_reason == "context" or (
@@ -326,13 +329,14 @@ class Dialogues:
         is_last = attempt is None or attempt + 1 == self._attempts
         if error and self.config.malformed == "redraw" and not (is_last or cut_by_context):
             dialogue.rewind(before)
+            conversation = self._conversation(dialogue)
             start = end = len(dialogue.ids)
         state: ParseState = "malformed" if error else "free" if reader is free_text else "ok"
         self._finish(
             slot,
             ModelCall(
                 role=role,
-                conversation=number,
+                conversation=conversation,
                 start=start,
                 end=end,
                 text=completion.text,
@@ -360,7 +364,7 @@ class Dialogues:
         messages = list(dialogue.messages)
         if prefix:
             messages.append({"role": "assistant", "content": dialogue.chat.decode(prefix)})
-        completion = await self._engine(dialogue.model).generate(dialogue.ids, params, adapter, messages)
+        completion = await generate(self._engine(dialogue.model), dialogue.ids, params, adapter, messages)
         if completion.finish_reason == "timeout":  # the machine's fault, not the model's: to be done again
             raise EngineError(f"{role}: no end after {completion.new_tokens} tokens in the time one request may take")
         if params.logprobs and len(completion.logprobs or ()) != len(completion.ids):

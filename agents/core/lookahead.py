@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from inference.chat import Dialogue
 from inference.completion import Completion
+from ratchet.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,17 @@ def _count_tokens(ids: Sequence[int], wanted: str, decode: Callable[[Sequence[in
         else:
             low = middle + 1
     return low
+
+
+def check_continues(dialogue: Dialogue, where: str) -> None:
+    """Raises UserError where a begun answer cannot be continued token by token. `where`: who would do it."""
+    if dialogue.chat.is_text:
+        raise UserError(
+            f"{where} continues an answer that has started, token by token, and models.{dialogue.model} is reached as "
+            "text (engine: chat-api); play this role with an open model"
+        )
+    if dialogue.chat.reply_opening:
+        raise UserError(
+            f"{where} continues an answer token by token, and the prompts of models.{dialogue.model} begin a thought; "
+            "set its template: {enable_thinking: false}, where it knows that"
+        )

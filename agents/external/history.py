@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from inference.chat import Dialogue
-from inference.messages import ChatTurn
+from inference.chat import Dialogue, Row
+from inference.turns import ChatTurn
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,23 @@ class Position:
     """The end of an assistant's turn in a conversation."""
 
     dialogue: Dialogue
+    row: Row
     tokens: int
-    """Of the conversation up to here."""
-    messages: int
+    """Of the row up to here."""
+    turns: int
 
     @classmethod
     def end_of(cls, dialogue: Dialogue) -> Position:
-        return cls(dialogue, len(dialogue.ids), len(dialogue.messages))
+        return cls(dialogue, dialogue.row, len(dialogue.ids), len(dialogue.turns))
 
     @property
     def is_end(self) -> bool:
         """Nothing was said after it."""
-        return len(self.dialogue.ids) == self.tokens
+        return self.dialogue.row is self.row and len(self.row.ids) == self.tokens
+
+    def branch(self) -> Dialogue:
+        """A dialogue that begins with what is up to here."""
+        return self.dialogue.branch(self.row, self.tokens, self.turns)
 
 
 class History:

@@ -15,11 +15,11 @@ from agents.core.output import Malformed, parse_output
 from agents.core.tools import OutOfBudget, Tools
 from agents.external.history import History, Position
 from agents.external.program import ProgramAnswer, ProgramError
-from inference.chat import FormattedTurns
 from inference.completion import Completion
 from inference.engine import EngineError
-from inference.messages import CALL_ID, CallForm, ChatTurn, FunctionCall, format_turns
+from inference.messages import CALL_ID, CallForm
 from inference.schemas import SchemaRefused, SchemaRejected, check_schema
+from inference.turns import ChatTurn, FunctionCall
 from ratchet.errors import UserError
 from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
 from ratchet.records import Passage, Question
@@ -146,27 +146,24 @@ class Recording:
         position, new = self._history.find(opening, turns)
         if not new or new[-1].role not in ("user", "tool"):
             raise ApiError(400, "messages: the last one must be the user's or a tool's", param="messages")
+        foreign = any(turn.role == "assistant" for turn in new)
+        goes_on = position is not None and position.is_end and not foreign
+        begun = self.tools.blank(role) if position is None else position.dialogue if goes_on else position.branch()
         try:
-            parts = format_turns(chat, new, () if position else tools, continues=position is not None)
+            begun.extend(new, tools)
         except UserError as error:
             raise ApiError(400, f"messages: {error}", param="messages") from None
-        foreign = sum(turn.role == "assistant" for turn in new)
-        if position is None:
-            dialogue = self.tools.branch(role)
-        elif position.is_end and not foreign:
-            dialogue = position.dialogue
-        else:
-            dialogue = self.tools.branch(role, position.dialogue, position.tokens, position.messages)
-        completion, plain, value = await self.tools.extend(
+        dialogue = begun if goes_on else self.tools.open(begun)
+        completion, plain, value = await self.tools.reply(
             dialogue,
-            FormattedTurns(parts, [turn.message for turn in new], foreign),
             _reader(None if request.tool_choice == "none" else form, schema),
             schema,
             request.max_completion_tokens or request.max_tokens,
             [request.stop] if isinstance(request.stop, str) else request.stop or (),
         )
         text, calls = value if form and value and not isinstance(value, str) else (plain, ())
-        said = ChatTurn("assistant", text.strip(), tuple(self._with_id(call) for call in calls))
+        said = ChatTurn("assistant", text.strip(), calls=tuple(self._with_id(call) for call in calls))
+        dialogue.turns[-1] = replace(said, thought=dialogue.turns[-1].thought, raw=dialogue.turns[-1].raw)
         self._history.record(opening, [*turns, said], Position.end_of(dialogue))
         return _response(request.model, text, said, completion)
 
@@ -203,7 +200,7 @@ def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:
         if message.role == "function":
             raise ApiError(400, f"messages.{number}: send a tool's result as a message of role tool", param="messages")
         if message.role == "assistant":
-            yield ChatTurn("assistant", text.strip(), tuple(calls))
+            yield ChatTurn("assistant", text.strip(), calls=tuple(calls))
         else:
             role = "system" if message.role == "developer" else message.role
             yield ChatTurn(role, text, answers=message.tool_call_id or "")

@@ -11,6 +11,7 @@ from typing import Any
 
 from inference.adapters import load_request
 from inference.chat import ChatFormat
+from inference.chat_formats import open_chat_format
 from inference.completion import Completion, Message, SamplingParams
 from inference.engine import EngineError
 from inference.http.adapter_check import check_adapter
@@ -27,8 +28,6 @@ from inference.http.protocol import (
     token_request,
 )
 from inference.schemas import SchemaRejected
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
 from ratchet.config import ModelConfig, written
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.retry import TRANSIENT, Backoff
@@ -70,7 +69,7 @@ class HttpEngine:
         self, model: ModelConfig, backoff: Backoff | None = None, served: bool = False, chat: ChatFormat | None = None
     ) -> None:
         self.connection = Connection(model, backoff, served)
-        self.format = chat or WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+        self.format = chat or open_chat_format(model)
         self.max_context = model.max_context
         """Lowered to the server's own limit at the first request, where the server tells it."""
         self.stats = Stats()

@@ -149,7 +149,7 @@ def token_request(
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
-        "stop_token_ids": [chat.end_of_turn],
+        "stop_token_ids": [chat.end_of_turn, *params.stop_ids],
         "return_token_ids": True,
     }
     if send_seed:

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 import torch
 
 from inference.adapters import adapter_digest
+from inference.chat_formats import chat_format
 from inference.completion import Completion, Message, SamplingParams
 from inference.engine import EngineError
 from inference.local.cache import BLOCK
@@ -22,7 +23,6 @@ from inference.local.routing import Router
 from inference.local.sampling import Grammars
 from inference.local.scheduler import Request, Scheduler, Stats
 from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
 from ratchet.config import ModelConfig
 
 
@@ -31,7 +31,7 @@ class LocalEngine:
 
     def __init__(self, config: ModelConfig) -> None:
         tokenizer = load_tokenizer(config.path, config.revision)
-        self.format = WrapperFormat.from_tokenizer(tokenizer, config.path)
+        self.format = chat_format(tokenizer, config.path, config.template)
         first = PackedModel(config)
         models = [first, *(first.copy_for_worker() for _ in range(1, first.workers))]
         self.max_context = min(config.max_context, first.window)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -248,6 +249,8 @@ def model_fingerprint(config: ModelConfig) -> str:
     trained versions apart without reading 15 GB at every start. A hub model is identified by name and revision.
     """
     digest = hashlib.sha256(f"{config.dtype}\n".encode())
+    if config.template:
+        digest.update(json.dumps(config.template, sort_keys=True).encode())
     folder = Path(config.path)
     if not folder.is_dir():
         digest.update(f"{config.path}@{config.revision}".encode())

@@ -333,7 +333,7 @@ class Scheduler:
             request.logprobs.append(float(log_probability(logits, token)))
         if request.matcher:
             request.matcher.accept(token)
-        if token == self._format.end_of_turn:
+        if token == self._format.end_of_turn or token in request.params.stop_ids:
             return "stop"
         if len(request.new) >= request.max_new:
             return "length" if request.max_new == request.params.max_tokens else "context"

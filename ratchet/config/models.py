@@ -124,6 +124,9 @@ class ModelConfig(Section):
     """Environment variable that holds the server's key. A key itself is never written in a config."""
     revision: str | None = None
     """Revision of a model from the hub. Default: its main branch."""
+    template: dict[str, bool | int | float | str] = Field({}, exclude_if=lambda variables: not variables)
+    """Variables of the model's chat template, such as `{enable_thinking: false}` for Qwen3. Default: the template's
+    own."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "bfloat16"
     """Number format of the weights and of the computation; with `local` on a CPU, of the linear layers' products
     alone, all else being float32. `auto`: `bfloat16`, or `float32` with `device: cpu` where the CPU has no

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from inference.chat import ChatFormat, Dialogue
+from inference.chat import Dialogue
 from inference.completion import Completion
-from inference.messages import CallForm, ChatTurn, FunctionCall, Part, format_turns
+from inference.messages import CallForm, format_turns
+from inference.turns import ChatTurn, FunctionCall, Part
 from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from tests.helpers.tiny import STYLES, Style, tiny_format, tiny_tokenizer
@@ -38,7 +39,7 @@ LLAMA = """\
 {% endif %}"""
 
 
-def with_template(template: str) -> ChatFormat:
+def with_template(template: str) -> WrapperFormat:
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = template
     return WrapperFormat.from_tokenizer(tokenizer)

@@ -12,6 +12,7 @@ from agents.core.prompts.chain_of_thought import first_sentence, sentence_tokens
 from agents.core.tools import Answer, Tools
 from inference.completion import Completion
 from inference.scripted import ScriptedEngine, ScriptedReply
+from inference.turns import ChatTurn
 from ratchet.records import Trajectory
 from tests.helpers.playing import engine, run
 from tests.helpers.tiny import tiny_format
@@ -45,7 +46,8 @@ async def test_the_next_call_goes_on_from_the_very_tokens_that_were_used() -> No
     first, second = agent.calls
     prefix = CHAT.encode("Ada built it.")
     assert second.prompt[-len(prefix) :] == prefix
-    assert second.prompt[: -len(prefix)] == tuple(i for _, ids in CHAT.user("Prompt 1.", None) for i in ids)
+    _, parts = CHAT.follow([ChatTurn("user", "Prompt 1.")], 0, str)
+    assert second.prompt[: -len(prefix)] == tuple(i for _, ids in parts for i in ids)
     assert second.messages[-1] == {"role": "assistant", "content": "Ada built it."}
     assert first.params.seed != second.params.seed
     # not as an encoder would write the text, but as it was sampled
