@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inference.rendered import RenderedFormat
-from inference.rendering import SENTINEL, render
+from inference.rendering import SENTINEL, check_template, render
 from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
 from ratchet.config import ModelConfig
@@ -26,11 +26,7 @@ def chat_format(
 
     `variables`: of the template, such as enable_thinking.
     """
-    if not getattr(tokenizer, "chat_template", None):
-        raise UserError(
-            f"{where} has no chat template, so its turns cannot be formatted; use an instruct model, or add "
-            "chat_template.jinja to its folder"
-        )
+    check_template(tokenizer, where)
     if not variables and keeps_thoughts(tokenizer, where):
         try:
             return WrapperFormat.from_tokenizer(tokenizer, where)

@@ -17,6 +17,7 @@ from inference.rendering import SENTINEL, render_messages
 from inference.token_format import TokenFormat
 from inference.turns import AUTHORS, ChatTurn, FunctionCall, Part
 from ratchet.errors import UserError
+from ratchet.records import Author
 from ratchet.text import storable_value
 
 CALL_ID = "call{:05d}"
@@ -37,21 +38,48 @@ def format_turns(
         text = _after_assistant(chat, messages)
     else:
         text = render_messages(chat.tokenizer, messages, True, tools=harmless(chat, tools))
-    parts: list[Part] = []
-    for turn, mark, following in zip(turns, marks, [*marks[1:], ""], strict=True):
+    pieces: list[Piece] = []
+    for turn, mark in zip(turns, marks, strict=True):
         if not mark:
             continue
         before, found, text = text.partition(mark)
         if not found:
             raise UserError(f"the model's chat template does not show the {turn.role} message as it is")
-        parts.append(("template", template_ids(chat, before)))
-        # Ordinary text right behind a message is encoded together with it, as in the template's own text.
-        until = text.partition(following)[0] if following else text
-        control = chat.control_pattern.search(until)
-        tail = until[: control.start()] if control else ""
-        parts.append((AUTHORS[turn.role], chat.encode(turn.text + tail)))
-        text = text[len(tail) :]
-    return [*parts, ("template", template_ids(chat, text))]
+        pieces += [Piece("template", before), Piece(AUTHORS[turn.role], turn.text)]
+    return encode_pieces(chat, [*pieces, Piece("template", text)])
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a rendered prompt: the template's own text, or a message's."""
+
+    author: Author
+    text: str
+
+
+def encode_pieces(chat: TokenFormat, pieces: Sequence[Piece], joins_heading: bool = False) -> list[Part]:
+    """Token ids: control tokens are read in the template's own text alone. Ordinary text right behind a message is
+    encoded together with it, as in the template's own text; with `joins_heading`, that right before it too."""
+    parts: list[Part] = []
+    rest = list(pieces)
+    heading = ""
+    while rest:
+        piece = rest.pop(0)
+        if piece.author == "template":
+            text = piece.text
+            if joins_heading and rest:
+                end = max((found.end() for found in chat.control_pattern.finditer(text)), default=0)
+                text, heading = text[:end], text[end:]
+            parts.append(("template", template_ids(chat, text)))
+            continue
+        tail = ""
+        if rest and rest[0].author == "template":
+            control = chat.control_pattern.search(rest[0].text)
+            tail = rest[0].text[: control.start()] if control else ""
+            rest[0] = Piece("template", rest[0].text[len(tail) :])
+        parts.append((piece.author, chat.encode(heading + piece.text + tail)))
+        heading = ""
+    return [(author, ids) for author, ids in parts if ids]
 
 
 def template_ids(chat: TokenFormat, text: str) -> tuple[int, ...]:

@@ -16,28 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inference.messages import harmless, template_ids, template_message
+from inference.messages import Piece, encode_pieces, harmless, template_ids, template_message
 from inference.rendering import SENTINEL, render_messages
 from inference.thoughts import CLOSING, OPENING
 from inference.token_format import TokenFormat, control_names, control_pattern
 from inference.turns import AUTHORS, ChatTurn, Part
 from ratchet.errors import UserError
-from ratchet.records import content_key
+from ratchet.records import Author, content_key
 
 MARK = re.compile(re.escape(SENTINEL).replace(r"\{\}", r"([a-z]\d+)"))
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
 """What templates call an assistant's thought."""
 JOIN = "\n\n"
 """Between messages that are joined."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A stretch of a rendered prompt."""
-
-    author: str
-    """`template`, or the author of the message."""
-    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,10 +100,10 @@ class RenderedFormat(TokenFormat):
         self, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]], generation: bool = True
     ) -> list[Piece]:
         """The prompt as the template writes it, cut at the messages."""
-        texts: dict[str, tuple[str, str]] = {}
+        texts: dict[str, tuple[Author, str]] = {}
         numbers = itertools.count()
 
-        def mark(author: str, text: str) -> str:
+        def mark(author: Author, text: str) -> str:
             """Stands for a text; blanks around it are left to the template, which may strip them."""
             inner = text.strip()
             if not inner:
@@ -155,28 +146,7 @@ class RenderedFormat(TokenFormat):
         return groups
 
     def _encode_pieces(self, pieces: Sequence[Piece]) -> list[Part]:
-        """Token ids: control tokens are read in the template's own text alone. Ordinary text right behind a message is
-        encoded together with it, as in the template's own text."""
-        parts: list[Part] = []
-        rest = list(pieces)
-        heading = ""
-        while rest:
-            piece = rest.pop(0)
-            if piece.author == "template":
-                text = piece.text
-                if self.joins_heading and rest:
-                    end = max((found.end() for found in self.control_pattern.finditer(text)), default=0)
-                    text, heading = text[:end], text[end:]
-                parts.append(("template", template_ids(self, text)))
-                continue
-            tail = ""
-            if rest and rest[0].author == "template":
-                control = self.control_pattern.search(rest[0].text)
-                tail = rest[0].text[: control.start()] if control else ""
-                rest[0] = Piece("template", rest[0].text[len(tail) :])
-            parts.append((AUTHORS[piece.author], self.encode(heading + piece.text + tail)))
-            heading = ""
-        return [(author, ids) for author, ids in parts if ids]
+        return encode_pieces(self, pieces, self.joins_heading)
 
     def _probe_messages(self) -> RenderedFormat:
         """With the settings under which the template shows a system message and several turns of both."""

@@ -38,6 +38,15 @@ def time_limit(seconds: int, message: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def check_template(tokenizer: Any, where: str) -> None:
+    """Raises UserError where a tokenizer has no chat template."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise UserError(
+            f"{where} has no chat template, so its turns cannot be formatted; use an instruct model, or add "
+            "chat_template.jinja to its folder"
+        )
+
+
 def render(tokenizer: Any, messages: list[tuple[str, str]], generation: bool = False, where: str = "the model") -> str:
     """The template's own text for (role, content) messages."""
     return render_messages(tokenizer, [{"role": role, "content": text} for role, text in messages], generation, where)

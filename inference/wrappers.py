@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from inference.messages import format_turns
-from inference.rendering import SENTINEL, render
+from inference.rendering import SENTINEL, check_template, render
 from inference.token_format import TokenFormat, control_names, control_pattern
 from inference.turns import AUTHORS, ChatTurn, Part
 from ratchet.errors import UserError
@@ -43,11 +43,7 @@ class WrapperFormat(TokenFormat):
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, where: str = "the model") -> WrapperFormat:
         """Derive the wrappers from a tokenizer's chat template. UserError for a template that is not supported."""
-        if not getattr(tokenizer, "chat_template", None):
-            raise UserError(
-                f"{where} has no chat template, so its turns cannot be formatted; use an instruct model, or add "
-                "chat_template.jinja to its folder"
-            )
+        check_template(tokenizer, where)
         system, user, assistant, again = (SENTINEL.format(name) for name in ("s", "u", "a", "v"))
         names = control_names(tokenizer)
         pattern = control_pattern(names)
