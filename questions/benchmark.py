@@ -31,7 +31,7 @@ from questions.formats import RATCHET, Format, Row
 from ratchet.config import HUB as HUB_PATH
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError, did_you_mean
-from ratchet.plugins import Plugin, known_plugins, load_plugin, short_name
+from ratchet.plugins import Plugin, load_plugin, short_name
 
 REQUIRED = ("TITLE", "ABOUT", "LICENCE", "SOURCE", "GOLD", "SPLITS", "DEFAULT_SPLIT", "FORMATS")
 FieldCompleter = Callable[[Row, Row], Row]
@@ -129,11 +129,6 @@ def first_file(folder: Path, names: Iterable[str]) -> Path | None:
     """The first of the names that lies in a folder, each as it is or as .gz."""
     paths = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz"))
     return next((path for path in paths if path.is_file()), None)
-
-
-def known_benchmarks() -> list[str]:
-    """The names of the benchmarks in questions/benchmarks/, and of those that installed packages declare."""
-    return known_plugins("benchmarks")
 
 
 def load_benchmark(name: str) -> Benchmark:

@@ -153,19 +153,6 @@ class StatementList:
     measurement: Measurement = field(default_factory=lambda: Measurement(None))
 
 
-async def faithfulness(
-    ask: Ask,
-    question: Question,
-    answer: str,
-    documents: Sequence[Passage],
-    max_statements: int | None = None,
-    prompt: FillIn = OWN_WORDS,
-) -> Measurement:
-    """The share of the answer's statements that the documents support. Two calls."""
-    extracted = await extract_statements(ask, question, answer, documents, max_statements, prompt)
-    return await check_support(ask, extracted, documents, prompt)
-
-
 async def extract_statements(
     ask: Ask,
     question: Question,

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from questions.benchmark import known_benchmarks, load_benchmark
+from questions.benchmark import load_benchmark
 from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
+from ratchet.plugins import known_plugins
 
 FACTS = [["Velmora", 0], ["Haverdunk", 2], ["Velmora", 1]]
 HOTPOT = {"question": "Who rules?", "answer": "Ada", "type": "bridge", "supporting_facts": FACTS, "context": []}
@@ -228,7 +229,7 @@ def test_a_benchmark_is_read_in_the_formats_that_people_have(
 
 
 def test_every_benchmark_says_what_it_is() -> None:
-    known = known_benchmarks()
+    known = known_plugins("benchmarks")
     assert {"nq", "triviaqa", "popqa", "twowiki", "hotpotqa", "musique", "bamboogle", "datamorgana"} < set(known)
     for one in map(load_benchmark, known):
         assert one.title and one.about and one.licence and one.source and one.gold

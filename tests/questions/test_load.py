@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import questions.benchmarks
-from questions.benchmark import known_benchmarks, load_benchmark
+from questions.benchmark import load_benchmark
 from questions.load import load_questions, load_split, sample_questions
 from ratchet.config import QuestionsConfig, SplitConfig, parse
 from ratchet.errors import UserError
+from ratchet.plugins import known_plugins
 from ratchet.records import Question
 from ratchet.runfolder import file_digest
 
@@ -384,7 +385,7 @@ def test_a_benchmark_that_an_installed_package_declares_is_known(
     (harbour / "lab-1.0.dist-info" / "entry_points.txt").write_text(declared)
     monkeypatch.syspath_prepend(harbour)
     try:
-        assert "lab_harbour" in known_benchmarks()
+        assert "lab_harbour" in known_plugins("benchmarks")
     finally:
         sys.modules.pop("lab_harbour_of_tests", None)
 

@@ -17,7 +17,8 @@ from agents.core.ragas import (
     Reply,
     Statements,
     answer_relevance,
-    faithfulness,
+    check_support,
+    extract_statements,
     statements_form,
     verdicts_form,
 )
@@ -62,8 +63,12 @@ def embed(texts: Sequence[str]) -> np.ndarray:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-async def faithful(ask: Scripted, answer: str = ANSWER, documents: Sequence[Any] = DOCUMENTS) -> Measurement:
-    return await faithfulness(ask, CLAIM, answer, documents)
+async def faithful(
+    ask: Scripted, answer: str = ANSWER, documents: Sequence[Any] = DOCUMENTS, max_statements: int | None = None
+) -> Measurement:
+    """Both calls, as Tool-MAD makes them."""
+    extracted = await extract_statements(ask, CLAIM, answer, documents, max_statements)
+    return await check_support(ask, extracted, documents)
 
 
 async def test_faithfulness_is_the_share_of_statements_that_the_documents_support() -> None:
@@ -189,5 +194,5 @@ async def test_statements_have_no_bound_but_the_settings(
 ) -> None:
     count = max_statements or 20
     ask = Scripted(statements=["s" * 400 + str(n) for n in range(20)], verdicts=([1] + [0] * 11 + [1] * 8)[:count])
-    found = await faithfulness(ask, CLAIM, ANSWER, DOCUMENTS, max_statements)
+    found = await faithful(ask, max_statements=max_statements)
     assert (found.value, found.verdicts[0].get("dropped")) == (value, dropped)
