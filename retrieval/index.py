@@ -9,12 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 
 from ratchet.config import IndexConfig
-from ratchet.errors import UserError
 from ratchet.records import Passage, content_key, document_id
 from retrieval.shards import Shard
 
@@ -46,15 +45,6 @@ class Ranker(Protocol):
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """Return at most k chunks for every query."""
-        ...
-
-
-@runtime_checkable
-class FilteringRanker(Ranker, Protocol):
-    """An engine that can restrict a ranking to some of the chunks."""
-
-    def rank_allowed(self, queries: Sequence[str], k: int, allowed: Sequence[np.ndarray]) -> list[Ranking]:
-        """Return at most k allowed chunks for every query; `allowed` is as `Store.allowed` returns it."""
         ...
 
 
@@ -144,25 +134,16 @@ class Store:
             return range(first, last)
         return range(0)
 
-    def allowed(self, documents: Collection[str] | None) -> list[np.ndarray] | None:
-        """Return for every shard a uint8 per chunk, 1 where a search may return it; None if it may return all.
-
-        `documents`: ids of the only documents to return; default: all that are not removed.
-        """
-        if documents is None and not len(self.removed):
+    def allowed(self) -> list[np.ndarray] | None:
+        """Return for every shard a uint8 per chunk, 0 for those of removed documents; None where none is removed."""
+        if not len(self.removed):
             return None
-        if isinstance(documents, str):
-            raise UserError("documents must be a collection of document ids, not one string")
-        numbers = self.removed if documents is None else self.document_numbers(documents)
         masks = []
         for shard in self.shards:
-            mask = np.full(len(shard), documents is None, np.uint8)
-            low, high = np.searchsorted(
-                numbers, [shard.first_document, shard.first_document + shard.manifest.documents]
-            )
-            for number in numbers[low:high] - shard.first_document:
-                mask[shard.document_chunks[number] : shard.document_chunks[number + 1]] = documents is not None
-            mask.flags.writeable = False
+            mask = np.ones(len(shard), np.uint8)
+            ends = np.searchsorted(self.removed, shard.first_document + np.array([0, shard.manifest.documents]))
+            for number in self.removed[slice(*ends)] - shard.first_document:
+                mask[shard.document_chunks[number] : shard.document_chunks[number + 1]] = 0
             masks.append(mask)
         return masks
 
@@ -180,19 +161,15 @@ class Index:
         """Return the number of chunks."""
         return len(self.store)
 
-    def search(self, query: str, k: int, offset: int = 0, documents: Collection[str] | None = None) -> list[Passage]:
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         """Return the passages of ranks offset .. offset + k - 1, by score, equal scores by chunk number.
 
         Chunks that share no term with the query are not returned. Sparse and dense engines are exact at any depth:
-        search(q, k, offset) == search(q, offset + k)[offset:]. `documents`: ids of the only documents to search.
-
-        Raises ValueError for a negative k or offset, UserError if the engine cannot restrict a search to documents.
+        search(q, k, offset) == search(q, offset + k)[offset:]. Raises ValueError for a negative k or offset.
         """
-        return self.search_batch([query], k, offset, documents)[0]
+        return self.search_batch([query], k, offset)[0]
 
-    def search_batch(
-        self, queries: Sequence[str], k: int, offset: int = 0, documents: Collection[str] | None = None
-    ) -> list[list[Passage]]:
+    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
         """Return `search` of every query, computed on all cores."""
         if k < 0 or offset < 0:
             raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
@@ -203,16 +180,5 @@ class Index:
                 self.store.passage(int(chunk), float(score))
                 for score, chunk in zip(ranking.scores[offset:], ranking.chunks[offset:], strict=True)
             ]
-            for ranking in self._rank(queries, offset + k, documents)
+            for ranking in self.ranker.rank(queries, offset + k)
         ]
-
-    def _rank(self, queries: Sequence[str], k: int, documents: Collection[str] | None) -> list[Ranking]:
-        allowed = self.store.allowed(documents)
-        if allowed is None:
-            return self.ranker.rank(queries, k)
-        if isinstance(self.ranker, FilteringRanker):
-            return self.ranker.rank_allowed(queries, k, allowed)
-        raise UserError(
-            "this index's engine cannot leave out documents: `documents` and removed documents need engine: ratchet "
-            "and kind: bm25 or sparse"
-        )

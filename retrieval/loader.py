@@ -116,10 +116,9 @@ def _ranker(
         return _vector_ranker(folder, manifest, store, encoder, milvus, threads)
     if settings.kind == "bm25":
         read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
-        return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b), threads), read)
-    return SparseRanker(
-        Engine(store.shards, None, threads), encoded_queries(_encoder_loader(folder, settings, encoder))
-    )
+        return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b), threads), read, store.allowed())
+    read = encoded_queries(_encoder_loader(folder, settings, encoder))
+    return SparseRanker(Engine(store.shards, None, threads), read, store.allowed())
 
 
 def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, Any]) -> Callable[[], Any]:
@@ -172,6 +171,8 @@ def _open_hybrid(config: IndexConfig, threads: int | None) -> Index:
                 f"index.parts: {part.path} does not have the same chunks as {config.parts[0].path}; build both by "
                 "one `python -m index_build` with this config, from the same documents"
             )
+        if not np.array_equal(other.store.removed, first.store.removed):
+            raise UserError(f"index.parts: {part.path} and {config.parts[0].path} lack different removed documents")
     return Index(first.store, HybridRanker([part.ranker for part in parts], config.depth), digest)
 
 

@@ -43,8 +43,6 @@ class _Request(BaseModel):
 
     k: int = Field(ge=0)
     offset: int = Field(0, ge=0)
-    documents: Texts | None = None
-    """Only passages of these document ids; for indexes that can."""
 
     @model_validator(mode="before")
     @classmethod
@@ -99,7 +97,6 @@ class ServedIndex(BaseModel):
     digest: str
     chunks: int | None
     """None where the engine does not tell."""
-    takes_documents: bool
 
 
 class IndexesAnswer(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -74,22 +74,20 @@ class RemoteIndex:
         self.digest = answer.indexes[names.index(self.name)].digest
         self._limits = answer.limits
 
-    def search(self, query: str, k: int, offset: int = 0, documents: Collection[str] | None = None) -> list[Passage]:
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         _check_range(k, offset)
-        body = _encoded({"query": query} | _settings(k, offset, documents))
+        body = _encoded({"query": query, "k": k, "offset": offset})
         answer = self._ask(SearchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search", body)
         self._check_digest(answer.digest)
         return answer.passages
 
-    def search_batch(
-        self, queries: Sequence[str], k: int, offset: int = 0, documents: Collection[str] | None = None
-    ) -> list[list[Passage]]:
+    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
         """A list for every query, in as many requests as the server's limits need."""
         _check_range(k, offset)
-        settings = _settings(k, offset, documents)
+        settings = {"k": k, "offset": offset}
         results: list[list[Passage]] = []
         for part in self._parts(queries, k, len(_encoded(settings))):
-            body = _encoded({"queries": part} | settings)
+            body = _encoded({"queries": part, **settings})
             answer = self._ask(BatchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search_batch", body)
             self._check_digest(answer.digest)
             if len(answer.results) != len(part):
@@ -176,11 +174,6 @@ class _NoServer(TryAgain):
 def _check_range(k: int, offset: int) -> None:
     if k < 0 or offset < 0:
         raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
-
-
-def _settings(k: int, offset: int, documents: Collection[str] | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {"k": k, "offset": offset}
-    return settings if documents is None else settings | {"documents": list(documents)}
 
 
 def _encoded(value: Any) -> bytes:

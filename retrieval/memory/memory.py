@@ -65,8 +65,6 @@ class MemoryLimits:
     """Pieces of evidence that are recalled at once."""
     per_entity: int = 50
     """Pieces of one entity that are kept in one scope: the newest."""
-    pieces: int = 100_000
-    """Pieces that are kept in one scope: the newest."""
     characters: int = 4000
     """Characters of a piece, and of the text that it was looked up for. The rest is cut."""
     similarity: float = 0.5
@@ -84,12 +82,13 @@ class Memory:
     def __init__(self, config: MemoryConfig, default: Path, limits: MemoryLimits = LIMITS) -> None:
         """`default`: the folder where the config names none. Nothing is made before the first piece."""
         self.limits = limits
-        # As when `across` and the limits were keys of the config, and without the newer key where it is off.
+        # As when `across` and the limits, one of them on a whole scope, were keys of the config, and without the newer
+        # key where it is off.
         kept = {"path", "sequential"} if config.sequential else {"path"}
-        settings = config.model_dump(mode="json", include=kept) | {"across": False} | asdict(limits)
+        settings = config.model_dump(mode="json", include=kept) | {"across": False, "pieces": 100_000} | asdict(limits)
         self.digest = content_key("memory", settings)
         self.files = MemoryFiles(Path(config.path) if config.path else default)
-        self._pieces = Pieces(limits.per_entity, limits.pieces)
+        self._pieces = Pieces(limits.per_entity)
         self._vectors = _VectorCache()
         self._lock = threading.Lock()
 

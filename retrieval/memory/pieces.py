@@ -90,40 +90,29 @@ class Piece:
 
 
 class Pieces:
-    """Limits: the `per_entity` newest pieces of an entity, and of these the `max_pieces` newest of a scope.
+    """Limit: the `per_entity` newest pieces of an entity in a scope. What it leaves out stays here, and counts again if
+    it is left again."""
 
-    What a limit leaves out stays here, and counts again if it is left again.
-    A scope has limits of its own, so that no scope's evidence is pushed out by another's.
-    """
-
-    def __init__(self, per_entity: int, max_pieces: int) -> None:
-        self._per_entity, self._max_pieces = per_entity, max_pieces
+    def __init__(self, per_entity: int) -> None:
+        self._per_entity = per_entity
         self._scopes: dict[str, dict[str, dict[str, Piece]]] = {}
-        self._sizes: dict[str, int] = {}
-        self._cutoffs: dict[str, dict[str | None, tuple[float, int, str, str] | None]] = {}
-        """By scope and who is left out, the oldest that its limit lets in; None: all. Not there: to be computed."""
 
     def add(self, records: Iterable[EvidenceRecord]) -> None:
         for record in records:
             key = record.content()
             groups = self._scopes.setdefault(record.scope, {})
             for entity in record.entities:
-                group = groups.setdefault(entity, {})
-                if key not in group:
-                    group[key] = Piece(entity, key)
-                    self._sizes[record.scope] = self._sizes.get(record.scope, 0) + 1
-                group[key].add(record)
-            self._cutoffs.pop(record.scope, None)
+                groups.setdefault(entity, {}).setdefault(key, Piece(entity, key)).add(record)
 
     def scopes(self) -> list[str]:
         return sorted(self._scopes)
 
     def size(self, scope: str) -> int:
-        """Pieces, those that the limits leave out included."""
-        return self._sizes.get(scope, 0)
+        """Pieces, those that the limit leaves out included."""
+        return sum(map(len, self._scopes.get(scope, {}).values()))
 
     def questions(self, scope: str) -> set[str]:
-        """Those that left a piece, within the limits or not."""
+        """Those that left a piece, within the limit or not."""
         groups = self._scopes.get(scope, {}).values()
         return {question for group in groups for piece in group.values() for question in piece.by_question}
 
@@ -131,31 +120,16 @@ class Pieces:
         return sorted(self._scopes.get(scope, {}))
 
     def under(self, scope: str, entity: str) -> list[Piece]:
-        """The pieces within the limits, newest first."""
-        return self._within(scope, entity, None)
+        """The pieces within the limit, newest first."""
+        return self._newest(scope, entity, None)
 
     def as_seen_by(self, question_id: str, scope: str, entity: str) -> list[Evidence]:
-        """What other questions left, within the limits that there are without this question's own pieces."""
-        seen = (piece.as_seen_by(question_id) for piece in self._within(scope, entity, question_id))
+        """What other questions left, within the limit that there is without this question's own pieces."""
+        seen = (piece.as_seen_by(question_id) for piece in self._newest(scope, entity, question_id))
         return [evidence for evidence in seen if evidence is not None]
 
-    def _within(self, scope: str, entity: str, without: str | None) -> list[Piece]:
-        cutoff = self._cutoff(scope, without)
-        newest = self._newest(scope, entity, without)
-        return [piece for order, piece in newest if cutoff is None or (*order, entity) >= cutoff]
-
-    def _newest(self, scope: str, entity: str, without: str | None) -> list[tuple[Order, Piece]]:
+    def _newest(self, scope: str, entity: str, without: str | None) -> list[Piece]:
         pieces = self._scopes.get(scope, {}).get(entity, {}).values()
         known = [(order, piece) for piece in pieces if (order := piece.order_without(without)) is not None]
-        return sorted(known, key=lambda entry: entry[0], reverse=True)[: self._per_entity]
-
-    def _cutoff(self, scope: str, without: str | None) -> tuple[float, int, str, str] | None:
-        cutoffs = self._cutoffs.setdefault(scope, {})
-        if without not in cutoffs:
-            cutoff = None
-            if self.size(scope) > self._max_pieces:
-                newest = ((entity, self._newest(scope, entity, without)) for entity in self.entities(scope))
-                orders = [(*order, entity) for entity, group in newest for order, _ in group]
-                cutoff = sorted(orders)[-self._max_pieces] if len(orders) > self._max_pieces else None
-            cutoffs[without] = cutoff
-        return cutoffs[without]
+        known.sort(key=lambda entry: entry[0], reverse=True)
+        return [piece for _, piece in known[: self._per_entity]]

@@ -1,8 +1,8 @@
 """The search server's app: indexes by name over HTTP, searched on a few threads.
 
-    POST /indexes/NAME/search        {query, k, offset, documents?}   -> {digest, passages}
-    POST /indexes/NAME/search_batch  {queries, k, offset, documents?} -> {digest, results}
-    GET  /indexes, /health, /metrics
+    POST /indexes/NAME/search        {query, k, offset}   -> {digest, passages}
+    POST /indexes/NAME/search_batch  {queries, k, offset} -> {digest, results}
+    GET  /indexes, /health
 
 Errors are {error: "..."}. Searches run on `threads` threads. A batch is searched in slices of about SLICE_SECONDS and
 at most `threads` slices, of all batches together, are with the threads at any time, each batch taking its turn after
@@ -13,18 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fastapi import FastAPI, HTTPException, Request, Response
-from prometheus_client import generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from ratchet.errors import UserError, did_you_mean
@@ -40,7 +36,6 @@ from retrieval.protocol import (
     SearchRequest,
     ServedIndex,
 )
-from retrieval.serving.metrics import Metrics, MetricsMiddleware
 
 if TYPE_CHECKING:
     from retrieval.index import Retriever
@@ -51,20 +46,6 @@ FIRST_SLICE = 8
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class IndexEntry:
-    """An index and its capabilities."""
-
-    index: Retriever
-    about: ServedIndex
-
-    @classmethod
-    def of(cls, name: str, index: Retriever) -> IndexEntry:
-        chunks = len(index) if isinstance(index, Sized) else None
-        takes = "documents" in inspect.signature(index.search).parameters
-        return cls(index, ServedIndex(name=name, digest=index.digest, chunks=chunks, takes_documents=takes))
 
 
 class Threads:
@@ -111,8 +92,7 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
 
     `key`: what clients must send.
     """
-    served = {name: IndexEntry.of(name, index) for name, index in indexes.items()}
-    metrics, pool = Metrics(), Threads(threads)
+    pool = Threads(threads)
 
     @contextlib.asynccontextmanager
     async def open_pool() -> AsyncIterator[None]:
@@ -128,44 +108,38 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
         respond=plain_error_response,
         around=open_pool,
     )
-    app.add_middleware(MetricsMiddleware, metrics=metrics, names=frozenset(served))
     add_health(app)
 
     @app.get("/indexes")
     async def list_indexes() -> IndexesAnswer:
-        return IndexesAnswer(indexes=[entry.about for entry in served.values()], limits=limits)
-
-    @app.get("/metrics")
-    async def metrics_text() -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        served = [
+            ServedIndex(name=name, digest=index.digest, chunks=len(index) if isinstance(index, Sized) else None)
+            for name, index in indexes.items()
+        ]
+        return IndexesAnswer(indexes=served, limits=limits)
 
     @app.post("/indexes/{name}/search", response_model=SearchAnswer)
     async def search(name: str, body: SearchRequest) -> Response:
-        entry = _checked(served, name, body, [body.query], limits)
+        index = _checked(indexes, name, body, [body.query], limits)
 
         def answer() -> Response:
-            passages = entry.index.search(body.query, body.k, body.offset, **_filter(body))
-            return _json_response(SearchAnswer(digest=entry.index.digest, passages=passages))
+            passages = index.search(body.query, body.k, body.offset)
+            return _json_response(SearchAnswer(digest=index.digest, passages=passages))
 
-        async with _guarded(entry, limits, body):
-            response = await pool.run(answer)
-        metrics.queries.labels(name).inc()
-        return response
+        async with _guarded(name, limits):
+            return await pool.run(answer)
 
     @app.post("/indexes/{name}/search_batch", response_model=BatchAnswer)
     async def search_batch(name: str, body: BatchRequest, request: Request) -> Response:
-        entry = _checked(served, name, body, body.queries, limits)
+        index = _checked(indexes, name, body, body.queries, limits)
         results: list[list[Passage]] = [[] for _ in body.queries]
 
         def search_slice(first: int, last: int) -> None:
-            results[first:last] = entry.index.search_batch(
-                body.queries[first:last], body.k, body.offset, **_filter(body)
-            )
+            results[first:last] = index.search_batch(body.queries[first:last], body.k, body.offset)
 
-        async with _guarded(entry, limits, body):
+        async with _guarded(name, limits):
             await pool.run_slices(len(results), search_slice, request.is_disconnected)
-            metrics.queries.labels(name).inc(len(results))
-            return await pool.run(lambda: _json_response(BatchAnswer(digest=entry.index.digest, results=results)))
+            return await pool.run(lambda: _json_response(BatchAnswer(digest=index.digest, results=results)))
 
     return app
 
@@ -175,8 +149,8 @@ def _json_response(answer: BaseModel) -> Response:
 
 
 def _checked(
-    served: Mapping[str, IndexEntry], name: str, body: SearchRequest | BatchRequest, queries: list[str], limits: Limits
-) -> IndexEntry:
+    served: Mapping[str, Retriever], name: str, body: SearchRequest | BatchRequest, queries: list[str], limits: Limits
+) -> Retriever:
     """The index of that name, if the request keeps all limits; HTTPException where not."""
     if name not in served:
         raise HTTPException(404, f"no index {name!r}{did_you_mean(name, served)}")
@@ -193,22 +167,14 @@ def _checked(
             longest > limits.query_characters,
             f"a query has {longest} characters, the limit is {limits.query_characters}",
         ),
-        (
-            body.documents is not None and not served[name].about.takes_documents,
-            f"the index {name!r} cannot be searched by documents; leave that key out",
-        ),
     ):
         if problem:
             raise HTTPException(422, message)
     return served[name]
 
 
-def _filter(body: SearchRequest | BatchRequest) -> dict[str, Any]:
-    return {} if body.documents is None else {"documents": body.documents}
-
-
 @contextlib.asynccontextmanager
-async def _guarded(entry: IndexEntry, limits: Limits, body: SearchRequest | BatchRequest) -> AsyncIterator[None]:
+async def _guarded(name: str, limits: Limits) -> AsyncIterator[None]:
     """Limit a search's time, and report its index's error to the client. A running search is not interrupted."""
     try:
         async with asyncio.timeout(limits.seconds):
@@ -216,7 +182,5 @@ async def _guarded(entry: IndexEntry, limits: Limits, body: SearchRequest | Batc
     except TimeoutError:
         raise HTTPException(504, f"no result within {limits.seconds} s, which is the limit (--seconds)") from None
     except UserError as error:
-        logger.error("%s: %s", entry.about.name, error)
-        # Of a search that is otherwise well: some engines cannot leave out documents, and say so only then.
-        status = 500 if body.documents is None else 422
-        raise HTTPException(status, f"the index {entry.about.name!r}: {error}") from None
+        logger.error("%s: %s", name, error)
+        raise HTTPException(500, f"the index {name!r}: {error}") from None

@@ -26,9 +26,11 @@ QueryReader = Callable[[Sequence[str]], list[SparseQuery]]
 class SparseRanker:
     """Ranks texts with the engine; `read` turns them into weighted terms. Any number of threads may call it."""
 
-    def __init__(self, engine: Engine, read: QueryReader) -> None:
+    def __init__(self, engine: Engine, read: QueryReader, allowed: Sequence[np.ndarray] | None = None) -> None:
+        """`allowed`: for every shard a uint8 per chunk, 0 for chunks that are not returned; default: all are."""
         self.engine = engine
         self.read = read
+        self.allowed = allowed
 
     def __len__(self) -> int:
         """Return the number of chunks."""
@@ -36,11 +38,7 @@ class SparseRanker:
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """Return at most k chunks with a score above 0 for every query."""
-        return self.engine.search(self.read(queries), k)
-
-    def rank_allowed(self, queries: Sequence[str], k: int, allowed: Sequence[np.ndarray]) -> list[Ranking]:
-        """Return the same among the chunks that `allowed` has a 1 for: a uint8 per chunk, for every shard."""
-        return self.engine.search(self.read(queries), k, allowed)
+        return self.engine.search(self.read(queries), k, self.allowed)
 
 
 def word_queries(analyzer: Analyzer) -> QueryReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -23,37 +23,25 @@ QUICK = Backoff(tries=30, first=0.02, longest=0.2)
 
 
 class Plain:
-    """Ranks texts by the characters they share with the query; takes no documents."""
+    """Ranks texts by the characters they share with the query."""
 
     def __init__(self, digest: str = "plain", texts: Mapping[str, str] = TEXTS) -> None:
         self.digest, self._texts = digest, texts
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        return self._ranked(query, self._texts)[offset : offset + k]
+        found = [
+            Passage(id=f"{name}:0", document_id=name, text=text, score=len({*query} & {*text}) / 7 + 1e-17)
+            for name, text in self._texts.items()
+        ]
+        return sorted(found, key=lambda passage: -passage.score)[offset : offset + k]
 
     def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
         return [self.search(query, k, offset) for query in queries]
 
-    def _ranked(self, query: str, names: Collection[str]) -> list[Passage]:
-        found = [
-            Passage(id=f"{name}:0", document_id=name, text=text, score=len({*query} & {*text}) / 7 + 1e-17)
-            for name, text in self._texts.items()
-            if name in names
-        ]
-        return sorted(found, key=lambda passage: -passage.score)
 
-
-class Filtering(Plain):
+class Counted(Plain):
     def __len__(self) -> int:
         return len(self._texts)
-
-    def search(self, query: str, k: int, offset: int = 0, documents: Collection[str] | None = None) -> list[Passage]:
-        return self._ranked(query, self._texts if documents is None else documents)[offset : offset + k]
-
-    def search_batch(
-        self, queries: Sequence[str], k: int, offset: int = 0, documents: Collection[str] | None = None
-    ) -> list[list[Passage]]:
-        return [self.search(query, k, offset, documents) for query in queries]
 
 
 class Held(Plain):

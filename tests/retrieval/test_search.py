@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index_build.chunks import Chunker
-from ratchet.errors import UserError
 from retrieval.index import Index
 from retrieval.shards import Shard, read_shard_manifest
 from retrieval.sparse.engine import Bm25, Engine
@@ -144,25 +143,6 @@ def test_no_query_raises_and_every_text_finds_itself(shared_forest: Index, query
 @pytest.fixture(scope="module")
 def shared_forest(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return forest(tmp_path_factory.mktemp("forest"), 60, 25)
-
-
-# Only some documents
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.sets(st.integers(0, 70)), st.integers(1, 70), st.integers(0, 5))
-def test_only_these_documents(shared_forest: Index, chosen: set[int], k: int, offset: int) -> None:
-    ids = [f"d{i}" for i in chosen]
-    whole = [p for p in shared_forest.search("ash cedar", 100) if p.document_id in ids]
-    assert shared_forest.search("ash cedar", k, offset, ids) == whole[offset : offset + k]
-    assert shared_forest.search_batch(["ash cedar", ""], k, offset, ids) == [whole[offset : offset + k], []]
-
-
-def test_a_string_is_not_a_collection_of_documents(shared_forest: Index) -> None:
-    with pytest.raises(UserError, match="collection of document ids"):
-        shared_forest.search("ash", 3, documents="d1")
-    assert shared_forest.search("ash", 3, documents=[]) == []
-    assert shared_forest.search("ash", 3, documents=["nobody", ""]) == []
 
 
 # Larger than memory

@@ -51,7 +51,6 @@ def test_the_command_serves_folders_and_ends_in_order(folder: Path) -> None:
         assert remote.digest == local.digest
         queries = ["harbour of Velm", "number 7", "", "unknown"] * 20
         assert remote.search_batch(queries, 6, 2) == local.search_batch(queries, 6, 2)
-        assert remote.search("number 7", 5, 0, ["d7", "d8"]) == local.search("number 7", 5, 0, ["d7", "d8"])
         assert httpx.get(f"{url}/indexes").json()["indexes"][0]["chunks"] == len(local) == 60
         with pytest.raises(UserError, match="the limit is 50"):
             remote.search("a", 51)

@@ -33,7 +33,7 @@ FAST = Backoff(tries=2, first=0.01, longest=0.02)
 PASSAGE = {"id": "d:0", "document_id": "d", "text": "The harbour", "title": "", "score": 1.0}
 GOOD = wire(json.dumps({"digest": "x", "passages": [PASSAGE]}).encode())
 INDEXES = {
-    "indexes": [{"name": "only", "digest": "x", "chunks": 1, "takes_documents": False}],
+    "indexes": [{"name": "only", "digest": "x", "chunks": 1}],
     "limits": {},
 }
 
