@@ -30,7 +30,7 @@ from ratchet.errors import UserError
 from ratchet.files import read_json_file, write_record
 from ratchet.lease import Lease
 from ratchet.plugins import short_name
-from ratchet.runfolder import RoundFolder, RunFolder, earlier_rounds
+from ratchet.runfolder import RoundFolder, RunFolder
 from training.task import Provenance, TrainingTask, check_model_is_open
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     # The lease is taken before it looks for earlier work.
     with Lease(folder.path / ".training.lease", str(folder.training)) if _is_writer() else nullcontext():
         if control and _is_writer():
-            for learnt in (*earlier_rounds(round_folder, config.rounds.learn_from), round_folder):
-                _write_control(config, learnt, control)
+            _write_control(config, round_folder, control)
         warnings = [
             warning
             for member in load_members(config).values()
@@ -133,15 +132,13 @@ def _write_control(config: Config, folder: RoundFolder, control: TrainedControl)
 
 
 def _provenance(config: Config) -> Provenance:
-    from training.card import data_licences, example_prompt
+    from training.card import data_licences
 
     members = load_members(config)
-    first = next(iter(members.values()))
     return Provenance(
         run=config.run,
         code=read_json_file(RunFolder(config.folder).manifest)["code"],
         systems=sorted({short_name(member.system.name) for member in members.values()}),
-        prompt=example_prompt(first.system, first.questions.train, first.seed, config.models[config.training.model]),
         data_licences=data_licences(member.questions.train for member in members.values()),
         questions=training_question_digests(
             {name: load_split(member.questions.train, member.seed) for name, member in members.items()}

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ratchet.config import TrainedControl
 from ratchet.errors import UserError
@@ -50,10 +49,6 @@ class RoundFolder:
     """Whether the round's adapter took its parent's place."""
 
     @property
-    def run(self) -> RunFolder:
-        return RunFolder(self.path.parent)
-
-    @property
     def number(self) -> int:
         return int(self.path.name.removeprefix(ROUND))
 
@@ -82,10 +77,6 @@ class ControlFolder(RoundFolder):
     """round-<n>/control-<name>: another selection of the round's trajectories, with rows, training and adapter."""
 
     trajectories = _Beside("trajectories")
-
-    @property
-    def run(self) -> RunFolder:
-        return RunFolder(self.path.parent.parent)
 
     @property
     def number(self) -> int:
@@ -133,16 +124,6 @@ class RunFolder:
         """Those that are there, in order."""
         numbers = (path.name.removeprefix(ROUND) for path in self.path.glob(f"{ROUND}*"))
         return [self.round(number) for number in sorted(int(n) for n in numbers if n.isdecimal())]
-
-
-def earlier_rounds(folder: RoundFolder, learn_from: Literal["last", "all"]) -> list[RoundFolder]:
-    """The rounds before this one whose selections it learns from too (rounds.learn_from), in order: those that kept
-    something. Of a control, their controls."""
-    if learn_from == "last":
-        return []
-    rounds, name = [folder.run.round(number) for number in range(1, folder.number)], folder.trained_control
-    earlier = [before.control(name) if name else before for before in rounds]
-    return [before for before in earlier if (selection := before.read_selection()) is not None and selection.kept]
 
 
 def file_digest(path: Path) -> str:

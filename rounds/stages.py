@@ -22,7 +22,7 @@ from inference.engines import needs_server
 from ratchet.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
 from ratchet.packages import ROOT, script_arguments
 from ratchet.records import content_key
-from ratchet.runfolder import RoundFolder, earlier_rounds
+from ratchet.runfolder import RoundFolder
 from retrieval.sources.plugin import load_source
 from rewards.prompts import replaced_digest
 from rewards.reward import judge_of, load_reward
@@ -131,7 +131,6 @@ def training_stage(experiment: ExperimentRun, number: int, origin: int | None) -
         own = RoundFolder(member.folder / folder.path.name) if name else folder
         reads |= {f"{name} selection".strip(): File(own.selection)}
         reads |= {f"{name} trajectories".strip(): JsonlFiles(own.trajectories)}
-    reads |= _earlier_rounds(experiment, folder)
     writes: dict[str, Artefact] = {"rows": File(folder.rows)}
     if config.training.choose_by == "reward":
         writes["candidates"] = Candidates(folder)
@@ -148,7 +147,6 @@ def control_stages(experiment: ExperimentRun, number: int, origin: int | None) -
     reads: dict[str, Artefact] = {
         "selection": File(folder.selection),
         "trajectories": JsonlFiles(folder.trajectories),
-        **_earlier_rounds(experiment, folder),
         **started_from,
     }
     ids: dict[TrainedControl, StageId] = {"random": "train.random", "gold": "train.gold"}
@@ -162,15 +160,6 @@ def control_stages(experiment: ExperimentRun, number: int, origin: int | None) -
         }
         stages.append(experiment.stage(number, ids[name], (*command, "--control", name), reads, writes))
     return stages
-
-
-def _earlier_rounds(experiment: ExperimentRun, folder: RoundFolder) -> dict[str, Artefact]:
-    """What training reads of the rounds before (rounds.learn_from)."""
-    reads: dict[str, Artefact] = {}
-    for earlier in earlier_rounds(folder, experiment.config.rounds.learn_from):
-        reads[f"round {earlier.number} selection"] = File(earlier.selection)
-        reads[f"round {earlier.number} trajectories"] = JsonlFiles(earlier.trajectories)
-    return reads
 
 
 def _training_command(

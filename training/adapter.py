@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,6 @@ from training.checkpoints import publish_folder
 
 SETTINGS = "training settings"
 """Of what an adapter is made of, the settings of its training."""
-FORMER_SETTINGS: dict[str, Any] = {
-    "max_grad_norm": 1.0,
-    "optimizer": "adamw_torch",
-    "preference": {"desirable_weight": 1.0, "min_margin": 0.0, "undesirable_weight": 1.0},
-    "share_prompts": True,
-    "weight_decay": 0.0,
-    "weighted": {"baseline": "question_mean", "clip": 0.2, "negative_weight": 0.1},
-}
-"""Settings that adapters of earlier versions record, with the one value that is fixed now."""
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:
@@ -44,26 +35,13 @@ def is_made_of(folder: Path, inputs: dict[str, Any]) -> bool:
     facts = read_facts(folder)
     if facts is None:
         return False
-    made_of = facts["made_of"] | {SETTINGS: _without_former(facts["made_of"].get(SETTINGS, {}), FORMER_SETTINGS)}
-    changed = [key for key, value in inputs.items() if made_of.get(key) != value]
+    changed = [key for key, value in inputs.items() if facts["made_of"].get(key) != value]
     if changed:
         raise UserError(
             f"{folder} was trained with other {' and '.join(changed)}. Move or delete {folder.parent / 'training'} and "
             f"{folder.parent / 'adapter'} to train again"
         )
     return True
-
-
-def _without_former(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """The recorded settings without those that have their fixed value."""
-    left: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(former.get(key), dict):
-            if own := _without_former(value, former[key]):
-                left[key] = own
-        elif key not in former or former[key] != value:
-            left[key] = value
-    return left
 
 
 @contextmanager

@@ -1,26 +1,18 @@
-"""The adapter's model card: what it is, how to load it, a prompt that it knows, what made it, what it is not."""
+"""The adapter's model card: what it is, how to load it, what made it, what it is not."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from jinja2 import Environment, StrictUndefined
 
-from agents.core.context import RunContext
-from agents.core.system import load_system, run_episode
-from inference.chat_formats import open_chat_format
-from inference.scripted import ScriptedEngine
 from questions.benchmark import load_benchmark
 from questions.leakage import TRAINING_QUESTIONS
-from questions.load import load_questions
-from ratchet.config import ModelConfig, SplitConfig, SystemConfig
-from ratchet.records import Passage, Question
+from ratchet.config import ModelConfig, SplitConfig
 from ratchet.text import short_line
 
 FACTS = "training.json"
@@ -37,10 +29,6 @@ FORMS: dict[CardForm, tuple[str, dict[str, Any]]] = {
 """By form, the words of the title, and what the front matter says of it."""
 TAGS = ["self-training", "retrieval-augmented-generation", "ratchet"]
 UNKNOWN = "unknown"
-INVENTED = "Which engineer built the harbour of Velm?"
-PASSAGE = Passage(
-    id="velm:0", document_id="velm", title="Velm", text="The harbour of Velm was built by the engineer Ada Torrin."
-)
 
 
 def describe_base(model: ModelConfig, digest: str) -> dict[str, str]:
@@ -72,48 +60,6 @@ def data_licences(splits: Iterable[SplitConfig]) -> dict[str, str]:
     }
 
 
-def example_prompt(system: SystemConfig, asked: SplitConfig, seed: int, model: ModelConfig) -> dict[str, str]:
-    """The first prompt of a trainable role, in the model's chat format, for an invented question and passage.
-
-    No text of a data set is in it: the config's own worked examples are left out. Of the questions `asked`, the first
-    gives the form of the answer and its labels. Empty where the system does not ask a
-    trainable role without its sources.
-    """
-    try:
-        return asyncio.run(_first_prompt(system, load_questions(asked, seed)[0], model))
-    except Exception as error:  # a card must never cost a finished training
-        logging.getLogger(__name__).warning("the model card has no example of a prompt: %r", error)
-        return {}
-
-
-async def _first_prompt(config: SystemConfig, asked: Question, model: ModelConfig) -> dict[str, str]:
-    chat = open_chat_format(model)
-    roles = {name: role.model_copy(update={"examples": ()}) for name, role in config.roles.items()}
-    system = load_system(config.model_copy(update={"roles": roles}))
-    engines = {name: ScriptedEngine(chat, lambda prompt, params, messages: "") for name in system.models}
-    question = Question(id="example", text=INVENTED, form=asked.form, labels=asked.labels)
-    context = RunContext(temperature=0.0, frozen_temperature=0.0, top_p=1.0, adapter=None, policy="base")
-    played = await run_episode(question, system, engines, _OnePassage(), context, key="example", sample=0, seed=0)
-    for conversation in played.conversations:
-        if conversation.trainable:
-            end = next((span.start for span in conversation.spans if span.sampled), len(conversation.ids))
-            text = chat.decode(conversation.ids[:end])
-            return {"role": conversation.role, "text": text, "chat_format": chat.digest}
-    return {}
-
-
-class _OnePassage:
-    """An index that has one invented passage for every query."""
-
-    digest = "example"
-
-    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        return [PASSAGE][offset : offset + k]
-
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        return [self.search(query, k, offset) for query in queries]
-
-
 def results_of(card: str) -> str:
     """The results that an evaluation has written into a card, without the marks around them."""
     return card.partition(RESULTS_BEGIN)[2].partition(RESULTS_END)[0].strip("\n")
@@ -139,7 +85,6 @@ def model_card(facts: dict[str, Any], form: CardForm = "adapter", place: str = "
         "tags": [*front_of_form["tags"], *TAGS],
     }
     start = facts["made_of"].get("starting adapter")
-    ticks = max((len(run) for run in re.findall("`+", facts["prompt"].get("text", ""))), default=0)
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True).from_string(
         TEMPLATE.read_text(encoding="utf-8")
     )
@@ -151,7 +96,6 @@ def model_card(facts: dict[str, Any], form: CardForm = "adapter", place: str = "
         form=form,
         place=place or "path/to/this/folder",
         has_prompts=form == "adapter" and bool(place),
-        fence="`" * (ticks + 3),
         start=f"the adapter that it started from (digest {start})" if start else "the base model",
         results="\n".join(filter(None, (RESULTS_BEGIN, results, RESULTS_END))),
         facts_file=FACTS,

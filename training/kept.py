@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.records import Selection, Trajectory
-from ratchet.runfolder import RoundFolder, earlier_rounds
+from ratchet.runfolder import RoundFolder
 from rewards.summary import single_answer
 from sampling.store import TrajectoryStore
 
@@ -37,8 +37,6 @@ class LearntRound:
     folder: RoundFolder
     member: str = ""
     """The name of the config's member that sampled it; empty where the config has none and trains on its own."""
-    example_prefix: str = ""
-    """What makes an example's name unique: several rounds may sample the same question."""
 
     @property
     def prefix(self) -> str:
@@ -69,13 +67,11 @@ class KeptTrajectories:
 
 
 def learnt_rounds(config: Config, folder: RoundFolder) -> tuple[LearntRound, ...]:
-    """What a round, or one of its controls, trains on: itself and the earlier rounds that it learns from too, or the
-    same round of the config's members."""
+    """What a round, or one of its controls, trains on: itself, or the same round of the config's members."""
     if config.members:
         members = load_members(config)
         return tuple(LearntRound(RoundFolder(own.folder / folder.path.name), name) for name, own in members.items())
-    earlier = earlier_rounds(folder, config.rounds.learn_from)
-    return (LearntRound(folder), *(LearntRound(before, example_prefix=f"round-{before.number}/") for before in earlier))
+    return (LearntRound(folder),)
 
 
 def read_kept(rounds: Sequence[LearntRound]) -> list[KeptTrajectories]:

@@ -86,7 +86,6 @@ def shared_facts(job: TrainingJob) -> dict[str, Any]:
         "made_of": job.inputs,
         "base_model": model.path,
         "base": describe_base(model, job.inputs["base model"]),
-        "prompt": provenance.prompt,
         "data_licences": provenance.data_licences,
         "revision": model.revision,
         "run": provenance.run,

@@ -280,7 +280,7 @@ def _build_lesson_table(kept: KeptTrajectories, objective: Objective, max_length
     """Rows of whole trajectories, with what is learnt of each."""
     lessons = trajectory_lessons(kept.selection, objective, kept.source.prefix)
     plain, skipped = _build_table(kept, tuple(lessons), max_length)
-    own = [lessons[key].named(kept.source.example_prefix) for key in plain["trajectory"].to_pylist()]
+    own = [lessons[key] for key in plain["trajectory"].to_pylist()]
     table, single = without_single_sides(with_lessons(plain, own, [None] * len(plain)), objective)
     return table, skipped + single
 
@@ -300,7 +300,7 @@ def _build_action_table(kept: KeptTrajectories, objective: Objective, max_length
             if action.action.end > max_length:
                 skipped["too long"] += 1
                 continue
-            row, lesson = action.row(trajectory), action.lesson.named(kept.source.example_prefix)
+            row, lesson = action.row(trajectory), action.lesson
             check_rows([row], {trajectory.key: trajectory})
             tables[number] = with_lessons(rows_table([row]), [lesson], [action.action.start])
     ordered = pa.concat_tables([LESSON_SCHEMA.empty_table(), *(tables[number] for number in sorted(tables))])

@@ -23,8 +23,6 @@ class Provenance:
     code: str | None
     """Version of the code that made the run folder."""
     systems: list[str]
-    prompt: dict[str, str]
-    """See `training.card.example_prompt`."""
     data_licences: dict[str, str]
     questions: dict[str, Any]
     """Digests of the training questions (`questions.leakage.training_question_digests`)."""

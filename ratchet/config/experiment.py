@@ -84,7 +84,7 @@ class Config(Section):
     evaluation: EvaluationConfig = Field(EvaluationConfig(), validate_default=True)
     """What the adapter is measured on and against."""
     rounds: Annotated[RoundsConfig, AsGiven] = RoundsConfig()
-    """How many rounds there are, what each learns from, and when an adapter is promoted."""
+    """How many rounds there are, what each starts from, and when an adapter is promoted."""
     sweep: Annotated[SweepConfig, AsGiven] = SweepConfig()
     """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
     generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None

@@ -1,4 +1,4 @@
-"""The section `rounds`: how many rounds there are, what each learns from, and when an adapter is promoted."""
+"""The section `rounds`: how many rounds there are, what each starts from, and when an adapter is promoted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ratchet.config.section import Section
 
 
 class RoundsConfig(Section):
-    """How many rounds of self-training there are, what each learns from, and when an adapter is promoted."""
+    """How many rounds of self-training there are, what each starts from, and when an adapter is promoted."""
 
     count: int = Field(1, gt=0)
     """Number of rounds of sampling, selecting and training. It may be raised on a run that is finished, which then
@@ -19,9 +19,6 @@ class RoundsConfig(Section):
     """What a round's training starts from. `promoted`: the last promoted adapter. `base`: a new adapter on the base
     model, as in ReST-EM (Singh et al. 2023, arXiv 2312.06585). In both cases the round samples with the last promoted
     adapter."""
-    learn_from: Literal["last", "all"] = "last"
-    """Which trajectories a round learns from. `last`: what it sampled and selected itself. `all`: that and what every
-    earlier round selected, each by its own selection."""
     level: float = Field(0.05, gt=0, lt=1)
     """Significance level of promotion. An adapter is promoted if its mean on dev is higher than its parent's and the
     paired test has a p-value below this. With one round there is no test."""

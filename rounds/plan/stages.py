@@ -135,13 +135,12 @@ def _judging(key: StageKey, text: str, use: JudgeUse, trajectories: float) -> Pl
 
 
 def _training(experiment: ExperimentRun, key: StageKey, use: RunUse, questions: float) -> PlannedStage:
-    config, training = experiment.config, experiment.config.training
+    training = experiment.config.training
     roles = use.system.of_model(training.model).roles
     each = row_tokens(roles, training.max_length)
     kept, steps, passes = _max_kept(experiment), training.max_steps, ""
-    earlier = key.round if config.rounds.learn_from == "all" else 1
     learnt = questions - held_out(round(questions), training.dev_fraction) if questions > 0 else questions  # or NaN
-    rows = earlier * learnt * kept * sum(role.conversations for role in roles)
+    rows = learnt * kept * sum(role.conversations for role in roles)
     if rows > 0:  # not NaN
         plan = schedule(max(1, round(rows)), training, 1)
         steps, times = plan.steps, plan.steps / plan.per_epoch

@@ -108,8 +108,7 @@ def test_the_adapters_card_holds_code_that_runs_and_no_local_path(
         assert str(trained.parent) not in (folder / file).read_text(), file
     assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == "org/tiny"
     card = (folder / "README.md").read_text()
-    facts = json.loads((folder / "training.json").read_text())
-    assert facts["prompt"]["chat_format"] in card and "which are in `prompts/`" in card
+    assert "which are in `prompts/`" in card
     assert {path.suffix for path in (folder / "prompts").iterdir()} == {".txt"}
     [code] = card.split("```python\n")[1:]
     code = (

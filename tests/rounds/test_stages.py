@@ -173,19 +173,6 @@ def test_rounds_may_begin_anew_from_the_base(tmp_path: Path) -> None:
     assert "--from" not in stages[2, "train"].command
 
 
-def test_a_round_may_learn_from_all_rounds_so_far(tmp_path: Path) -> None:
-    one = experiment(tmp_path, rounds={"count": 3, "learn_from": "all"}, evaluation={"controls": ["random"]})
-    for number, kept in ((1, ("a",)), (2, ()), (3, ("c",))):
-        select(one.run, number, kept)
-    promote(one.run, 1, True)
-    stages = {(s.round, s.id): s for s in stages_of(one)}
-    earlier = {"round 1 selection", "round 1 trajectories"}
-    assert earlier <= stages[3, "train"].reads.keys() and "round 2 selection" not in stages[3, "train"].reads
-    assert not earlier & stages[1, "train"].reads.keys()
-    last = experiment(tmp_path, rounds={"count": 3})
-    assert not earlier & next(s for s in stages_of(last) if (s.round, s.id) == (3, "train")).reads.keys()
-
-
 def test_a_round_that_kept_nothing_trains_nothing_and_the_next_goes_on(tmp_path: Path) -> None:
     one = experiment(tmp_path, rounds={"count": 2})
     select(one.run, 1, ())

@@ -13,15 +13,14 @@ from commands.config import open_config
 from commands.train import train_round
 from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
-from ratchet.files import read_log, write_json
+from ratchet.files import read_log
 from ratchet.plugins import known_plugins
 from tests.helpers.attempts import make_attempts
-from training.adapter import FORMER_SETTINGS, is_made_of, read_facts
+from training.adapter import read_facts
 from training.objectives.objective import (
     ExampleLogProbabilities,
     RowLogProbabilities,
     load_objective,
-    recorded_settings,
 )
 from training.rows import read_rows
 
@@ -80,13 +79,3 @@ def test_shapes_that_do_not_fit_are_errors() -> None:
         RowLogProbabilities(part, part, part.bool(), torch.zeros(3))
     with pytest.raises(ValueError, match="sums of examples have the shapes"):
         ExampleLogProbabilities(row, row, row, torch.zeros(3))
-
-
-def test_what_earlier_versions_recorded_of_settings_that_are_fixed_now_is_the_same_training(tmp_path: Path) -> None:
-    settings = recorded_settings(load_objective(TrainingConfig(objective="dpo")))
-    old = settings | FORMER_SETTINGS | {"preference": settings["preference"] | FORMER_SETTINGS["preference"]}
-    write_json(tmp_path / "training.json", {"made_of": {"training settings": old}})
-    assert is_made_of(tmp_path, {"training settings": settings})
-    write_json(tmp_path / "training.json", {"made_of": {"training settings": old | {"weight_decay": 0.1}}})
-    with pytest.raises(UserError, match="was trained with other training settings"):
-        is_made_of(tmp_path, {"training settings": settings})

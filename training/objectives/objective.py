@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ratchet.config import TrainingConfig
@@ -34,10 +34,6 @@ class Lesson:
     """Name of the example that it is a part of; empty where every row stands alone."""
     chosen: bool
     """Whether it is made more likely."""
-
-    def named(self, prefix: str) -> Lesson:
-        """The lesson with `prefix` before its example's name."""
-        return replace(self, example=prefix + self.example) if self.example else self
 
 
 @dataclass(frozen=True)
