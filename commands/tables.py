@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from evaluation.results import Results
     from evaluation.tables.adjudication import Judged
 
-FORMATS = ("svg", "pdf", "png")
-"""Of figures."""
-
 
 def adjudicate(words: Sequence[str], prog: str) -> None:
     """Write the sheet."""
@@ -33,8 +30,7 @@ def adjudicate(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--sample", type=int, metavar="N", help="so many of them, drawn with the config's seed")
     arguments, config, folder = _opened(parser, words)
     from evaluation.arms import arm_settings
-    from evaluation.measures.adjudication import ERRORS, PARTS, UNCERTAIN
-    from evaluation.tables.adjudication import NONE, drawn, judged_trajectories, sheet
+    from evaluation.tables.adjudication import ERRORS, NONE, PARTS, UNCERTAIN, drawn, judged_trajectories, sheet
     from evaluation.tables.stored import stored_set
 
     stored = stored_set(arm_settings(config), folder, arguments.split or config.evaluation.split)
@@ -93,51 +89,44 @@ def thresholds(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--setting", action="store_true", help=about)
     arguments, config, folder = _opened(parser, words)
     from evaluation.arms import arm_settings
+    from evaluation.tables.debates import print_thresholds
     from evaluation.tables.stored import stored_set
-    from evaluation.tables.thresholds import print_thresholds
 
     stored = stored_set(arm_settings(config), folder, arguments.split)
-    baselines = config.evaluation.baselines
-    print_thresholds(stored, arguments.quantile, config.embedder.path, baselines, arguments.setting)
+    print_thresholds(stored, arguments.quantile, arguments.setting)
 
 
 def stability(words: Sequence[str], prog: str) -> None:
     """Print the scores of right and wrong turns, and draw them."""
     parser = _parser(prog, "Scores of a debate's turns by agent, round, and right and wrong. It needs no model.")
-    parser.add_argument("--split", action="append", help="a question set; may be repeated (default: all evaluated)")
-    _add_figure_arguments(parser, "stability")
-    arguments, config, folder = _opened(parser, words)
+    _, config, folder = _opened(parser, words)
     from evaluation.arms import arm_settings
     from evaluation.round_arms import evaluated_splits
-    from evaluation.tables.stability import draw_all, print_stability
+    from evaluation.tables.debates import print_stability
     from evaluation.tables.stored import stored_set
 
-    settings, splits = arm_settings(config), arguments.split or evaluated_splits(folder)
-    scores = print_stability(stored_set(settings, folder, split) for split in splits)
-    for path in draw_all(scores, arguments.out or folder.evaluation / "stability", arguments.format):
+    stored = (stored_set(arm_settings(config), folder, split) for split in evaluated_splits(folder))
+    for path in print_stability(stored, folder.evaluation / "stability"):
         print(f"written to {path}")
 
 
 def budgets(words: Sequence[str], prog: str) -> None:
     """Print the methods' accuracy with equal numbers of tokens."""
     parser = _parser(prog, "Compare methods with equal numbers of tokens: cheap ones vote. It needs no model.")
-    parser.add_argument("--split", help="one question set (default: evaluation.split and the benchmarks)")
-    parser.add_argument("--tokens", type=float, help="the budget (default: what the most expensive method needs)")
-    arguments, config, folder = _opened(parser, words)
+    _, config, folder = _opened(parser, words)
     from evaluation.arms import arm_settings
     from evaluation.tables.budgets import print_budgets
     from evaluation.tables.stored import stored_set
 
     settings = arm_settings(config)
-    for split in [arguments.split] if arguments.split else config.evaluation.question_sets:
-        print_budgets(settings, stored_set(settings, folder, split), arguments.tokens)
+    for split in config.evaluation.question_sets:
+        print_budgets(settings, stored_set(settings, folder, split))
 
 
 def ablations(words: Sequence[str], prog: str) -> None:
     """Draw the primary measure by the values of each setting that a baseline changes."""
     parser = _parser(prog, "Plots of what single settings of the system change. It needs no model.")
-    _add_figure_arguments(parser, "ablations")
-    arguments, config, folder = _opened(parser, words)
+    _, config, folder = _opened(parser, words)
     from evaluation.tables.ablations import ablated_settings, draw
     from evaluation.tables.stored import save_figures
 
@@ -150,7 +139,7 @@ def ablations(words: Sequence[str], prog: str) -> None:
     if not suite:
         raise UserError(f"{folder.evaluation}: there are no results yet; run `python -m evaluation` first")
     figures = {name: draw(name, arms, suite) for name, arms in settings.items()}
-    for path in save_figures(figures, arguments.out or folder.evaluation / "ablations", arguments.format):
+    for path in save_figures(figures, folder.evaluation / "ablations"):
         print(f"written to {path}")
 
 
@@ -181,11 +170,6 @@ def _parser(prog: str, about: str) -> argparse.ArgumentParser:
     parser = config_parser(prog, about)
     add_round_argument(parser, "the round that was evaluated")
     return parser
-
-
-def _add_figure_arguments(parser: argparse.ArgumentParser, folder: str) -> None:
-    parser.add_argument("--out", type=Path, help=f"the figures' folder (default: evaluation/{folder} of the round)")
-    parser.add_argument("--format", choices=FORMATS, default="svg", help="of the figures (default svg)")
 
 
 def _opened(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, Config, RoundFolder]:

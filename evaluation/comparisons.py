@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.gain import gain, paired_values, question_changes
+from evaluation.measures.gain import gain, question_changes
 from evaluation.measures.measures import (
     AS_RETURNED,
     BY_NAME,
@@ -16,7 +16,7 @@ from evaluation.measures.measures import (
     values_by_question,
     values_of_samples,
 )
-from evaluation.measures.statistics import bootstrap_interval, paired_difference
+from evaluation.measures.statistics import bootstrap_interval, paired, paired_difference
 from evaluation.measures.verdicts import MACRO_F1, macro_f1_difference, macro_f1_interval, verdicts_of
 from evaluation.results import (
     BASE_IN_FORM,
@@ -72,8 +72,8 @@ def make_arm(
         by_measure = {}
         for measure in nulls:
             known = [value for i in ids if (value := values[i][measure]) is not None]
-            estimate = bootstrap_interval(known, resamples, seed) if known else Estimate(mean=None, n=0)
-            by_measure[measure] = estimate.model_copy(update={"nulls": nulls[measure] if with_nulls else 0})
+            counted = {"nulls": nulls[measure] if with_nulls else 0}
+            by_measure[measure] = bootstrap_interval(known, resamples, seed).model_copy(update=counted)
         return by_measure
 
     kinds = {
@@ -116,43 +116,30 @@ def compare(
     enforced: Difference | None = None,
 ) -> Comparison:
     """Paired differences of `arm` against `base`, by question. `enforced`: that of `in_form`, where it was measured."""
-
-    def difference(measure: str, ids: Sequence[str]) -> Difference:
-        return measure_difference(base, arm, measure, ids, resamples, seed)
-
-    everything, answered = [question.id for question in questions], answered_measure(primary)
-    measures = {name: difference(name, everything) for name in base.measures if name in arm.measures}
+    answered, own = answered_measure(primary), (primary, resamples, seed)
+    measures = {
+        name: measure_difference(base, arm, name, resamples, seed) for name in base.measures if name in arm.measures
+    }
     if base.verdicts is not None and arm.verdicts is not None:
         for name, lenient in MACRO_F1.items():
             measures[name] = macro_f1_difference(base.verdicts, arm.verdicts, resamples, seed, lenient)
-    parts = gain(base.answered, arm.answered, _by_id(base, answered), _by_id(arm, answered), resamples, seed)
+    form = (base.by_question(answered), arm.by_question(answered))
+    parts = gain(base.answered, arm.answered, *form, resamples, seed)
     return Comparison(
         arm=arm.name,
         measures=measures,
-        kinds={kind: difference(primary, ids) for kind, ids in _by_kind(questions).items()},
+        kinds={kind: measure_difference(base, arm, *own, ids) for kind, ids in _by_kind(questions).items()},
         gain=parts.model_copy(update={"enforced": enforced}),
-        changes=question_changes(_by_id(base, primary), _by_id(arm, primary)),
+        changes=question_changes(base.by_question(primary), arm.by_question(primary)),
     )
 
 
-def _by_id(arm: Arm, measure: str) -> dict[str, float | None]:
-    """A measure by question id."""
-    return {i: values.get(measure) for i, values in arm.values.items()}
-
-
-def measure_difference(base: Arm, arm: Arm, measure: str, ids: Sequence[str], resamples: int, seed: int) -> Difference:
-    """The difference in one measure, over the given questions on which both arms have a value."""
-    pairs = [
-        (before, after)
-        for i in ids
-        if i in base.values
-        and i in arm.values
-        and (before := base.values[i].get(measure)) is not None
-        and (after := arm.values[i].get(measure)) is not None
-    ]
-    if not pairs:
-        return Difference(n=0)
-    return paired_difference([pair[0] for pair in pairs], [pair[1] for pair in pairs], resamples, seed)
+def measure_difference(
+    base: Arm, arm: Arm, measure: str, resamples: int, seed: int, ids: Collection[str] | None = None
+) -> Difference:
+    """The difference in one measure, over the questions on which both arms have a value. `ids`: of these alone."""
+    before = {i: value for i, value in base.by_question(measure).items() if ids is None or i in ids}
+    return paired_difference(*paired(before, arm.by_question(measure)), resamples, seed)
 
 
 def best_baseline(
@@ -176,7 +163,7 @@ def selection_gain(arms: Sequence[Arm], primary: str, resamples: int, seed: int)
     trained, random = _named(arms, TRAINED), _named(arms, RANDOM)
     if trained is None or random is None:
         return None
-    return measure_difference(random, trained, primary, list(trained.values), resamples, seed)
+    return measure_difference(random, trained, primary, resamples, seed)
 
 
 def in_form(arms: Sequence[Arm], resamples: int, seed: int) -> Difference | None:
@@ -185,7 +172,7 @@ def in_form(arms: Sequence[Arm], resamples: int, seed: int) -> Difference | None
     base, trained = _named(arms, BASE_IN_FORM), _named(arms, TRAINED_IN_FORM)
     if base is None or trained is None:
         return None
-    return paired_values(base.answered, trained.answered, resamples, seed)
+    return paired_difference(*paired(base.answered, trained.answered), resamples, seed)
 
 
 def _named(arms: Sequence[Arm], name: str) -> Arm | None:
@@ -196,8 +183,7 @@ def compare_with_best(
     trained: Arm, baselines: Sequence[Arm], measure: str, resamples: int, seed: int
 ) -> BaselineComparison | None:
     """The trained arm against the best of the baselines, which is chosen on the questions that both were asked."""
-    ids = list(trained.values)
-    differences = [(arm, measure_difference(arm, trained, measure, ids, resamples, seed)) for arm in baselines]
+    differences = [(arm, measure_difference(arm, trained, measure, resamples, seed)) for arm in baselines]
     candidates = [(arm, difference) for arm, difference in differences if difference.before is not None]
     if not candidates:
         return None

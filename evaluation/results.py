@@ -72,6 +72,10 @@ class Arm(Record):
     verdicts: Verdicts | None = None
     """The verdicts on questions with labels; None where there are none."""
 
+    def by_question(self, measure: str) -> dict[str, float | None]:
+        """A measure by question id."""
+        return {i: values.get(measure) for i, values in self.values.items()}
+
 
 class Comparison(Record):
     """An arm against the base arm."""

@@ -146,7 +146,7 @@ def _average(pairs: Sequence[tuple[list[float], list[float]]]) -> str:
 def estimate(arm: Sequence[CellResult], part: Part) -> Estimate:
     """The mean over questions of the mean over seeds, with its interval; for `answered`, over what was answered."""
     before, _ = _paired(arm, arm, part)
-    return bootstrap_interval(before, RESAMPLES, seed=0) if before else Estimate(mean=None, n=0)
+    return bootstrap_interval(before, RESAMPLES, seed=0)
 
 
 def _of_kind(one: CellResult, kind: str) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from evaluation.measures.estimates import Difference
-from evaluation.measures.statistics import paired_difference
+from evaluation.measures.statistics import paired, paired_difference
 from ratchet.records import Question, Record
 
 MIN_ANSWERED = 10
@@ -79,16 +79,15 @@ def gain(
 ) -> Gain:
     """The parts of a gain, from values by question id: `before` and `after` the primary measure of the trajectories
     that finished with an answer, the others the share of such trajectories."""
-    known = lambda values: {i: v for i, v in values.items() if v is not None}  # noqa: E731
     return Gain(
-        form=paired_values(known(answered_before), known(answered_after), resamples, seed),
-        substance=paired_values(before, after, resamples, seed),
+        form=paired_difference(*paired(answered_before, answered_after), resamples, seed),
+        substance=paired_difference(*paired(before, after), resamples, seed),
     )
 
 
 def question_changes(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> QuestionChanges:
     """The questions gained and broken, from values of the primary measure by question id, where higher is better."""
-    changes = [b - a for i, a in before.items() if a is not None and (b := after.get(i)) is not None]
+    changes = [y - x for x, y in zip(*paired(before, after), strict=True)]
     return QuestionChanges(
         gained=sum(change >= CHANGE - ROUNDING for change in changes),
         broken=sum(change <= ROUNDING - CHANGE for change in changes),
@@ -109,14 +108,6 @@ def label_floor(questions: Sequence[Question]) -> LabelFloor | None:
         commonest=names.get(commonest, commonest),
         accuracy=counts[commonest] / len(labelled),
     )
-
-
-def paired_values(before: Mapping[str, float], after: Mapping[str, float], resamples: int, seed: int) -> Difference:
-    """The difference of values by question id, over the questions that have both."""
-    both = [i for i in before if i in after]
-    if not both:
-        return Difference(n=0)
-    return paired_difference([before[i] for i in both], [after[i] for i in both], resamples, seed)
 
 
 def _rose(difference: Difference) -> bool:

@@ -5,13 +5,15 @@ Everything is seeded and vectorised, and works in blocks so that many questions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.measures.estimates import Difference, Estimate
 
+K = TypeVar("K", bound=Hashable)
 BLOCK = 2_000_000
 """Random draws held at once (16 MB of indices)."""
 
@@ -26,10 +28,12 @@ def bootstrap_interval(values: Sequence[float], resamples: int, seed: int) -> Es
 
     Questions are drawn with replacement, and the interval runs between the quantiles of the resampled means
     (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13). It undercovers a little on few
-    questions; with one question there is no interval.
+    questions; with one question there is no interval, and without any no mean.
 
-    Raises ValueError for no values or for values that are not finite.
+    Raises ValueError for values that are not finite.
     """
+    if not len(values):
+        return Estimate(mean=None, n=0)
     array = _finite(values)
     if len(array) > 1 and np.ptp(array) == 0:  # the means of equal values differ by rounding
         mean = float(array.mean())
@@ -87,14 +91,22 @@ def sign_flip_p(differences: Sequence[float], resamples: int, seed: int) -> floa
     return (extreme + 1) / (resamples + 1)
 
 
+def paired(before: Mapping[K, float | None], after: Mapping[K, float | None]) -> tuple[list[float], list[float]]:
+    """The values of two systems, by question, on the questions on which both have one, in the order of the first."""
+    known = [(x, y) for key, x in before.items() if x is not None and (y := after.get(key)) is not None]
+    return [x for x, _ in known], [y for _, y in known]
+
+
 def paired_difference(before: Sequence[float], after: Sequence[float], resamples: int, seed: int) -> Difference:
     """The mean difference of two systems on the same questions, its percentile bootstrap interval over questions
     (pairs are drawn together: Koehn, EMNLP 2004) and its sign-flip p value.
 
-    `before[i]` and `after[i]` belong to the same question. Raises ValueError for no pairs or unequal lengths.
+    `before[i]` and `after[i]` belong to the same question. Raises ValueError for unequal lengths.
     """
     if len(before) != len(after):
         raise ValueError(f"{len(before)} values before, {len(after)} after: they must be pairs")
+    if not len(before):
+        return Difference(n=0)
     first, second = _finite(before), _finite(after)
     differences = (second - first).tolist()
     interval = bootstrap_interval(differences, resamples, seed)

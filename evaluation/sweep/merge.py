@@ -68,9 +68,8 @@ def _compared(sweep: Sweep, record: TestRecord, cells: Sequence[Cell], arms: Map
     for cell in finished:
         base = sweep.base_of(cell).name
         if base in arms and base != cell.name:
-            ids, resampling = [question.id for question in cell.asked.questions], _resampling(sweep)
-            difference = measure_difference(arms[base], arms[cell.name], cell.asked.measure, ids, *resampling)
-            differences[cell.name] = difference
+            pair = (arms[base], arms[cell.name], cell.asked.measure)
+            differences[cell.name] = measure_difference(*pair, *_resampling(sweep))
     tests = {name: difference.p for name, difference in differences.items() if difference.p is not None}
     corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
     results = []
@@ -121,7 +120,8 @@ def _choices(sweep: Sweep, arms: Mapping[str, Arm]) -> tuple[list[Choice], list[
             continue
         columns: dict[str, list[list[float]]] = {name: [] for name in policies}
         for at, asked in enumerate(sweep.dev):
-            known = {name: _values(arms[cells[at]], asked.measure) for name, cells in names.items()}
+            every = {name: arms[cells[at]].by_question(asked.measure) for name, cells in names.items()}
+            known = {name: {i: v for i, v in own.items() if v is not None} for name, own in every.items()}
             # Only questions count that every checkpoint has: other questions would give means that cannot be compared.
             shared = [q.id for q in asked.questions if all(q.id in values for values in known.values())]
             for name, values in known.items():
@@ -131,11 +131,6 @@ def _choices(sweep: Sweep, arms: Mapping[str, Arm]) -> tuple[list[Choice], list[
             continue
         choices.append(choose(system, columns, policies, sweep.dev[0].measure))
     return choices, undecided
-
-
-def _values(arm: Arm, measure: str) -> dict[str, float]:
-    """The measure by question, of the questions that have a value."""
-    return {i: value for i, values in arm.values.items() if (value := values.get(measure)) is not None}
 
 
 def _set_facts(sweep: Sweep, record: TestRecord, asked: SweepQuestionSet) -> SetFacts:

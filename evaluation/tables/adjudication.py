@@ -5,43 +5,86 @@
 
 A sheet is CSV with one line for each trajectory. An annotator fills in the last columns of a copy; its name is the
 annotator's, where the column is empty. What the sheets say is checked against the trajectories on disk.
+
+MERMAID (2026, arXiv 2601.22361) has people look at the claims on which it disagrees with the data set: some are the
+model's errors, some the data set's, and some cannot be settled; and it counts how often a part of its Decomposer's
+triplets is wrong. Its report gives no agreement between annotators, which is here Cohen's kappa of every pair.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.markup import escape
 from rich.table import Table
 
 from agents.core.claims import one_line
-from evaluation.measures.adjudication import (
-    ERRORS,
-    OUTCOMES,
-    PARTS,
-    UNCERTAIN,
-    Judgement,
-    majority,
-    pair_agreements,
-    wrong_part_shares,
-)
 from evaluation.tables.stored import StoredSet
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Question, Trajectory, content_key
 from ratchet.tables import new_table, print_table
 from ratchet.text import escape_formula
 
+UNCERTAIN = "UNCERTAIN"
+"""The label of an annotator who cannot settle a claim."""
+MODEL_ERRORS = {
+    "decomposition": "the claim was taken apart wrongly",
+    "not_found": "the evidence was not found",
+    "wrong_memory": "recalled evidence was about something else",
+    "stopped_early": "the verdict was given before there was enough evidence",
+    "repeated_calls": "the same call was made again and again",
+    "own_knowledge": "the verdict does not follow the evidence but what the model knows",
+    "reasoning": "the evidence was there and was read wrongly",
+}
+CLAIM_ERRORS = {
+    "wrong_label": "the data set's label is wrong",
+    "temporal": "the claim's truth depends on the time",
+    "vague": "a word of the claim has no definite meaning",
+    "bad_claim": "the claim cannot be understood, or is no claim",
+}
+ERRORS = {**MODEL_ERRORS, **CLAIM_ERRORS}
+PARTS = ("subject", "relation", "object", "attributions")
+"""Of a triplet."""
+Outcome = Literal["model error", "data set error", "both wrong", "uncertain", "right"]
+OUTCOMES: tuple[Outcome, ...] = ("model error", "data set error", "both wrong", "uncertain", "right")
 SHOWN = ("split", "arm", "key", "claim", "gold", "verdict", "reasons", "facts", "steps", "evidence")
 ASKED = ("annotator", "label", "errors", "wrong_parts", "note")
 NONE = "none"
 """In `wrong_parts`: the decomposition was judged, and is right."""
 EVIDENCE_CHARACTERS = 600
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one annotator said of one trajectory."""
+
+    annotator: str
+    key: str
+    """The trajectory's."""
+    gold: str
+    verdict: str
+    label: str
+    """The annotator's own label of the claim, or UNCERTAIN."""
+    errors: tuple[str, ...] = ()
+    """Of ERRORS."""
+    wrong_parts: tuple[str, ...] | None = None
+    """Of PARTS: what the Decomposer got wrong; None where it was not judged."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Who was wrong, by the annotator's label."""
+        if self.label == UNCERTAIN:
+            return "uncertain"
+        if self.label == self.verdict:
+            return "right" if self.label == self.gold else "data set error"
+        return "model error" if self.label == self.gold else "both wrong"
 
 
 @dataclass(frozen=True)
@@ -151,6 +194,36 @@ def _chosen(where: str, column: str, given: Sequence[str], names: Sequence[str] 
     return tuple(dict.fromkeys(spellings[text.casefold()] for text in texts))
 
 
+def majority(judgements: Sequence[Judgement]) -> dict[str, Outcome | None]:
+    """By trajectory, the outcome that more annotators found than any other; None where they are tied."""
+    outcomes: dict[str, Counter[Outcome]] = defaultdict(Counter)
+    for judgement in judgements:
+        outcomes[judgement.key][judgement.outcome] += 1
+    return {key: _most_common(counts) for key, counts in outcomes.items()}
+
+
+def _most_common(counts: Counter[Outcome]) -> Outcome | None:
+    (first, most), *others = counts.most_common(2)
+    return None if others and others[0][1] == most else first
+
+
+def wrong_part_shares(judgements: Sequence[Judgement]) -> dict[str, float]:
+    """The share of judged decompositions in which each part is wrong, over the judgements; empty without any."""
+    judged = [judgement.wrong_parts for judgement in judgements if judgement.wrong_parts is not None]
+    return {part: sum(part in wrong for wrong in judged) / len(judged) for part in PARTS} if judged else {}
+
+
+def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
+    """(observed - expected agreement) / (1 - expected), with each annotator's own shares (Cohen 1960). None for no
+    pairs, or where both gave one and the same label alone."""
+    if not pairs:
+        return None
+    n = len(pairs)
+    first, second = Counter(x for x, _ in pairs), Counter(y for _, y in pairs)
+    expected = sum(first[label] * second[label] for label in first) / n**2
+    return None if expected == 1 else (sum(x == y for x, y in pairs) / n - expected) / (1 - expected)
+
+
 def print_judgements(judgements: Sequence[Judgement], arms: JudgedArms, out: TextIO | None = None) -> None:
     """Print outcomes, errors, wrong parts of decompositions, the agreement of annotators, and the accuracy by them."""
     tables = [_outcomes(judgements), _errors(judgements), _wrong_parts(judgements), _agreement(judgements)]
@@ -193,11 +266,17 @@ def _wrong_parts(judgements: Sequence[Judgement]) -> Table:
 
 
 def _agreement(judgements: Sequence[Judgement]) -> Table:
-    numbers = ("both judged", "identical", "kappa")
-    table = new_table("Agreement of annotators on labels", ("annotators",), numbers, "kappa: Cohen's; -: not defined")
-    for pair in pair_agreements(judgements):
-        shares = ["-" if value is None else f"{value:.3f}" for value in (pair.identical, pair.kappa)]
-        table.add_row(escape(f"{pair.first}, {pair.second}"), str(pair.common), *shares)
+    """Of every two annotators, on the trajectories that both judged."""
+    labels = defaultdict[str, dict[str, str]](dict)
+    for judgement in judgements:
+        labels[judgement.annotator][judgement.key] = judgement.label
+    headings, caption = ("both judged", "identical", "kappa"), "kappa: Cohen's; -: not defined"
+    table = new_table("Agreement of annotators on labels", ("annotators",), headings, caption)
+    for first, second in combinations(sorted(labels), 2):
+        pairs = [(labels[first][key], labels[second][key]) for key in labels[first] if key in labels[second]]
+        identical = sum(x == y for x, y in pairs) / len(pairs) if pairs else None
+        shares = ["-" if value is None else f"{value:.3f}" for value in (identical, cohen_kappa(pairs))]
+        table.add_row(escape(f"{first}, {second}"), str(len(pairs)), *shares)
     return table
 
 

@@ -3,8 +3,7 @@
 A debate of forty calls is compared with a chain of thought that costs a hundredth of it. Here a cheap method gets as
 much: its answer to a question is the majority of so many of its samples as fit into the budget (self-consistency, Wang
 et al. 2023, arXiv 2203.11171; of equally frequent answers the first), and the number of samples is the same for every
-question. The budget is the mean number of tokens, prompt and new, that the most expensive method needs for a question,
-or `--tokens`. A method that costs more than the budget by itself has one sample, and the table says so.
+question. The budget is the mean number of tokens, prompt and new, that the most expensive method needs for a question.
 
 It reads stored trajectories and needs no model. `evaluation.baseline_samples` says how many samples of a cheap method
 there are. They are drawn at `evaluation.temperature`, like all others; at a low one they are much alike.
@@ -15,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TextIO
 
 from rich.markup import escape
 from rich.table import Table
@@ -26,7 +24,6 @@ from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import bootstrap_interval
 from evaluation.tables.stored import StoredSet
 from evaluation.tables.suite import percent
-from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
 from ratchet.tables import new_table, print_table
 from ratchet.text import NORMALISATIONS, Normalise, normalise_answer
@@ -34,7 +31,7 @@ from rewards.rules import is_right
 
 CAPTION = """\
 mean \\[95% bootstrap interval over questions]; tokens: prompt and new, of one question
-* fewer samples are stored than fit: raise evaluation.baseline_samples; ! one sample costs more than the budget"""
+* fewer samples are stored than fit: raise evaluation.baseline_samples"""
 
 
 @dataclass(frozen=True)
@@ -47,24 +44,22 @@ class Budgeted:
     samples: int
     """That are counted, of each question."""
     fit: int
-    """That fit into the budget, stored or not; 0 where one is too many."""
+    """That fit into the budget, stored or not."""
     single: Estimate
     """Of one sample: the mean over all that are stored."""
     voted: Estimate
     """Of the majority of the counted ones."""
 
 
-def print_budgets(settings: ArmSettings, stored: StoredSet, tokens: float | None, out: TextIO | None = None) -> None:
-    """Print one question set's table. `tokens`: the budget; default: what the most expensive method needs."""
-    if tokens is not None and not tokens > 0:
-        raise UserError(f"--tokens {tokens:g}: give a number of tokens above 0")
+def print_budgets(settings: ArmSettings, stored: StoredSet) -> None:
+    """Print one question set's table."""
     samples = {name: by_question(stored.questions, stored.trajectories(name)) for name in stored.stores}
-    budget = max(map(mean_tokens, samples.values())) if tokens is None else tokens
+    budget = max(map(mean_tokens, samples.values()))
     resamples, seed = settings.evaluation.resamples, settings.seed
     normalise, keep = NORMALISATIONS[settings.rewards.normalisation], settings.rewards.select.keep_status
     rows = [within_budget(name, asked, budget, resamples, seed, normalise, keep) for name, asked in samples.items()]
     title = f"{stored.split}: {len(stored.questions)} questions, {budget:,.0f} tokens for each, in percent"
-    print_table(budget_table(title, rows), out)
+    print_table(budget_table(title, rows))
 
 
 Samples = list[tuple[Question, list[Trajectory]]]
@@ -107,14 +102,9 @@ def within_budget(
         is_right(majority([vote(t) for t in sampled[:count]]), question, normalise) for question, sampled in samples
     ]
     single = [[is_right(vote(t), question, normalise) for t in sampled] for question, sampled in samples]
-    return Budgeted(
-        name,
-        tokens,
-        count,
-        fit,
-        _estimate([fmean(known) for row in single if (known := [v for v in row if v is not None])], resamples, seed),
-        _estimate([value for value in voted if value is not None], resamples, seed),
-    )
+    means = [fmean(known) for row in single if (known := [value for value in row if value is not None])]
+    intervals = (bootstrap_interval(v, resamples, seed) for v in (means, [v for v in voted if v is not None]))
+    return Budgeted(name, tokens, count, fit, *intervals)
 
 
 def budget_table(title: str, rows: Sequence[Budgeted]) -> Table:
@@ -122,7 +112,7 @@ def budget_table(title: str, rows: Sequence[Budgeted]) -> Table:
     headings = ("tokens,\none sample", "samples\nin budget", "one sample", "majority\nin budget")
     table = new_table(escape(title), ("method",), headings, CAPTION)
     for row in rows:
-        mark = "!" if not row.fit else "*" if row.fit > row.samples else ""
+        mark = "*" if row.fit > row.samples else ""
         table.add_row(
             escape(row.name), f"{row.tokens:,.0f}", f"{row.samples}{mark}", percent(row.single), percent(row.voted)
         )
@@ -131,7 +121,3 @@ def budget_table(title: str, rows: Sequence[Budgeted]) -> Table:
 
 def _tokens(trajectory: Trajectory) -> int:
     return sum(call.prompt_tokens + call.new_tokens for call in trajectory.model_calls)
-
-
-def _estimate(values: Sequence[float], resamples: int, seed: int) -> Estimate:
-    return bootstrap_interval(values, resamples, seed) if values else Estimate(mean=None, n=0)

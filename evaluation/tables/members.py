@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.markup import escape
 
-from evaluation.formats import format_difference, format_number
+from evaluation.formats import format_difference, format_number, format_p
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import holm
@@ -37,7 +37,7 @@ def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = N
             format_number(gain.before, 3),
             format_number(gain.after, 3),
             format_difference(gain, results.primary),
-            "-" if p is None else "<.001" if p < 0.001 else f"{p:.3f}",
+            "-" if p is None else format_p(p),
         )
     print_table(table, out)
 

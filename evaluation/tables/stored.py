@@ -43,17 +43,17 @@ def stored_set(settings: ArmSettings, folder: RoundFolder, split: str) -> Stored
     return StoredSet(split, settings.question_set(split).questions, stores)
 
 
-def save_figures(figures: Mapping[str, Figure], folder: Path, kind: str) -> list[Path]:
-    """Write each figure into a file of its name, in the format `kind` (svg, pdf, png); returns the files."""
+def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+    """Write each figure into an SVG file of its name; returns the files."""
     import matplotlib
 
     paths = []
     for stem, figure in figures.items():
-        path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', stem)}.{kind}"
+        path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', stem)}.svg"
         out = io.BytesIO()
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": stem}):
             # Without the date, the same records give the same file.
-            figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else None)
+            figure.savefig(out, format="svg", metadata={"Date": None})
         write_atomic(path, out.getvalue())
         paths.append(path)
     return paths

@@ -16,9 +16,8 @@ from rich.table import Table
 from evaluation.formats import format_mean, shown_measures
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, form_of, strict_form
-from evaluation.measures.statistics import holm, stratified_interval
+from evaluation.measures.statistics import holm, paired, stratified_interval
 from evaluation.measures.verdicts import average_macro_f1
-from evaluation.power import paired_differences
 from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results
 from ratchet.tables import new_table, print_table
 
@@ -185,14 +184,16 @@ def _average(arms: Sequence[Arm], name: str, first: Results) -> Estimate | None:
     if name == "macro_f1":
         sets = [arm.verdicts for arm in arms if arm.verdicts is not None]
         return average_macro_f1(sets, first.resamples, first.seed) if len(sets) == len(arms) else None
-    return _stratified(
-        [[v for values in arm.values.values() if (v := values.get(name)) is not None] for arm in arms], first
-    )
+    return _stratified([[v for v in arm.by_question(name).values() if v is not None] for arm in arms], first)
 
 
 def _gain(base: Sequence[Arm], arms: Sequence[Arm], first: Results) -> Estimate | None:
     """The mean over question sets of an arm's mean difference from base."""
-    return _stratified([paired_differences(*pair, first.primary) for pair in zip(base, arms, strict=True)], first)
+    pairs = [
+        paired(own.by_question(first.primary), arm.by_question(first.primary))
+        for own, arm in zip(base, arms, strict=True)
+    ]
+    return _stratified([[y - x for x, y in zip(*pair, strict=True)] for pair in pairs], first)
 
 
 def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Estimate | None:

@@ -68,8 +68,8 @@ def test_one_question_has_no_interval_and_equal_ones_a_point() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    for bad in ([], [float("nan"), 1.0], [float("inf")]):
-        with pytest.raises(ValueError, match=r"no values|must be finite"):
+    for bad in ([float("nan"), 1.0], [float("inf")]):
+        with pytest.raises(ValueError, match=r"must be finite"):
             bootstrap_interval(bad, 100, 0)
     with pytest.raises(ValueError, match="pairs"):
         paired_difference([1.0], [1.0, 2.0], 100, 0)

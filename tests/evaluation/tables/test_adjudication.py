@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commands.evaluate import main
-from evaluation.measures.adjudication import Judgement, cohen_kappa, majority, pair_agreements, wrong_part_shares
+from evaluation.tables.adjudication import Judgement, cohen_kappa, majority, wrong_part_shares
 from ratchet.errors import UserError
 from tests.helpers.scripted import scripted_experiment
 
@@ -41,8 +41,6 @@ def test_kappa_is_agreement_beyond_chance() -> None:
     pairs = [("y", "y")] * 20 + [("n", "n")] * 15 + [("y", "n")] * 5 + [("n", "y")] * 10
     assert cohen_kappa(pairs) == pytest.approx(0.4)
     assert cohen_kappa([]) is None and cohen_kappa([("y", "y")] * 3) is None
-    [pair] = pair_agreements([judged("b", "x", "true"), judged("a", "x", "true"), judged("a", "y", "false")])
-    assert (pair.first, pair.second, pair.common, pair.identical, pair.kappa) == ("a", "b", 1, 1.0, None)
 
 
 def test_parts_are_counted_over_the_decompositions_that_were_judged() -> None:
