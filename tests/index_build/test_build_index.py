@@ -13,9 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from index_build import postings
 from index_build.chunks import Chunker
-from index_build.shard import byte_positions
 from index_build.writing import building_folder
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
@@ -117,14 +115,6 @@ def test_a_finished_index_is_kept_even_when_its_sources_moved_or_are_gone(tmp_pa
     assert {**after, "plan.json": b""} == {**before, "plan.json": b""}
 
 
-def test_half_an_index_goes_on_where_its_sources_are_now(tmp_path: Path) -> None:
-    config = index_config(tmp_path, DOCUMENTS, shard_documents=1, **SMALL)
-    assert build(config, job=(0, 2)) == 2
-    moved = shutil.move(config.documents[0], tmp_path / "moved.jsonl")
-    assert build(config.model_copy(update={"documents": (str(moved),)})) == 1
-    assert [p.document_id for p in open_folder(config.path).search("harbour Käse", 1)] == ["d1"]
-
-
 @pytest.mark.parametrize(
     ("change", "words"), [({"k1": 1.5}, ["k1: 0.9 there, 1.5 now"]), ({"chunk_tokens": 41}, ["chunk_tokens: 40", "41"])]
 )
@@ -214,20 +204,6 @@ def test_bad_settings_and_documents_leave_nothing(tmp_path: Path) -> None:
     assert build(config) == 1
 
 
-def test_ctrl_c_leaves_no_half_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = index_config(tmp_path, DOCUMENTS)
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(postings.Bm25Postings, "write", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build(config)
-    assert [*tree(Path(config.path))] == ["plan.json"]
-    assert build(config) == 1
-
-
 def test_a_full_disk_is_a_clear_message(tmp_path: Path) -> None:
     config = index_config(tmp_path, [{"id": f"d{i}", "text": "harbour " * 500} for i in range(30)])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -254,15 +230,3 @@ def test_a_second_builder_of_a_shard_is_refused_and_harms_nothing(tmp_path: Path
     with pytest.raises(UserError, match="is there already"), building_folder(target):
         pass
     assert (target / "mine").read_text() == "kept"
-
-
-def test_a_corpus_of_stop_words_has_no_postings_and_finds_nothing(tmp_path: Path) -> None:
-    index = tiny_index(tmp_path, [{"id": "a", "text": "to be or not to be"}])
-    assert len(index) == 1
-    assert index.search("to be", 5) == []
-
-
-def test_byte_positions_of_every_width() -> None:
-    text = "aé界🙂z"
-    assert byte_positions(text).tolist() == [len(text[:i].encode()) for i in range(len(text) + 1)]
-    assert byte_positions("abc").tolist() == [0, 1, 2, 3]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,9 +15,8 @@ from ratchet.errors import UserError
 from ratchet.records import Question
 from retrieval.layout import Manifest, read_manifest
 from retrieval.loader import open_folder
-from retrieval.sparse.analyzer import Analyzer
-from tests.helpers.building import SMALL, build, built, content, corpus, queries, results, tree, with_sources
-from tests.helpers.tiny_index import index_config, tiny_index, write_documents
+from tests.helpers.building import SMALL, build, built, corpus, queries, results, tree, with_sources
+from tests.helpers.tiny_index import index_config, write_documents
 
 A, B = corpus(40, 0), corpus(25, 1, name="e")
 QUERIES = queries(30)
@@ -129,26 +126,6 @@ def test_removed_documents_are_never_found_and_the_others_rank_as_before(config:
         assert results(index, QUERIES, k) == [found[:k] for found in after]
 
 
-def test_scores_after_a_removal_are_bm25_over_all_chunks(tmp_path: Path) -> None:
-    """Computed here from the texts: the number of chunks, document frequencies and mean length count the removed."""
-    texts = ["harbour ship", "harbour harbour mill", "mill", "ship mill harbour tower tower"]
-    config = index_config(tmp_path, [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)])
-    build(config)
-    remove(config, "d1")
-    terms = [Analyzer("english", True).terms(text) for text in texts]
-    mean = sum(map(len, terms)) / len(terms)
-    (wanted_term,) = Analyzer("english", True).terms("harbour")
-    frequency = sum(wanted_term in found for found in terms)
-    idf = math.log(1 + (len(terms) - frequency + 0.5) / (frequency + 0.5))
-    expected = {
-        f"d{i}#0": idf * tf / (tf + 0.9 * (1 - 0.4 + 0.4 * len(found) / mean))
-        for i, found in enumerate(terms)
-        if (tf := Counter(found)[wanted_term]) and i != 1
-    }
-    found = {p.id: p.score for p in open_folder(config.path).search("harbour", 10)}
-    assert found == pytest.approx(expected, rel=1e-6)
-
-
 def test_removing_twice_unknown_ones_and_all(config: IndexConfig) -> None:
     first, count = remove(config, "d5", "d5", "nobody")
     assert count == 1
@@ -180,26 +157,3 @@ def test_a_removed_id_can_be_added_again(tmp_path: Path, config: IndexConfig) ->
     assert found.text == "A new harbour, a new mill."
     assert remove(config, "d3")[1] == 1
     assert "d3" not in documents_of(results(config.path, QUERIES))
-
-
-def test_nothing_is_removed_where_there_is_no_index(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no index here"):
-        remove_documents(tmp_path / "nowhere", ["a"])
-    assert not (tmp_path / "nowhere").exists()
-
-
-def test_damaged_removals_are_refused(tmp_path: Path, config: IndexConfig) -> None:
-    remove(config, "d3", "d4")
-    (path,) = Path(config.path).glob("removed-*")
-    path.write_bytes(path.read_bytes()[8:] + bytes(8))
-    for use in (lambda: open_folder(config.path), lambda: add(config, tmp_path, B), lambda: remove(config, "d7")):
-        with pytest.raises(UserError, match=r"content of removed-\w+ has changed"):
-            use()
-
-
-def test_what_is_built_anew_has_its_own_statistics(tmp_path: Path, config: IndexConfig) -> None:
-    remove(config, "d3")
-    fresh = tiny_index(tmp_path / "fresh", [d for d in A if d["id"] != "d3"], shard_documents=15, **SMALL)
-    assert documents_of(results(fresh, QUERIES)) == documents_of(results(config.path, QUERIES))
-    assert results(fresh, QUERIES) != results(config.path, QUERIES)
-    assert content(tmp_path / "fresh" / "index") != content(Path(config.path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -53,15 +52,6 @@ def test_a_build_says_what_it_did(tmp_path: Path, command: Command, config: Path
     assert f"digest {manifest.digest}" in out
     again = command("--config", config)
     assert "already built, nothing to do" in again and f"digest {manifest.digest}" in again
-
-
-def test_documents_per_second_and_time_left_are_shown(
-    tmp_path: Path, command: Command, config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["index_build", "--config", str(config)])
-    main()
-    errors = capsys.readouterr().err
-    assert "indexing documents 3/3" in errors and "/s" in errors and "left 0s" in errors
 
 
 def test_jobs_of_the_command(tmp_path: Path, command: Command, config: Path) -> None:
@@ -128,25 +118,6 @@ def test_inspect_shows_sizes_and_bytes_per_posting(tmp_path: Path, command: Comm
     size = sum(path.stat().st_size for path in (tmp_path / "index").glob("shards/*/postings"))
     size += sum(path.stat().st_size for path in (tmp_path / "index").glob("shards/*/exception_*"))
     assert f"{size / 8:.2f} bytes a posting" in next(line for line in out.splitlines() if line.startswith("  postings"))
-
-
-def test_inspect_verifies_every_file_whatever_its_time_of_change(
-    tmp_path: Path, command: Command, config: Path
-) -> None:
-    command("--config", config)
-    files = len([*(tmp_path / "index").glob("shards/*/*")]) - 2  # the shards' own manifests
-    assert f"{files} files have the checksums" in command("inspect", tmp_path / "index", "--verify")
-    path = tmp_path / "index" / "shards" / "00001" / "texts.utf8"
-    times = path.stat()
-    data = bytearray(path.read_bytes())
-    data[5] ^= 1
-    path.write_bytes(data)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    command("inspect", tmp_path / "index")
-    with pytest.raises(UserError, match=r"00001: .*texts\.utf8 has changed"):
-        command("inspect", tmp_path / "index", "--verify")
-    with pytest.raises(UserError, match=r"00001: .*texts\.utf8 has changed"):
-        open_folder(tmp_path / "index")
 
 
 def test_the_parts_of_a_hybrid_are_built_and_changed_together(tmp_path: Path, command: Command) -> None:

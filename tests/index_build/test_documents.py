@@ -162,13 +162,6 @@ def test_missing_empty_and_damaged_files(tmp_path: Path) -> None:
 # Ids
 
 
-def test_integer_ids_become_strings_and_meet_strings(tmp_path: Path) -> None:
-    path = lines(tmp_path / "d.jsonl", {"id": 7, "text": "A"}, {"id": "7", "text": "B"})
-    assert [d.id for _, d in read_documents(path)] == ["7", "7"]
-    with pytest.raises(UserError, match=r"d\.jsonl:2: document id '7' is already used in .*d\.jsonl:1"):
-        scan_documents([path], 10)
-
-
 def test_duplicate_ids_name_both_places(tmp_path: Path) -> None:
     one = lines(tmp_path / "one.jsonl", {"id": "x", "text": "A"}, {"id": "a.txt", "text": "A"})
     two = parquet(tmp_path / "two.parquet", [{"id": i, "text": "B"} for i in ("b", "y", "a.txt")])
@@ -242,15 +235,6 @@ def test_bytes_that_are_no_text_name_the_row(tmp_path: Path) -> None:
         scan_documents([tmp_path / "d.parquet"], 10)
 
 
-def test_damaged_parquet_is_a_clear_message(tmp_path: Path) -> None:
-    whole = parquet(tmp_path / "d.parquet", ROWS).read_bytes()
-    (tmp_path / "cut.parquet").write_bytes(whole[:-50])
-    (tmp_path / "none.parquet").write_bytes(b"")
-    for name in ("cut", "none"):
-        with pytest.raises(UserError, match=rf"{name}\.parquet: cannot be read as Parquet"):
-            list(read_documents(tmp_path / f"{name}.parquet"))
-
-
 # Folders of text
 
 
@@ -285,13 +269,3 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path, caplog: pytest
         assert scan_documents([path], 10) == (DocumentRange(path, 0, 2),)
     assert [d.id for _, d in read_documents(path)] == ["a.txt", "inside.txt"]
     assert "skipped 4 links" in caplog.text
-
-
-def test_a_folder_of_parquet_files_is_not_taken_for_its_readme_in_silence(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = folder(tmp_path / "f", README_md="About.")
-    parquet(path / "000.parquet", ROWS)
-    with caplog.at_level(logging.WARNING):
-        assert scan_documents([path], 10) == (DocumentRange(path, 0, 1),)
-    assert "000.parquet" in caplog.text and "named one by one" in caplog.text

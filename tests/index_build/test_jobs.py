@@ -37,19 +37,6 @@ def test_jobs_in_any_order_build_the_same_index(tmp_path: Path, order: list[int]
     assert results(config.path, queries(10)) == results(whole.path, queries(10))
 
 
-def test_the_last_job_only_lists_the_shards(tmp_path: Path) -> None:
-    _, config = whole_and_jobs(tmp_path)
-    build(config, job=(0, 2))
-    shards = {path: path.stat().st_ino for path in Path(config.path).glob("shards/*/*")}
-    build(config, job=(1, 2))
-    now = {path: path.stat().st_ino for path in Path(config.path).glob("shards/*/*")}
-    assert {path: now[path] for path in shards} == shards
-    # Nothing but the shards, the two lists and the times: no second copy of anything.
-    assert {path.name for path in Path(config.path).iterdir()} == {
-        *("shards", "manifest.json", "plan.json", "verified.json")
-    }
-
-
 def test_the_manifest_is_written_by_the_job_that_ends_last_though_it_began_first(tmp_path: Path) -> None:
     """Jobs of an array begin together: none of them sees the others' shards when it begins."""
     _, config = whole_and_jobs(tmp_path)
@@ -66,20 +53,6 @@ def test_the_manifest_is_written_by_the_job_that_ends_last_though_it_began_first
         patch.setattr(builder, "build_planned_shard", piece)
         assert build(config, job=(0, 2)) == 4
     assert open_folder(config.path).search(queries(1)[0], 1)
-
-
-def test_added_documents_are_built_by_jobs_too(tmp_path: Path) -> None:
-    whole, config = whole_and_jobs(tmp_path)
-    more = write_documents(tmp_path / "more.jsonl", corpus(30, 5, name="e"))
-    build(config)
-    extended = config.model_copy(update={"documents": (*config.documents, str(more))})
-    before = results(config.path, queries(5))
-    assert build(extended, job=(1, 2)) == 2
-    assert results(config.path, queries(5)) == before
-    assert build(extended, job=(0, 2)) == 2
-    build(whole.model_copy(update={"documents": extended.documents}))
-    assert content(Path(config.path)) == content(Path(whole.path))
-    assert results(config.path, queries(5)) == results(whole.path, queries(5)) != before
 
 
 @pytest.mark.slow

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,13 @@ import pytest
 
 from commands.index import main
 from index_build.chunks import Chunker
-from index_build.plan import PLAN
 from ratchet.config import IndexConfig, load_config
 from ratchet.errors import UserError
 from retrieval.layout import IndexSettings, read_manifest
 from retrieval.loader import open_folder, open_index
-from tests.helpers.building import SMALL, build, corpus, write_whole_config
+from tests.helpers.building import write_whole_config
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_tokenizer
-from tests.helpers.tiny_index import index_config, write_documents
+from tests.helpers.tiny_index import write_documents
 
 LIMIT = 48
 CAT = "The cat of the lighthouse keeper is called Bramble."
@@ -133,14 +130,6 @@ def test_what_a_long_title_leaves_no_room_for_is_counted(
     assert encoder.document_limit.over(chunk_texts(tmp_path / "index")) == [max(n - LIMIT, 0) for n in lengths]
 
 
-def test_a_limit_without_room_for_text_is_refused(
-    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder = {**lion, "max_length": 1}
-    with pytest.raises(UserError, match=r"max_length.*1.*no room"):
-        command(monkeypatch, "--config", config_of(tmp_path, kind="sparse", encoder=encoder))
-
-
 def test_an_encoder_without_a_limit_takes_the_chunks_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -157,25 +146,6 @@ def test_an_encoder_without_a_limit_takes_the_chunks_as_they_are(
     said = capsys.readouterr()
     assert "no chunk was cut by the encoder" in said.out and "cut smaller" not in said.err
     assert any("any number of tokens" in fits for fits in read_manifest(tmp_path / "index").settings.chunks_fit)
-
-
-def test_no_input_of_an_encoder_begins_with_a_blank_line(
-    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from retrieval.encoders.sparse import SparseEncoder
-
-    given: list[str] = []
-    real = SparseEncoder.encode_documents
-
-    def noted(self: SparseEncoder, texts: Sequence[str]) -> Any:
-        given.extend(texts)
-        return real(self, texts)
-
-    monkeypatch.setattr(SparseEncoder, "encode_documents", noted)
-    build(index_config(tmp_path, DOCUMENTS, kind="sparse", encoder=lion, **SMALL))
-    assert "The harbour of Velm." in given
-    assert all(text == text.strip("\n") for text in given)
-    assert given == chunk_texts(tmp_path / "index")
 
 
 def test_a_worker_cuts_the_same_chunks(lion: dict[str, Any]) -> None:
@@ -246,22 +216,3 @@ def test_an_index_of_words_alone_is_the_one_it_was() -> None:
         stemmer="english", stop_words=True, encoder="",
     )  # fmt: skip
     assert settings.key == "658de11d7c0d9dfa6dcbf6efb3382ce7"
-
-
-def test_an_index_of_chunks_that_were_not_made_to_fit_is_searched_and_not_mixed(
-    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    """As an earlier version left it: half built, measured by the agent's tokenizer, its encoded parts kept."""
-    from retrieval.encoders.sparse import SparseEncoder
-
-    config = config_of(tmp_path, corpus(9), kind="sparse", encoder=lion, shard_documents=3)
-    command(monkeypatch, "--config", config)
-    plan = json.loads((tmp_path / "index" / PLAN).read_text())
-    assert plan["settings"].pop("chunks_fit")
-    (tmp_path / "index" / PLAN).write_text(json.dumps(plan))
-    calls: list[int] = []
-    monkeypatch.setattr(SparseEncoder, "encode_documents", lambda self, texts: calls.append(len(texts)))
-    with pytest.raises(UserError, match=r"chunks_fit: \(\) there, \('48 tokens"):
-        command(monkeypatch, "--config", config)
-    assert not calls
-    assert open_folder(tmp_path / "index").search("bikt", 1)

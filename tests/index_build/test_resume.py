@@ -11,11 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ratchet.config import IndexConfig
@@ -156,26 +154,6 @@ def test_encoded_parts_outlive_sigkills(tmp_path: Path) -> None:
     assert_same(whole, config)
 
 
-@pytest.mark.slow
-def test_a_damaged_or_foreign_part_is_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from index_build import content
-    from retrieval.encoders.vectors import SparseVectors, save_vectors
-
-    monkeypatch.setattr(content, "CHUNKS_PER_PART", 8)
-    config = encoder_config(tmp_path)
-    whole = config.model_copy(update={"path": str(tmp_path / "whole")})
-    build(whole)
-    build(config, job=(1, 2))  # plans only
-    kept = Path(config.path) / "shards" / ".00000.encoded"
-    kept.mkdir(parents=True)
-    (kept / "part-00000.npz").write_bytes(b"PK half a file")
-    empty = SparseVectors(np.zeros(4, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint16))
-    save_vectors(kept / "part-00001.npz", empty)  # of three texts, not eight
-    assert build(config) == 1
-    assert_same(whole, config)
-    assert not kept.exists()
-
-
 def run(config: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "index_build", "--config", str(config), *more]
     return subprocess.Popen(
@@ -223,50 +201,3 @@ def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path, workers: st
     wait_until_gone(running(process))
     assert process.returncode == 130 and "run the same command again" in errors and "Traceback" not in errors
     assert not list(building.glob("[0-9]*"))
-
-
-def shards_of(index: Path) -> int:
-    return len(list(index.glob("shards/[0-9]*")))
-
-
-def has_shards(index: Path, count: int) -> bool:
-    return shards_of(index) >= count
-
-
-@pytest.mark.slow
-def test_the_command_is_killed_and_goes_on(tmp_path: Path) -> None:
-    """The real command with workers: SIGKILL while they start and while they build, which leaves no process behind;
-    then a worker that the system kills for want of memory."""
-    path = write_documents(tmp_path / "d.jsonl", corpus(1500, words=100))
-    config = write_config(tmp_path, [path], shard_documents=50, **SMALL)
-    whole = IndexConfig(path=str(tmp_path / "whole"), documents=(str(path),), shard_documents=50, **SMALL)
-    target = tmp_path / "index"
-    watch = Watch(whole.model_copy(update={"path": str(target)}))
-    shards = 0
-    for how in ("starting", "building", "worker"):
-        process = run(config, "--workers", "2")
-        reached = partial(importing, process) if how == "starting" else partial(has_shards, target, shards + 2)
-        wait_until(reached, process)
-        command = running(process)
-        if how != "worker":
-            os.kill(command, signal.SIGKILL)
-        else:
-            workers = [p for p in processes_of(command) if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
-            os.kill(workers[0], signal.SIGKILL)
-        began = time.monotonic()
-        _, errors = process.communicate(timeout=30)
-        assert time.monotonic() - began < 10
-        wait_until_gone(command)
-        if how == "worker":
-            assert process.returncode == 2 and "a worker was killed" in errors and "--workers" in errors
-        assert "Traceback" not in errors, errors
-        watch.look()
-        shards = shards_of(target)
-    process = run(config, "--workers", "2")
-    out, _ = process.communicate(timeout=240)
-    assert process.returncode == 0 and f"{30 - shards} shards built" in out
-    watch.look()
-    build(whole)
-    wanted, got = tree(Path(whole.path)), tree(target)
-    differing = {name for name in got if got[name] != wanted.get(name)}
-    assert differing <= {"manifest.json"} and wanted.keys() == got.keys()  # which holds the tokenizer's name

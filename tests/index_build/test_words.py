@@ -13,12 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index_build import postings, word_table
-from index_build.postings import Bm25Postings, SparsePostings
 from index_build.words import TermCounter
-from index_build.writing import FolderWriter
 from ratchet.config import IndexConfig
 from ratchet.words import MARKS
-from retrieval.encoders.vectors import WEIGHTS
 from retrieval.shards import key_hash
 from retrieval.sparse.analyzer import Analyzer
 from tests.helpers.building import DOCUMENTS, build, corpus, tree
@@ -107,25 +104,3 @@ def test_where_postings_are_held_changes_no_byte(tmp_path: Path, monkeypatch: py
         trees.append(tree(tmp_path / name))
         assert any(file.startswith("spill") for file in opened) == (name == "spilled")
     assert trees[0] == trees[1]
-
-
-def test_a_vector_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    for term, value in ((7, 0x3F80), (3, len(WEIGHTS))):
-        vectors = SparsePostings(tmp_path, 7, WEIGHTS)
-        with pytest.raises(IndexError):
-            vectors.add(np.array([0, 1]), np.array([term], np.uint32), np.array([value], np.uint16))
-
-
-def test_nothing_to_index(tmp_path: Path) -> None:
-    for inner, name in (
-        (Bm25Postings(Analyzer("english", True), tmp_path, 1.2, 0.75), "words"),
-        (SparsePostings(tmp_path, 9, WEIGHTS), "vectors"),
-    ):
-        (tmp_path / name).mkdir()
-        files = FolderWriter(tmp_path / name)
-        if isinstance(inner, Bm25Postings):
-            inner.add(["the", "", "¿?"])
-        else:
-            inner.add(np.zeros(4, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint16))
-        assert inner.write(files)["postings"] == 0
-        files.finish()

@@ -92,137 +92,64 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
+OPEN = {"question": "Who rules?", "answer": ["Ada"]}
+BOTH = {"answers": ("Ada", "Ada Pell")}
+TRIVIA_HUB = {"question": "Who rules?", "question_id": "tc_1", "answer": {"value": "Ada", "aliases": ["Ada Pell"]}}
+POP = {"id": 7, "prop": "ruler", "question": "Who rules?", "possible_answers": '["Ada", "A. \\"P.\\" Pell"]'}
+COMPARED = flashrag(type="comparison", supporting_facts=HUB_FACTS)
+MORGANA = {"id": "d", "question": "Who rules?", "answer": "Ada.", "document_ids": ["<urn:u1>"], "documents": "two-doc"}
+MORGANA_TWO = {"question": "Who rules?", "answer": "Ada.", "document_ids": ["u1", "u2"], "question_categories": []}
+LIVERAG_FIELDS = {"id": "3", "reference": "Ada does.", "nuggets": ("Ada rules.",), "kind": "multi-doc"}
+STRATEGY_FIELDS = {"id": "s1", "answers": ("no",), "gold_titles": ("Ada Pell", "Velm (town)", "Semi-final")}
+MUSIQUE_FIELDS = {"kind": "3hop1", "answers": ("Ada", "Ada Pell"), "gold_titles": ("Velmora",)}
+
+
 @pytest.mark.parametrize(
-    ("benchmark", "split", "name", "row", "expected"),
+    ("split", "name", "row", "expected"),
     [
-        ("nq", "test", "nq/test.jsonl", flashrag(), {"id": "dev_0", "answers": ("Ada", "Ada Pell")}),
-        ("nq", "test", "nq_test.jsonl", flashrag(), {"id": "dev_0"}),
-        ("nq", "test", "NQ-open.dev.jsonl", {"question": "Who rules?", "answer": ["Ada"]}, {"id": "row-0"}),
-        ("nq", "train", "NQ-open.train.jsonl.gz", {"question": "Who rules?", "answer": ["Ada"]}, {"answers": ("Ada",)}),
-        ("nq", "kilt_dev", "nq-dev-kilt.jsonl", KILT, {"answers": ("Ada", "Ada Pell"), "gold_titles": PAGES}),
-        ("nq", "dev", "dev.jsonl", {"id": "a", "text": "Who rules?", "answers": ["Ada"]}, {"id": "a"}),
-        ("triviaqa", "test", "triviaqa/test.jsonl", flashrag(), {"id": "dev_0"}),
+        ("nq/test", "nq/test.jsonl", flashrag(), {"id": "dev_0", **BOTH}),
+        ("nq/test", "nq_test.jsonl", flashrag(), {"id": "dev_0"}),
+        ("nq/test", "NQ-open.dev.jsonl", OPEN, {"id": "row-0"}),
+        ("nq/train", "NQ-open.train.jsonl.gz", OPEN, {"answers": ("Ada",)}),
+        ("nq/kilt_dev", "nq-dev-kilt.jsonl", KILT, {**BOTH, "gold_titles": PAGES}),
+        ("nq/dev", "dev.jsonl", {"id": "a", "text": "Who rules?", "answers": ["Ada"]}, {"id": "a"}),
+        ("triviaqa/test", "triviaqa-unfiltered/unfiltered-web-dev.json", TRIVIA, {"id": "tc_1", "gold_titles": ()}),
+        ("triviaqa/test", "unfiltered-web-dev.json", TRIVIA, {"answers": ("Ada", "Ada-Pell", "ada", "ada pell")}),
+        ("triviaqa/test", "test.parquet", TRIVIA_HUB, {"id": "tc_1", **BOTH}),
+        ("popqa/test", "test.jsonl", flashrag(prop="ruler", s_wiki_title="No"), {"kind": "ruler", "gold_titles": ()}),
+        ("popqa/test", "popQA.tsv", POP, {"id": "7", "kind": "ruler", "answers": ("Ada", 'A. "P." Pell')}),
+        ("twowiki/dev", "2wikimultihopqa/dev.jsonl", COMPARED, {"kind": "comparison", "gold_titles": PAGES}),
+        ("twowiki/dev", "dev.json", {"_id": "w1", **HOTPOT}, {"id": "w1", "kind": "bridge", "gold_titles": PAGES}),
+        ("strategyqa/train", "strategyqa_train.json", STRATEGY, STRATEGY_FIELDS),
+        ("strategyqa/dev", "data/strategyqa/dev.json", {**STRATEGY, "answer": True}, {"answers": ("yes",)}),
+        ("strategyqa/train", "strategyqa/train.jsonl", flashrag() | {"golden_answers": [True]}, {"answers": ("yes",)}),
+        ("hotpotqa/dev", "dev.jsonl", COMPARED, {"gold_titles": PAGES}),
+        ("hotpotqa/dev", "hotpot_dev_fullwiki_v1.json", {"_id": "h1", **HOTPOT}, {"id": "h1", "answers": ("Ada",)}),
+        ("hotpotqa/train", "hotpot_train_v1.1.json", {"id": "h1", **HOTPOT}, {"gold_titles": PAGES, "kind": "bridge"}),
+        ("hotpotqa/kilt_dev", "hotpotqa-dev-kilt.jsonl", KILT, {"id": "k1", "gold_titles": PAGES}),
+        ("musique/dev", "musique_ans_v1.0_dev.jsonl", MUSIQUE, MUSIQUE_FIELDS),
+        ("musique/dev", "musique/dev.jsonl", flashrag(), {"gold_titles": ()}),
         (
-            "triviaqa",
-            "test",
-            "triviaqa-unfiltered/unfiltered-web-dev.json",
-            TRIVIA,
-            {"id": "tc_1", "answers": ("Ada", "Ada-Pell", "ada", "ada pell"), "gold_titles": ()},
-        ),
-        (
-            "triviaqa",
-            "test",
-            "test.parquet",
-            {"question": "Who rules?", "question_id": "tc_1", "answer": {"value": "Ada", "aliases": ["Ada Pell"]}},
-            {"id": "tc_1", "answers": ("Ada", "Ada Pell")},
-        ),
-        (
-            "popqa",
-            "test",
-            "test.jsonl",
-            flashrag(prop="ruler", s_wiki_title="No"),
-            {"kind": "ruler", "gold_titles": ()},
-        ),
-        (
-            "popqa",
-            "test",
-            "popQA.tsv",
-            {"id": 7, "prop": "ruler", "question": "Who rules?", "possible_answers": '["Ada", "A. \\"P.\\" Pell"]'},
-            {"id": "7", "kind": "ruler", "answers": ("Ada", 'A. "P." Pell')},
-        ),
-        (
-            "twowiki",
-            "dev",
-            "2wikimultihopqa/dev.jsonl",
-            flashrag(type="comparison", supporting_facts=HUB_FACTS),
-            {"kind": "comparison", "gold_titles": PAGES},
-        ),
-        ("twowiki", "dev", "dev.json", {"_id": "w1", **HOTPOT}, {"id": "w1", "kind": "bridge", "gold_titles": PAGES}),
-        (
-            "strategyqa",
-            "train",
-            "strategyqa_train.json",
-            STRATEGY,
-            {"id": "s1", "answers": ("no",), "gold_titles": ("Ada Pell", "Velm (town)", "Semi-final")},
-        ),
-        ("strategyqa", "dev", "data/strategyqa/dev.json", {**STRATEGY, "answer": True}, {"answers": ("yes",)}),
-        (
-            "strategyqa",
-            "train",
-            "strategyqa/train.jsonl",
-            {**flashrag(), "golden_answers": [True]},
-            {"answers": ("yes",)},
-        ),
-        ("hotpotqa", "dev", "dev.jsonl", flashrag(type="bridge", supporting_facts=HUB_FACTS), {"gold_titles": PAGES}),
-        (
-            "hotpotqa",
-            "dev",
-            "hotpot_dev_fullwiki_v1.json",
-            {"_id": "h1", **HOTPOT},
-            {"id": "h1", "answers": ("Ada",), "gold_titles": PAGES, "kind": "bridge"},
-        ),
-        (
-            "hotpotqa",
-            "train",
-            "hotpot_train_v1.1.json",
-            {"id": "h1", **HOTPOT, "supporting_facts": HUB_FACTS},
-            {"id": "h1", "gold_titles": PAGES},
-        ),
-        ("hotpotqa", "kilt_dev", "hotpotqa-dev-kilt.jsonl", KILT, {"id": "k1", "gold_titles": PAGES}),
-        (
-            "musique",
-            "dev",
-            "musique_ans_v1.0_dev.jsonl",
-            MUSIQUE,
-            {"kind": "3hop1", "answers": ("Ada", "Ada Pell"), "gold_titles": ("Velmora",)},
-        ),
-        ("musique", "dev", "musique/dev.jsonl", flashrag(), {"gold_titles": ()}),
-        (
-            "bamboogle",
-            "test",
-            "Bamboogle Prerelease - Sheet1.csv",
+            "bamboogle/test",
+            "bamboogle.csv",
             {"Question": "Who rules?", "Answer": "Ada, Pell"},
             {"answers": ("Ada, Pell",)},
         ),
         (
-            "datamorgana",
-            "train",
+            "datamorgana/train",
             "train.jsonl",
-            {
-                "id": "d",
-                "question": "Who rules?",
-                "answer": "Ada.",
-                "document_ids": ["<urn:u1>"],
-                "documents": "two-doc",
-            },
-            {"id": "d", "reference": "Ada.", "gold_ids": ("urn:u1",), "kind": "two-doc"},
+            MORGANA,
+            {"reference": "Ada.", "gold_ids": ("urn:u1",), "kind": "two-doc"},
         ),
-        (
-            "datamorgana",
-            "dev",
-            "dev.jsonl",
-            {"question": "Who rules?", "answer": "Ada.", "document_ids": ["u1", "u2"], "question_categories": []},
-            {"id": "row-0", "gold_ids": ("u1", "u2"), "kind": "multi-doc"},
-        ),
-        (
-            "datamorgana",
-            "test",
-            "LiveRAG_banchmark_20250910.parquet",
-            LIVERAG,
-            {
-                "id": "3",
-                "reference": "Ada does.",
-                "nuggets": ("Ada rules.",),
-                "gold_ids": ("urn:uuid:1", "urn:uuid:2"),
-                "kind": "multi-doc",
-            },
-        ),
+        ("datamorgana/dev", "dev.jsonl", MORGANA_TWO, {"id": "row-0", "gold_ids": ("u1", "u2"), "kind": "multi-doc"}),
+        ("datamorgana/test", "LiveRAG_banchmark_20250910.parquet", LIVERAG, LIVERAG_FIELDS),
     ],
 )
 def test_a_benchmark_is_read_in_the_formats_that_people_have(
-    tmp_path: Path, benchmark: str, split: str, name: str, row: dict[str, Any], expected: dict[str, Any]
+    tmp_path: Path, split: str, name: str, row: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     write(tmp_path / name, [row])
+    benchmark, _, split = split.partition("/")
     [question] = load_questions(SplitConfig(benchmark=benchmark, split=split, path=str(tmp_path)))
     assert question.text == "Who rules?"
     assert {key: getattr(question, key) for key in expected} == expected
@@ -260,12 +187,7 @@ def test_2wikis_aliases_count_where_their_file_lies_beside(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("benchmark", "name", "row", "message"),
     [
-        (
-            "nq",
-            "test.jsonl",
-            {"q": "?", "a": "x"},
-            r"test\.jsonl:1: has the fields q, a; the formats of NQ are flashrag",
-        ),
+        ("nq", "test.jsonl", {"q": "?", "a": "x"}, r"test\.jsonl:1: has the fields q, a; the formats of NQ are"),
         ("strategyqa", "dev.json", {**STRATEGY, "answer": "perhaps"}, r"answer: expected true or false, got 'perhaps'"),
         ("nq", "test.jsonl", {"id": 1, "input": "Who?", "output": [{"provenance": []}]}, r":1: has no answer; is this"),
         ("nq", "test.jsonl", {"id": 1, "input": " ", "output": [{"answer": "x"}]}, r":1: the question is blank"),

@@ -28,7 +28,6 @@ from tests.helpers.reward_cases import (
     make_config,
     material,
     score_with,
-    scripted_judge,
     trajectory,
 )
 from tests.helpers.tiny import tiny_format
@@ -245,15 +244,3 @@ def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(
 def test_the_best_of_n_counts_a_question_that_nothing_finished(scores: Scores) -> None:
     made = [ARM[0], failures(1)["unparsed"]]
     assert best_reward(select(QUESTIONS[:2], made, scores, {"f1": 1.0}, SelectConfig())) == 0.5
-
-
-def test_scores_of_before_are_not_taken_for_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, empty = scripted_judge(), failures(0)["empty"]
-    monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": engine})
-    config = make_config(tmp_path, QUESTIONS)
-    with monkeypatch.context() as patch:
-        patch.setattr(scoring, "ENDINGS_VERSION", 1)
-        score_with(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")
-    asked = len(engine.calls)
-    score_with(config, QUESTIONS, [ARM[1], empty], ["correctness"], tmp_path / "scores")
-    assert asked and len(engine.calls) == 2 * asked

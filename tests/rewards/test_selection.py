@@ -44,10 +44,6 @@ def test_reward_is_the_weighted_mean_of_the_paper() -> None:
     assert reward(trajectory(0).key, scored(0.5, name="correctness"), {**WEIGHTS, "faithfulness": 0}) == 0.5
 
 
-def test_the_best_is_kept() -> None:
-    assert choose(0.2, 0.9, 0.5) == ([1], "kept 1 of 3: best at 0.900")
-
-
 def test_ties_are_kept_up_to_the_limit_lowest_samples_first() -> None:
     assert choose(1.0, 0.5, 1.0) == ([0, 2], "kept 2 of 3: 2 tied at 1.000")
     assert choose(0.5, 1, 1, 1, 1, 1) == ([1, 2, 3], "kept 3 of 6: 5 tied at 1.000 (at most 3 kept)")
@@ -152,12 +148,6 @@ def test_only_trajectories_that_ended_well_are_candidates() -> None:
     assert kept == ([1], "kept 1 of 3: best at 0.500 (2 unparsed)")
 
 
-def test_a_null_score_is_not_zero() -> None:
-    assert choose(None, 0.0, min_reward=-1) == ([1], "kept 1 of 2: best at 0.000 (1 without f1)")
-    selection = select(QUESTION, [trajectory(0)], scored(None), {"f1": 1}, SelectConfig())
-    assert selection.questions[0].rewards == {trajectory(0).key: None}
-
-
 @pytest.mark.parametrize("weights", [{}, {"f1": 0.0}, {"f1": -1.0, "em": 2.0}, {"f1": float("nan")}])
 def test_weights_that_give_no_mean_are_refused(weights: dict[str, float]) -> None:
     with pytest.raises(UserError, match=r"rewards\.weights"):
@@ -249,14 +239,6 @@ def samples(selection: Selection, number: int = 0) -> tuple[list[int], list[int]
     choice = selection.questions[number]
     of = {key: sample for sample, key in enumerate(choice.rewards)}
     return [of[key] for key in choice.kept], [of[key] for key in choice.candidates]
-
-
-def test_candidates_are_all_that_ended_well_and_none_of_a_dropped_question() -> None:
-    assert samples(selected({"q1": (0.2, 0.9, 0.5)})) == ([1], [0, 1, 2])
-    assert samples(selected({"q1": (0.0, 0.0)})) == ([], [])
-    found = [trajectory(0, sampled=(1,)), trajectory(1, status="unparsed"), trajectory(2, sampled=(1,))]
-    selection = select(QUESTION, found, scored(0.9, 0.9, 0.3), {"f1": 1.0}, SelectConfig())
-    assert samples(selection) == ([0], [0])  # the third did the same as the first
 
 
 def test_only_mixed_drops_questions_without_a_failure_or_a_success() -> None:

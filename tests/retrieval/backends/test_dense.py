@@ -187,15 +187,6 @@ def test_every_processor_finds_the_same(features: str | None) -> None:
     assert run.stdout.split() == ["False"]
 
 
-def test_searches_memory_mapped_files(tmp_path: Path) -> None:
-    documents = unit(np.random.default_rng(0).standard_normal((500, 16)))
-    np.save(tmp_path / "a.npy", documents[:200])
-    np.save(tmp_path / "b.npy", documents[200:])
-    shards = [np.load(tmp_path / name, mmap_mode="r") for name in ("a.npy", "b.npy")]
-    queries = documents[[3, 400]]
-    assert [r.chunks[0] for r in ranker(shards, queries).rank(["0", "1"], 1)] == [3, 400]
-
-
 def test_another_models_vectors_are_refused() -> None:
     documents = np.ones((4, 8), np.float32)
     with pytest.raises(UserError, match="vectors of 8 dimensions, and the model gives 4"):

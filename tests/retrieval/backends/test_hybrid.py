@@ -35,22 +35,6 @@ def test_is_the_formula(lists: list[list[int]], k: int) -> None:
     assert [float(sums[chunk]) for chunk in fused.chunks] == pytest.approx(fused.scores, rel=1e-15)
 
 
-@given(LISTS, st.randoms(use_true_random=False))
-def test_the_order_of_rankings_does_not_matter(lists: list[list[int]], random: object) -> None:
-    rankings = [ranking(chunks) for chunks in lists]
-    first = fuse(rankings, 100)
-    random.shuffle(rankings)  # type: ignore[attr-defined]
-    second = fuse(rankings, 100)
-    assert first.chunks.tolist() == second.chunks.tolist()
-    assert first.scores.tobytes() == second.scores.tobytes()
-
-
-@given(LISTS, st.integers(0, 20), st.integers(0, 20))
-def test_a_shorter_answer_is_the_beginning_of_a_longer_one(lists: list[list[int]], k: int, more: int) -> None:
-    rankings = [ranking(chunks) for chunks in lists]
-    assert fuse(rankings, k + more).chunks[:k].tolist() == fuse(rankings, k).chunks.tolist()
-
-
 def test_ties_by_chunk_number() -> None:
     fused = fuse([ranking([9, 4]), ranking([4, 9]), ranking([7]), ranking([2])], 10)
     assert fused.chunks.tolist() == [4, 9, 2, 7]

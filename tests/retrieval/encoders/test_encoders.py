@@ -17,7 +17,7 @@ from ratchet.config import EncoderConfig
 from ratchet.errors import UserError
 from retrieval.encoders import sparse
 from retrieval.encoders.loading import load_encoder
-from retrieval.encoders.sparse import SparseEncoder, batches
+from retrieval.encoders.sparse import SparseEncoder
 from retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
 from tests.helpers import plain_encoders as plain
 
@@ -142,14 +142,6 @@ def test_batches_slices_and_order_change_nothing(
     assert again.codes.tobytes() == whole.encode_documents(TEXTS).codes.tobytes()
 
 
-def test_bfloat16_on_the_cpu_is_close(llama: Path) -> None:
-    exact, rounded = load(llama), load(llama, dtype="bfloat16", device="auto")
-    a, b = (dense(e.encode_documents(TEXTS), e.vocabulary) for e in (exact, rounded))
-    assert np.abs(a - b).max() < 0.2
-    assert np.abs(a - b).mean() < 0.02
-    assert exact.digest != rounded.digest
-
-
 def test_no_more_logits_at_once_than_asked(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparse, "LOGIT_TOKENS", 5)
     encoder = load(llama)
@@ -157,12 +149,6 @@ def test_no_more_logits_at_once_than_asked(llama: Path, monkeypatch: pytest.Monk
     encoder._vocabulary_layer.register_forward_hook(lambda _, given, out: sizes.append(out.shape[:2].numel()))
     encoder.encode_documents(TEXTS)
     assert max(sizes) == 5
-
-
-def test_batches_hold_like_lengths_within_the_limit() -> None:
-    assert list(batches([5, 1, 0, 9, 2, 5], 10)) == [[1, 4], [0, 5], [3]]
-    assert list(batches([50, 40], 10)) == [[1], [0]]
-    assert list(batches([0], 10)) == []
 
 
 def test_a_masked_model_reads_up_to_its_last_position_and_no_further(bert: Path, tmp_path: Path) -> None:
@@ -326,15 +312,6 @@ def test_weights_in_parts_are_read_and_a_missing_part_is_named(llama: Path, tmp_
     np.testing.assert_array_equal(load(tmp_path).encode_queries(TEXTS).codes, load(llama).encode_queries(TEXTS).codes)
     parts[0].unlink()
     assert_error(parts[0].name, tmp_path)
-
-
-def test_weights_are_the_exact_float32_of_the_code() -> None:
-    logits = torch.tensor([1e-40, 0.01, 1.0, 2.5, 300.0, 3.3e38]).to(torch.bfloat16)
-    codes = logits.view(torch.int16).numpy().view(np.uint16)
-    vectors = SparseVectors(np.array([0, 6]), np.arange(6, dtype=np.uint32), codes)
-    weights = vectors.weights()
-    assert weights.dtype == np.float32
-    np.testing.assert_array_equal(weights, np.log1p(logits.double().numpy()).astype(np.float32))
 
 
 def test_saved_vectors_come_back_and_damaged_ones_do_not(bert: Path, tmp_path: Path) -> None:

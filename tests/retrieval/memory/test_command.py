@@ -84,15 +84,6 @@ def test_show_says_where_pieces_came_from_and_passes_no_control_characters_on(co
     assert "a test's" in command("show", "Velm")
 
 
-def test_a_scopes_name_without_its_key_means_all_of_that_name(command: Command, tmp_path: Path) -> None:
-    memory = opened(tmp_path / "run" / "memory")
-    for scope in ("dev/base 0123456789ab", "dev/base ba9876543210", "dev/base too 0123456789ab"):
-        leave(memory, "Velm", f"of {scope}", scope=scope)
-    memory.close()
-    assert command("show", "Velm", "--scope", "dev/base ba9876543210").endswith("\n1 piece(s)\n")
-    assert command("show", "Velm", "--scope", "dev/base").endswith("\n2 piece(s)\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -103,9 +94,3 @@ def test_a_scopes_name_without_its_key_means_all_of_that_name(command: Command, 
 def test_what_cannot_be_done_is_said(arguments: list[str], message: str, command: Command, folder: Path) -> None:
     with pytest.raises(UserError, match=message):
         command(*arguments)
-
-
-def test_only_show_takes_an_entity(command: Command, folder: Path) -> None:
-    with pytest.raises(SystemExit) as end:
-        command("stats", "Velm")
-    assert end.value.code == 2

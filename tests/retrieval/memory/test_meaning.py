@@ -11,7 +11,7 @@ import pytest
 from ratchet.config import DenseConfig
 from retrieval.encoders.dense import DenseEncoder, load_dense_encoder
 from retrieval.memory.memory import Memory
-from tests.helpers.remembering import leave, opened, passage, recalled, texts
+from tests.helpers.remembering import leave, opened, texts
 
 COMPANY = [
     (
@@ -48,11 +48,6 @@ def apples(tmp_path: Path) -> Memory:
 
 def kinds(found: Sequence[str]) -> set[str]:
     return {"company" if text in dict(COMPANY).values() else "fruit" for text in found}
-
-
-def test_string_recall_mixes_the_two_apples(apples: Memory) -> None:
-    assert kinds(recalled(apples, "apple")) == {"company", "fruit"}
-    assert recalled(apples, "Apple Inc.") == []
 
 
 @pytest.mark.slow
@@ -121,19 +116,3 @@ def test_each_text_is_encoded_once(tmp_path: Path) -> None:
     encoded = [text for batch in embed.asked for text in batch]
     assert len(encoded) == len(set(encoded)) == 5
     assert [len(batch) for batch in embed.asked] == [1, 2, 1, 1], "new texts go together"
-
-
-def test_what_has_no_title_is_encoded_without_a_blank_line(tmp_path: Path) -> None:
-    memory, embed = opened(tmp_path), Angles({})
-    memory.remember(["Velm"], [passage("untitled"), passage("text", title="Title")], "claim", "train", "q1")
-    memory.recall(["Velm"], "x", "train", "q2", embed)
-    encoded = {text for batch in embed.asked for text in batch}
-    assert {"claim\nuntitled", "claim\nTitle\ntext"} <= encoded
-
-
-def test_an_empty_memory_needs_no_embedder(tmp_path: Path) -> None:
-    embed = Angles({})
-    memory = opened(tmp_path)
-    assert memory.recall(["Velm"], "x", "train", "q", embed) == memory.recall([], "x", "train", "q", embed) == []
-    memory.remember(["Velm"], [passage("mine")], "x", "train", "q")
-    assert memory.recall(["Velm"], "x", "train", "q", embed) == []

@@ -77,12 +77,6 @@ def test_evidence_comes_back_with_where_it_came_from(tmp_path: Path) -> None:
     assert evidence.scope == "train" and evidence.time > 1.7e9 and evidence.writer
 
 
-def test_nothing_is_made_before_the_first_piece(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "memory")
-    assert recalled(memory, "Velm") == []
-    assert not (tmp_path / "memory").exists()
-
-
 def test_the_folder_of_the_config_comes_first(tmp_path: Path) -> None:
     leave(opened(tmp_path / "default", MemoryConfig(path=str(tmp_path / "mine"))), "Velm", "a fact")
     assert recalled(opened(tmp_path / "mine"), "Velm") == ["a fact"]
@@ -160,19 +154,6 @@ def test_what_is_under_more_of_the_entities_comes_first_then_what_is_newer(tmp_p
     leave(memory, "Ada", "newer", "newer, but second", question="q3")
     assert recalled(memory, "Velm", "Ada", "Ada", "Nobody") == ["of both", "newer", "newer, but second"]
     assert recalled(memory, "Velm") == ["older", "of both"]
-
-
-def test_the_oldest_pieces_go_and_come_back_when_found_again(tmp_path: Path) -> None:
-    memory = opened(tmp_path, per_entity=2)
-    for number in range(3):
-        leave(memory, "Velm", f"v{number}", question=f"q{number}")
-    assert recalled(memory, "Velm") == ["v2", "v1"]
-    leave(memory, "Ada", "a1", question="q1")
-    leave(memory, "Ada", "a2", question="q2")
-    leave(memory, "Velm", "of a test", question="q1", scope="test")
-    assert recalled(memory, "Velm") == ["v2", "v1"], "another entity or scope pushes nothing out"
-    assert leave(memory, "Velm", "v0", question="q0") == 1
-    assert recalled(memory, "Velm") == recalled(opened(tmp_path, per_entity=2), "Velm") == ["v0", "v2"]
 
 
 def test_long_texts_are_cut(tmp_path: Path) -> None:

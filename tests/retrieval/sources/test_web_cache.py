@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from retrieval.errors import SourceError
-from tests.helpers.served import wait_for
-from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened, stored, upstream
+from tests.helpers.web_upstream import PAPERS, Reply, Upstream, opened, stored
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:
-    monkeypatch.setenv("TAVILY_API_KEY", KEY)
-    with upstream() as state:
-        yield state
 
 
 async def test_the_same_request_is_sent_once(up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,8 +25,6 @@ async def test_the_same_request_is_sent_once(up: Upstream, tmp_path: Path, monke
     await again.search("tide", 1, 2)  # the first three, which are there
     assert len(up.asked) == 2
     assert again.digest == source.digest
-    await source.close()
-    await again.close()
 
 
 async def test_replay_never_connects_and_needs_no_key(
@@ -43,7 +32,6 @@ async def test_replay_never_connects_and_needs_no_key(
 ) -> None:
     live = opened(up, "tavily", tmp_path)
     found = await live.search("tide", 3)
-    await live.close()
     monkeypatch.delenv("TAVILY_API_KEY")
     replay = opened(up, "tavily", tmp_path, mode="replay")
     assert await replay.search("tide", 3) == found and replay.digest == live.digest
@@ -66,7 +54,6 @@ async def test_a_damaged_file_is_fetched_again(damage: str, up: Upstream, tmp_pa
     assert await source.search("tide", 3) == found
     assert len(up.asked) == 2
     assert json.loads(file.read_text())["response"] == json.loads(before)["response"]
-    await source.close()
 
 
 async def test_failures_and_other_addresses_are_not_answers(up: Upstream, tmp_path: Path) -> None:
@@ -80,17 +67,3 @@ async def test_failures_and_other_addresses_are_not_answers(up: Upstream, tmp_pa
     with pytest.raises(SourceError, match="404"):
         await proxy.search("tide", 1)
     assert up.asked[-1].path == "/proxy/search"
-    await source.close()
-    await proxy.close()
-
-
-async def test_a_search_that_is_given_up_leaves_the_others(up: Upstream, tmp_path: Path) -> None:
-    source = opened(up, "tavily", tmp_path)
-    up.faults.append(Reply(delay=0.3, body="{}"))
-    first = asyncio.create_task(source.search("tide", 3))
-    await asyncio.to_thread(wait_for, lambda: bool(up.asked))
-    second = asyncio.create_task(source.search("tide", 3))
-    await asyncio.sleep(0.01)
-    first.cancel()
-    assert len(await second) == 3
-    await source.close()

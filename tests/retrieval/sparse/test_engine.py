@@ -244,18 +244,6 @@ def test_a_shard_without_postings(tmp_path: Path, bm25: Bm25 | None, monkeypatch
 
 
 @KINDS
-def test_one_empty_chunk_alone(tmp_path: Path, bm25: Bm25 | None) -> None:
-    every = corpus([{}], bm25)
-    engine = every.engine(tmp_path)
-    assert len(engine) == 1
-    assert_exact(engine, every, [[(0, 1.0)], []], 5)
-
-
-def test_no_shards() -> None:
-    assert [len(found) for found in Engine([], DEFAULT).search([asked([(0, 1.0)], DEFAULT)], 5)] == [0]
-
-
-@KINDS
 def test_one_chunk_in_the_last_window_and_all_scores_tied(tmp_path: Path, bm25: Bm25 | None) -> None:
     everywhere = np.arange(WINDOW + 1)
     every = Corpus(WINDOW + 1, {0: (everywhere, np.full(WINDOW + 1, 5)), 1: (everywhere[-1:], np.array([1]))}, bm25)
@@ -309,13 +297,6 @@ def test_the_smallest_and_the_largest_learned_weights(tmp_path: Path, values: tu
     queries: list[Query] = [[(0, w), (1, v)] for w in (1.0, 1e-30, LARGEST, 1e-45) for v in (1.0, -1.0, 1e-30, LARGEST)]
     for k in (1, 10, 100):
         assert_exact(engine, every, queries, k)
-
-
-def test_a_heavy_shard_does_not_hide_what_a_light_one_has(tmp_path: Path) -> None:
-    every = corpus([{0: MOST}] * 3 + [{0: LEAST}] * 3)
-    engine = every.engine(tmp_path, [3])
-    assert_exact(engine, every, [[(0, 1.0)]], 6)
-    assert_exact(engine, every, [[(0, 1.0)]], 4)
 
 
 def test_a_score_of_exactly_nothing_is_no_hit(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from retrieval.sparse.postings import BITS, BLOCKS, GAPS, SHORT, SPARSE, WINDOW,
 from retrieval.sparse.quantisation import (
     STEPS,
     frequency_code,
-    length_norm,
     smallest_frequency,
     value_codes,
     weight_code,
@@ -71,13 +69,6 @@ def test_every_code_has_the_frequencies_that_a_plain_search_finds(norm: float) -
             assert smallest_frequency(code, norm) == 0
 
 
-def test_length_norm() -> None:
-    assert length_norm(10, 0.9, 0.0, 5.0) == 0.9
-    assert length_norm(10, 0.9, 1.0, 5.0) == pytest.approx(1.8)
-    assert length_norm(0, 0.9, 1.0, 5.0) == 0.0
-    assert length_norm(10, 0.0, 0.4, 5.0) == 0.0
-
-
 @pytest.mark.parametrize("largest", [1, 2, 100, 0x3F80, 0x4000, len(WEIGHTS) - 1])
 def test_value_codes_bound_and_give_back_every_bfloat16(largest: int) -> None:
     values = WEIGHTS[: largest + 1]
@@ -93,11 +84,6 @@ def test_value_codes_bound_and_give_back_every_bfloat16(largest: int) -> None:
     assert (values <= bounds * (1 + 1e-14)).all()
     below = float(values[-1]) * ((codes.astype(np.float64) - 1) / STEPS) ** 2
     assert (values[codes > 1] >= below[codes > 1] * (1 - 1e-14)).all()
-
-
-def test_value_numbers_ascend_with_their_weights() -> None:
-    assert WEIGHTS[0x3F80] == np.float32(math.log(2.0))
-    assert (np.diff(WEIGHTS) > 0).all(), "value numbers ascend as their weights do"
 
 
 # Blocks
