@@ -23,9 +23,7 @@ from ratchet.runfolder import RoundFolder, RunFolder
 from report.rounds import RoundNumbers, gather_rounds
 from report.store_lines import Line, Replaced, StoreLines, Tally
 from report.training import LogLine, count_rows, read_training_logs
-from rounds.ledger import read_ledger
 from rounds.promotion import read_promotion
-from rounds.records import Entry
 from sampling.store import TrajectoryStore
 
 T = TypeVar("T")
@@ -84,11 +82,8 @@ class Gathered:
     rows: int
     """The number of token rows."""
     missing: tuple[str, ...]
-    benchmarks: tuple[Results, ...] = ()
-    """Results of the config's other question sets, as far as they were evaluated."""
     rounds: tuple[RoundNumbers, ...] = ()
     """Every round of the run."""
-    ledger: tuple[Entry, ...] = ()
 
     @property
     def sections(self) -> list[Section]:
@@ -169,9 +164,7 @@ class Gatherer:
             training=training,
             rows=rows,
             missing=tuple(missing),
-            benchmarks=tuple(filter(None, (self._results_on(folder, name) for name in settings.evaluation.benchmarks))),
             rounds=self._read(_small_files(run), lambda: gather_rounds(settings.evaluation, run)),
-            ledger=tuple(read_ledger(run)),
         )
 
     def _read(self, paths: Path | tuple[Path, ...], read: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,9 @@ from evaluation.formats import SECTIONS, format_p_value, shown_measures
 from evaluation.headline import changes_sentence, verdict_parts
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.verdicts import APART, Verdicts, label_scores
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
 from ratchet.plugins import short_name
 from report.gather import Gathered, RunSettings
-from report.ledger import ledger_view
 from report.outcomes import count_outcomes
 from report.rounds import interval, number, rounds_view, tone_of
 from report.store_lines import Tally
@@ -44,19 +42,15 @@ class Drawings:
 
     def __init__(self) -> None:
         self._shown: tuple[Any, ...] = ()
-        self._plots: tuple[list[Plot], Plot | None] = ([], None)
+        self._plots: list[Plot] = []
 
-    def of(self, gathered: Gathered) -> tuple[list[Plot], Plot | None]:
-        """(the plots of the round, the learning curve over all rounds)."""
-        shown = (gathered.results, gathered.selection, gathered.training, gathered.rounds)
-        if not any(shown[:3]):
-            return [], None
-        if not self._shown or any(new is not old for new, old in zip(shown, self._shown, strict=True)):
+    def of(self, gathered: Gathered) -> list[Plot]:
+        """The plots of the round."""
+        shown = (gathered.results, gathered.training)
+        if any(shown) and (not self._shown or any(new is not old for new, old in zip(shown, self._shown, strict=True))):
             from report.plots import make_plots  # late: the first page of a run that begins needs no matplotlib
-            from report.round_plots import learning_curve
 
-            self._shown = shown
-            self._plots = make_plots(*shown[:3]), learning_curve(gathered.rounds)
+            self._shown, self._plots = shown, make_plots(*shown)
         return self._plots
 
 
@@ -79,7 +73,6 @@ def render_page(
     environment.globals |= {"term": term, "measure_term": measure_term, "number": number, "interval": interval}
     results, selection = gathered.results, gathered.selection
     headline, particulars = _verdict(results)
-    plots, curve = drawings.of(gathered)
     return environment.get_template("page.html.j2").render(
         run=settings.folder.name,
         round=gathered.folder.number,
@@ -95,12 +88,8 @@ def render_page(
         groups=_groups(results) if results else [],
         extent=_extent(results) if results else 0.0,
         baselines=_baselines(results) if results else None,
-        kinds=_kinds(results) if results else [],
-        verdicts=verdict_sets([*([results] if results else []), *gathered.benchmarks]),
         rounds=rounds_view(gathered.rounds),
-        curve=curve,
-        ledger=ledger_view(gathered.ledger),
-        plots=plots,
+        plots=drawings.of(gathered),
         tallies=gathered.tallies,
         statuses=STATUSES,
         errors=_errors(gathered.tallies),
@@ -233,46 +222,6 @@ def _baselines(results: Results) -> dict[str, Any] | None:
 def _difference(results: Results, arm: Arm, name: str) -> Difference | None:
     comparison = results.comparison(arm.name)
     return comparison.measures.get(name) if comparison else None
-
-
-def _kinds(results: Results) -> list[dict[str, Any]]:
-    arm, comparison = results.arm(TRAINED), results.comparison(TRAINED)
-    return [
-        {
-            "kind": kind,
-            "base": measures.get(results.primary),
-            "trained": arm.kinds.get(kind, {}).get(results.primary) if arm else None,
-            "difference": comparison.kinds.get(kind) if comparison else None,
-        }
-        for kind, measures in results.arms[0].kinds.items()
-    ]
-
-
-def verdict_sets(suite: Sequence[Results]) -> list[dict[str, Any]]:
-    """Verdicts on labels for the page, by question set and arm; empty where no set has labels."""
-    sets = []
-    for results in suite:
-        arms = [(arm, arm.verdicts) for arm in results.arms if arm.verdicts is not None]
-        if arms:
-            sets.append(
-                {
-                    "title": results.title or results.split,
-                    "questions": results.questions,
-                    "arms": [_verdict_arm(results, arm, verdicts) for arm, verdicts in arms],
-                }
-            )
-    return sets
-
-
-def _verdict_arm(results: Results, arm: Arm, verdicts: Verdicts) -> dict[str, Any]:
-    return {
-        "name": "trained" if arm.name == TRAINED else arm.name,
-        "system": arm.system,
-        "cells": [(arm.measures.get(name), _difference(results, arm, name)) for name in ("accuracy", "macro_f1")],
-        "labels": verdicts.labels,
-        "apart": APART,
-        "rows": list(zip(label_scores(verdicts), verdicts.confusion, strict=True)),
-    }
 
 
 def _errors(tallies: tuple[Tally, ...], max_errors: int = 12) -> list[tuple[Tally, str, str, int]]:

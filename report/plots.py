@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import comb
 
 import numpy as np
 
@@ -18,20 +17,14 @@ from ratchet.plotting import (
     plot_style,
     svg_of,
 )
-from ratchet.records import Selection
 from report.training import LogLine
 
 
-def make_plots(
-    results: Results | None, selection: Selection | None, training: Mapping[str, Sequence[LogLine]]
-) -> list[Plot]:
+def make_plots(results: Results | None, training: Mapping[str, Sequence[LogLine]]) -> list[Plot]:
     """The plots for which there are records, results first. `training`: the log of each adapter by its name, which is
     empty for a shared one."""
     with plot_style():
-        plots = [held_out(results) if results else None]
-        if selection:
-            plots += [best_of_n(selection), sampled_rewards(selection)]
-        plots += [loss_curve(log, name) for name, log in training.items()]
+        plots = [held_out(results) if results else None, *(loss_curve(log, name) for name, log in training.items())]
     return [plot for plot in plots if plot is not None]
 
 
@@ -61,66 +54,6 @@ def held_out(results: Results) -> Plot | None:
         "Before and after",
         f"{_title(name)} of each of the {results.questions} held-out questions ({results.split}). Dashed: the means.",
         svg_of(figure, f"{_title(name)} by question, base and trained"),
-    )
-
-
-def expected_best(rewards: Sequence[float]) -> list[float]:
-    """Expected best of n of these rewards, drawn without replacement, for n = 1..len: a best-of-n without new samples
-    (the estimator behind pass@k, Chen et al. 2021, for graded rewards)."""
-    ordered, total = sorted(rewards), len(rewards)
-    return [
-        sum(value * comb(i, n - 1) for i, value in enumerate(ordered)) / comb(total, n) for n in range(1, total + 1)
-    ]
-
-
-def best_of_n(selection: Selection) -> Plot | None:
-    """The expected best reward of n samples, by n; None with fewer than two samples for most questions."""
-    known = [[r for r in choice.rewards.values() if r is not None] for choice in selection.questions]
-    curves = [expected_best(rewards) for rewards in known if rewards]
-    # One set of questions for the whole curve, or it would bend where they change: n goes as far as nine in ten have.
-    longest = int(np.quantile([len(curve) for curve in curves], 0.1, method="lower")) if curves else 0
-    if longest < 2:
-        return None
-    full = np.array([curve[:longest] for curve in curves if len(curve) >= longest])
-    mean = full.mean(axis=0)
-    figure, axes = new_figure()
-    n = np.arange(1, longest + 1)
-    axes.plot(n, mean, color=TRAINED_COLOUR, linewidth=2, marker="o", markersize=4)
-    axes.axhline(mean[0], color=BASE_COLOUR, linewidth=1.2, linestyle=(0, (4, 3)))
-    axes.annotate(f"{mean[-1]:.2f}", (n[-1], mean[-1]), (0, 7), textcoords="offset points", ha="center")
-    axes.annotate(f"one sample: {mean[0]:.2f}", (n[-1], mean[0]), (0, -13), textcoords="offset points", ha="right")
-    axes.set(xlabel="samples to choose from", ylabel="reward of the best", xticks=n if longest <= 16 else n[::8])
-    axes.margins(y=0.25)
-    skipped = len(selection.questions) - len(full)
-    note = f" {skipped} with fewer rewards are skipped." if skipped else ""
-    return Plot(
-        "What choosing is worth",
-        f"Expected reward of the best of n sampled trajectories, mean over {len(full)} training questions.{note}",
-        svg_of(figure, "expected reward of the best of n samples"),
-    )
-
-
-def sampled_rewards(selection: Selection) -> Plot | None:
-    """Histograms of the rewards of sampled and kept trajectories."""
-    kept_keys = set(selection.kept)
-    every = [r for choice in selection.questions for r in choice.rewards.values() if r is not None]
-    kept = [
-        r for choice in selection.questions for key, r in choice.rewards.items() if r is not None and key in kept_keys
-    ]
-    nulls = sum(r is None for choice in selection.questions for r in choice.rewards.values())
-    if not every:
-        return None
-    figure, axes = new_figure()
-    edges = [i / 20 for i in range(21)]
-    axes.hist(np.clip(every, 0, 1), edges, color=BASE_COLOUR, rwidth=0.84, label=f"sampled, {len(every)}")
-    axes.hist(np.clip(kept, 0, 1), edges, color=TRAINED_COLOUR, rwidth=0.84, label=f"kept, {len(kept)}")
-    axes.set(xlim=(0, 1), xlabel="reward", ylabel="trajectories")
-    add_legend(axes)
-    note = f" {nulls} without a reward are not in it." if nulls else ""
-    return Plot(
-        "What was sampled and kept",
-        f"Rewards of the sampled trajectories, and of those that were kept for training.{note}",
-        svg_of(figure, "rewards of sampled and kept trajectories"),
     )
 
 

@@ -39,20 +39,10 @@ class RoundNumbers:
         """The verdict on the final split; empty where there is none."""
         return f"on {self.tested.split}: {self.tested.verdict}" if self.tested else ""
 
-    @property
-    def base(self) -> Estimate | None:
-        """The base model's mean and interval in the measure of promotion."""
-        return self._measure(BASE, self.promotion.measure) if self.promotion else None
-
-    @property
-    def parse_rate(self) -> float | None:
-        """The parse rate of the round's adapter on that split."""
-        mean = self._measure(TRAINED, "parse_rate")
-        return mean.mean if mean else None
-
-    def _measure(self, arm: str, name: str) -> Estimate | None:
+    def measure(self, arm: str, name: str = "") -> Estimate | None:
+        """An arm's mean and interval on that split, by default in the measure of promotion."""
         its_arm = self.results.arm(arm) if self.results else None
-        return its_arm.measures.get(name) if its_arm else None
+        return its_arm.measures.get(name or (self.promotion.measure if self.promotion else "")) if its_arm else None
 
 
 def numbers_on_disk(run: RunFolder) -> list[int]:
@@ -106,21 +96,27 @@ def rounds_view(rounds: Sequence[RoundNumbers]) -> list[dict[str, Any]]:
 
 
 def _row(numbers: RoundNumbers) -> dict[str, Any]:
-    promotion, difference = numbers.promotion, numbers.promotion.difference if numbers.promotion else None
+    promotion = numbers.promotion
+    measure = promotion.measure if promotion else ""  # empty where the round kept nothing, and so trained nothing
+    difference = promotion.difference if promotion and measure else None
     comparison = numbers.results.comparison(TRAINED) if numbers.results else None
+    parsed = numbers.measure(TRAINED, "parse_rate")
     return {
         "number": numbers.number,
         **_selected(numbers.selection),
         "losses": f"{number(numbers.losses[0], 2)} → {number(numbers.losses[1], 2)}" if numbers.losses else "–",
-        "parse_rate": numbers.parse_rate,
+        "parse_rate": parsed.mean if parsed else None,
         "promotion": promotion,
-        "digits": BY_NAME[promotion.measure].digits if promotion else 3,
+        "measure": BY_NAME[measure].title if measure else "",
+        "digits": BY_NAME[measure].digits if measure else 3,
+        "base": numbers.measure(BASE),
+        "after": numbers.measure(TRAINED),
         "difference": difference,
         "p": format_p_value(difference) if difference else "",
         "gain": (comparison.gain.form, comparison.gain.substance) if comparison else (None, None),
         "changes": _changes(numbers.results, TRAINED),
         "noise": _changes(numbers.results, BASE_AGAIN),
-        "tone": tone_of(difference, promotion.measure) if promotion else "",
+        "tone": tone_of(difference, measure) if measure else "",
         "final": numbers.final,
     }
 

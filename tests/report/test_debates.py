@@ -1,4 +1,4 @@
-"""Debates and loops on the page: who said what in which round, from which evidence, and verdicts by label."""
+"""Debates and loops on the page: who said what in which round, and from which evidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from report.gather import Gathered
-from report.page import verdict_sets
 from report.view import _passage
 from tests.helpers.browser import dumped_dom, needs_chromium
 from tests.helpers.handmade_debate import make_debates, page
@@ -67,19 +66,6 @@ def test_hostile_text_in_a_debate_is_data_alone(gathered: tuple[Gathered, str]) 
     assert not [tag for tag, _ in found.elements if tag in ("img", "iframe", "object", "form")]
     assert not [name for _, attrs in found.elements for name in attrs if name.startswith("on")]
     assert "<script>alert" not in gathered[1]
-
-
-def test_verdicts_of_every_labelled_set_are_on_the_page(gathered: tuple[Gathered, str]) -> None:
-    results = gathered[0].results
-    assert results is not None and [found.split for found in gathered[0].benchmarks] == ["beside"]
-    test, beside = verdict_sets([results, *gathered[0].benchmarks])
-    base, looped = test["arms"]
-    assert base["cells"][0][1] is None and looped["cells"][0][1].mean == pytest.approx(-2 / 3)
-    assert [counts[3] for _, counts in looped["rows"]] == [3, 3, 3], "all uncertain"
-    text = " ".join(Page(gathered[1]).text.split())
-    assert "0.667" in text and "0.000" in text and "−0.667" in text
-    assert "Confusion of loop on test" in text and "Confusion of base on beside" in text
-    assert beside["questions"] == 9
 
 
 class Rendered(HTMLParser):

@@ -1,24 +1,12 @@
-"""What the plots are drawn from."""
+"""Which questions of many are on the page."""
 
 from __future__ import annotations
 
-from itertools import combinations
-from statistics import fmean
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.records import QuestionChoice, Selection
+from ratchet.records import QuestionChoice
 from report.gather import choose_mixed, spread
-from report.plots import expected_best, make_plots
-from report.training import LogLine
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=7))
-def test_expected_best_is_the_mean_over_all_ways_to_draw(rewards: list[float]) -> None:
-    for n, found in enumerate(expected_best(rewards), 1):
-        assert found == pytest.approx(fmean(max(drawn) for drawn in combinations(rewards, n)))
 
 
 def choice(number: int, kept: bool, rewards: int = 4) -> QuestionChoice:
@@ -30,19 +18,6 @@ def choice(number: int, kept: bool, rewards: int = 4) -> QuestionChoice:
         reason="r",
         rewards=keys,
     )
-
-
-def test_questions_with_few_rewards_do_not_shorten_the_curve() -> None:
-    choices = tuple(choice(i, True, rewards=1 if i == 0 else 4) for i in range(20))
-    plots = make_plots(None, Selection(weights={"f1": 1}, rule={}, questions=choices), {})
-    caption = next(plot.caption for plot in plots if plot.title == "What choosing is worth")
-    assert "mean over 19 training questions" in caption and "1 with fewer" in caption
-
-
-def test_nothing_to_draw_draws_nothing() -> None:
-    assert make_plots(None, None, {}) == []
-    empty = Selection(weights={"f1": 1}, rule={}, questions=(choice(0, False, rewards=0),))
-    assert make_plots(None, empty, {"": (LogLine(step=1),)}) == []
 
 
 def test_a_mix_is_half_kept_and_half_dropped_in_order_and_fills_up_from_the_other() -> None:
