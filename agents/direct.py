@@ -11,13 +11,13 @@ agents/core/label_forms.py is the answer. The words of the prompt are ours.
 
 from __future__ import annotations
 
-from agents.core.few_shot import ExampleSettings, task_with_options, worked_examples
 from agents.core.label_forms import find_label
 from agents.core.labels import labels_of, read_verdict, require_label
 from agents.core.output import Malformed
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
+from ratchet.config import Section
 from ratchet.records import Question
 
 PROMPTS = {
@@ -26,12 +26,12 @@ PROMPTS = {
 }
 
 
-def gold_action(question: Question, settings: ExampleSettings) -> tuple[str, str]:
+def gold_action(question: Question, settings: Section) -> tuple[str, str]:
     """The label alone."""
     return "answerer", question.gold_answer
 
 
-async def solve(question: Question, tools: Tools, settings: ExampleSettings) -> Answer:
+async def solve(question: Question, tools: Tools, settings: Section) -> Answer:
     """Give a label."""
     labels = labels_of(question)
 
@@ -41,14 +41,9 @@ async def solve(question: Question, tools: Tools, settings: ExampleSettings) -> 
             raise Malformed("Write the label alone.")
         return verdict.label
 
-    worked = worked_examples(question) if settings.examples else ()
-    turns = [(tools.prompt("answerer.user", task=e.task, question=e.asked), e.label) for e in worked]
-    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"), turns)
-    task = tools.prompt("answerer.user", task=task_with_options(question, settings.examples))
-    label = await tools.read(dialogue, task, read, lambda text: find_label(text, labels))
+    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"))
+    label = await tools.read(dialogue, tools.prompt("answerer.user"), read, lambda text: find_label(text, labels))
     return require_label(tools, Answer(label), "answerer")
 
 
-SYSTEM = SystemSpec(
-    ExampleSettings, solve, roles=("answerer",), prompts=PROMPTS, gives_verdict=True, gold_action=gold_action
-)
+SYSTEM = SystemSpec(Section, solve, roles=("answerer",), prompts=PROMPTS, gives_verdict=True, gold_action=gold_action)

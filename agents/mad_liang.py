@@ -27,7 +27,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.few_shot import ExampleSettings, task_with_options, worked_examples
 from agents.core.labels import (
     VERDICT,
     Verdict,
@@ -38,10 +37,11 @@ from agents.core.labels import (
     unanimous_verdict,
 )
 from agents.core.prompts.documents import quoted, speakers_text
-from agents.core.prompts.template import FillIn, Prompt
+from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
+from ratchet.config import Section
 from ratchet.records import Label, Question, Turn
 
 AFFIRMATIVE, NEGATIVE = SIDES = ("affirmative", "negative")
@@ -75,7 +75,7 @@ Round = dict[str, Verdict]
 """What each side said."""
 
 
-class Settings(ExampleSettings):
+class Settings(Section):
     """The rounds, how much the sides disagree, and what the judge reads."""
 
     rounds: int = Field(3, gt=0)
@@ -87,47 +87,41 @@ class Settings(ExampleSettings):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Let two sides debate until the moderator or, after the last round, the judge decides."""
-    labels, task = labels_of(question), task_with_options(question, settings.examples)
-    examples = examples_of(question, tools.prompt) if settings.examples else {}
+    labels = labels_of(question)
     rulings = (*labels, NO_PREFERENCE)
-    sides = {}
-    for side in SIDES:
-        system = tools.prompt("debater.system", side=side, level=LEVELS[settings.level])
-        sides[side] = tools.dialogue(side, system, examples.get(side, ()))
-    system = tools.prompt("moderator.system", labels=labels_text(rulings))
-    moderator = tools.dialogue("moderator", system, examples.get("moderator", ()))
+    level = LEVELS[settings.level]
+    sides = {side: tools.dialogue(side, tools.prompt("debater.system", side=side, level=level)) for side in SIDES}
+    moderator = tools.dialogue("moderator", tools.prompt("moderator.system", labels=labels_text(rulings)))
     rounds, turns = list[Round](), list[Turn]()
     for number in range(1, settings.rounds + 1):
-        said = await play_round(tools, sides, task, rounds[-1] if rounds else {}, labels)
+        said = await play_round(tools, sides, rounds[-1] if rounds else {}, labels)
         rounds.append(said)
         for side, verdict in said.items():
             turns.append(Turn(round=number, speaker=side, said=verdict.text, verdict=verdict.label))
         tools.so_far = replace(unanimous_verdict(said), turns=tuple(turns))
-        message = tools.prompt("moderator.user", task=task, debate=round_text(said))
+        message = tools.prompt("moderator.user", debate=round_text(said))
         ruling = await ask_verdict(tools, moderator, message, rulings)
         turns.append(Turn(round=number, speaker="moderator", said=ruling.text, verdict=ruling.label))
         tools.so_far = replace(tools.so_far, turns=tuple(turns))
         if ruling.label not in ("", NO_PREFERENCE.name):
             return make_answer(ruling, said, turns, f"the moderator decided in round {number}")
-    judge = tools.dialogue("judge", tools.prompt("judge.system"), examples.get("judge", ()))
+    judge = tools.dialogue("judge", tools.prompt("judge.system"))
     judged = rounds if settings.judge_reads == "all" else rounds[:1]
-    await tools.ask(judge, tools.prompt("judge.user", task=task, debate="\n\n".join(map(round_text, judged))))
+    await tools.ask(judge, tools.prompt("judge.user", debate="\n\n".join(map(round_text, judged))))
     final = await ask_verdict(tools, judge, tools.prompt("judge_decision.user"), labels)
     turns.append(Turn(round=settings.rounds, speaker="judge", said=final.text, verdict=final.label))
     why = f"no preference after {settings.rounds} round(s): the judge decided"
     return require_label(tools, make_answer(final, judged[-1], turns, why), "judge")
 
 
-async def play_round(
-    tools: Tools, sides: Mapping[str, Dialogue], task: str, last: Round, labels: Sequence[Label]
-) -> Round:
+async def play_round(tools: Tools, sides: Mapping[str, Dialogue], last: Round, labels: Sequence[Label]) -> Round:
     """The affirmative side speaks, having read what was said in the last round; the negative side answers it."""
-    message = tools.prompt("opening.user", task=task)
+    message = tools.prompt("opening.user")
     if last:
-        message = tools.prompt("reply.user", task=task, other_answer=answer_text(last[NEGATIVE]))
+        message = tools.prompt("reply.user", other_answer=quoted(last[NEGATIVE].text))
     first = await ask_verdict(tools, sides[AFFIRMATIVE], message, labels)
     slot = "reply.user" if last else "objection.user"
-    message = tools.prompt(slot, task=task, other_answer=answer_text(first))
+    message = tools.prompt(slot, other_answer=quoted(first.text))
     return {AFFIRMATIVE: first, NEGATIVE: await ask_verdict(tools, sides[NEGATIVE], message, labels)}
 
 
@@ -137,31 +131,9 @@ def make_answer(ruling: Verdict, said: Round, turns: Sequence[Turn], why: str) -
     return Answer(ruling.label, explanation=ruling.reasons, candidates=candidates, turns=tuple(turns), stopped=why)
 
 
-def answer_text(verdict: Verdict) -> str:
-    """What one side said, as others read it."""
-    return quoted(verdict.text)
-
-
 def round_text(said: Round) -> str:
     """What both sides said in a round."""
     return speakers_text({f"{side.capitalize()} side": verdict.text for side, verdict in said.items()})
-
-
-def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str, str]]]:
-    """Worked examples of each role's turns: of two debates, in which now one side is right and now the other."""
-    turns: dict[str, list[tuple[str, str]]] = {role: [] for role in ROLES}
-    worked = worked_examples(question)
-    for right, other in zip(worked, reversed(worked), strict=True):
-        wrong = Verdict(f"I think so.\n{other.label}", other.label, "I think so.")
-        both = [wrong, Verdict(right.verdict, right.label, right.reason)]
-        said = round_text(dict(zip(SIDES, both if right is worked[0] else reversed(both), strict=True)))
-        shown = {"task": right.task, "question": right.asked, "debate": said, "other_answer": answer_text(wrong)}
-        turns[AFFIRMATIVE].append((prompt("opening.user", **shown), right.verdict))
-        turns[NEGATIVE].append((prompt("objection.user", **shown), right.verdict))
-        turns["moderator"].append((prompt("moderator.user", **shown), right.verdict))
-        turns["judge"].append((prompt("judge.user", **shown), f"{other.label} and {right.label}"))
-        turns["judge"].append((prompt("judge_decision.user"), right.verdict))
-    return turns
 
 
 SYSTEM = SystemSpec(Settings, solve, roles=ROLES, prompts=PROMPTS, gives_verdict=True)

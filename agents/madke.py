@@ -34,7 +34,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agents.core.few_shot import ExampleSettings, WorkedExample, task_with_options, worked_examples
 from agents.core.labels import (
     VERDICT,
     Verdict,
@@ -43,13 +42,15 @@ from agents.core.labels import (
     labels_text,
     read_verdict,
     require_label,
+    task_with_options,
     unanimous_verdict,
 )
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
-from agents.core.prompts.template import FillIn, Prompt
+from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
+from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 
 EVIDENCE = f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"
@@ -85,7 +86,7 @@ SAME = re.compile(
 BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
-class Settings(ExampleSettings):
+class Settings(Section):
     """The agents, the rounds, and the pool of evidence."""
 
     agents: int = Field(2, ge=2)
@@ -175,10 +176,9 @@ class Debate:
     def __init__(self, question: Question, tools: Tools, settings: Settings, pool: Pool) -> None:
         self.tools, self.max_pieces, self.pool = tools, settings.choose, pool.passages
         self.missing = f"\n{pool.missing}" if pool.missing else ""
-        self.labels, self.task = labels_of(question), task_with_options(question, settings.examples)
+        self.labels = labels_of(question)
         # The debaters and the summariser have the options in their instructions; the selector and the judge have not.
         self.whole_task = task_with_options(question)
-        self.examples = examples_of(question, tools.prompt) if settings.examples else {}
 
     def pieces(self, numbers: Collection[int]) -> list[Passage]:
         return [passage for number, passage in enumerate(self.pool, 1) if number in numbers]
@@ -195,12 +195,11 @@ class Debate:
         """What the judge or the summariser makes of the debaters' last answers."""
         system = self.tools.prompt(f"{role}.system", labels=labels_text(labels))
         answers = speakers_text({name: _text(response) for name, response in said.items()})
-        task = self.whole_task if role == "judge" else self.task
-        dialogue = self.tools.dialogue(role, system, self.examples.get(role, ()))
-        message = self.tools.prompt(f"{role}.user", task=task, answers=answers)
-        return await ask_verdict(
-            self.tools, dialogue, message, labels, read_agreement if role == "judge" else read_verdict
-        )
+        dialogue = self.tools.dialogue(role, system)
+        if role == "judge":
+            message = self.tools.prompt("judge.user", task=self.whole_task, answers=answers)
+            return await ask_verdict(self.tools, dialogue, message, labels, read_agreement)
+        return await ask_verdict(self.tools, dialogue, self.tools.prompt(f"{role}.user", answers=answers), labels)
 
     async def _choose(self, last: Response | None) -> tuple[int, ...]:
         if not self.pool or self.max_pieces is None:
@@ -208,7 +207,7 @@ class Debate:
         max_pieces, size = self.max_pieces, len(self.pool)
         system = self.tools.prompt("selector.system", most=str(max_pieces))
         return await self.tools.read(
-            self.tools.dialogue("selector", system, self.examples.get("selector", ())),
+            self.tools.dialogue("selector", system),
             self.tools.prompt(
                 "selector.user",
                 documents=documents_text(self.pool) + self.missing,
@@ -225,44 +224,16 @@ class Debate:
         others = {other: _text(response) for other, response in last.items() if other != name}
         verdict = await ask_verdict(
             self.tools,
-            self.tools.dialogue("debater", self.tools.prompt("debater.system"), self.examples.get("debater", ())),
+            self.tools.dialogue("debater", self.tools.prompt("debater.system")),
             self.tools.prompt(
                 "debater.user",
                 documents=evidence,
-                task=self.task,
                 other_answers=speakers_text(others),
                 own_answer=quoted(_text(last[name])) if name in last else "",
             ),
             self.labels,
         )
         return Response(verdict, pieces)
-
-
-def examples_of(question: Question, prompt: FillIn) -> dict[str, list[tuple[str, str]]]:
-    """Worked examples of each role's turn."""
-    first, second = worked_examples(question)
-    both = f"[1] {first.reason}\n[2] {second.reason}"
-    verdicts = [(first.task, first.verdict), (second.task, second.verdict)]
-    unlike = speakers_text({"Agent 1": second.verdict, "Agent 2": f"I do not know.\n{first.label}"})
-
-    def shown(slot: str, example: WorkedExample, **values: str) -> str:
-        return prompt(slot, task=example.task, question=example.asked, own_answer="", **values)
-
-    return {
-        "selector": [
-            (shown("selector.user", first, documents=both), "[1]"),
-            (shown("selector.user", second, documents=both), "[2]"),
-        ],
-        "debater": verdicts,
-        "judge": [
-            (
-                shown("judge.user", first, answers=speakers_text({"Agent 1": first.verdict, "Agent 2": first.verdict})),
-                f"Both say {first.label}.\nYes",
-            ),
-            (shown("judge.user", second, answers=unlike), "They differ.\nNo"),
-        ],
-        "summariser": verdicts,
-    }
 
 
 def _text(response: Response) -> str:

@@ -11,8 +11,7 @@ Deviations from the paper
   shows its first five sentences: `documents: 1`, `sentences: 5`. A search that finds nothing says so; the paper names
   pages with similar titles.
 - Where the turns are used up, a last call asks for the verdict. The paper answers nothing: `at_the_end: nothing`.
-- No worked examples: the paper shows three to six, made for one task's labels. `examples: true` puts in two, made with
-  the labels of any task.
+- No worked examples: the paper shows three to six, which a config can give (`roles.actor.examples`).
 - No stop words. Chat models emit several actions a turn and invent what comes back: such a turn is malformed, so never
   trained on; its first action is carried out, and the model is told so.
 
@@ -29,15 +28,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.few_shot import ExampleSettings, task_with_options, worked_examples
 from agents.core.label_forms import find_label
 from agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
 from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
 from agents.core.prompts.documents import DOCUMENTS, documents_text
-from agents.core.prompts.template import FillIn, Prompt
+from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
+from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn
 from retrieval.sources.source import ToolResult
 
@@ -71,7 +70,7 @@ INVENTED = re.compile(r"^\W*(observation|documents?)\b[ \t]*\d*[ \t*]*:", re.IGN
 THOUGHT = re.compile(r"^\W*Thought\b[ \t]*\d*[\s*:]*", re.IGNORECASE)
 
 
-class Settings(ExampleSettings):
+class Settings(Section):
     """The steps, what a search shows, and the end."""
 
     steps: int = Field(7, gt=0)
@@ -131,10 +130,8 @@ class Workspace:
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Think and act in turn until the label is given."""
     labels, workspace = labels_of(question), Workspace(tools, settings)
-    dialogue = tools.dialogue(
-        "actor", tools.prompt("actor.system"), worked_exchanges(question, tools.prompt) if settings.examples else ()
-    )
-    message, turns = tools.prompt("actor.user", task=task_with_options(question, settings.examples)), list[Turn]()
+    dialogue = tools.dialogue("actor", tools.prompt("actor.system"))
+    message, turns = tools.prompt("actor.user"), list[Turn]()
     shown = {"documents": "", "result": "", "problem": ""}
     for number in range(1, settings.steps + 1):
         step = await tools.read(
@@ -165,24 +162,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 def _answer(label: str, reasons: str, workspace: Workspace, turns: Sequence[Turn], why: str) -> Answer:
     return Answer(label, tuple(workspace.read.values()), explanation=reasons, turns=tuple(turns), stopped=why)
-
-
-def worked_exchanges(question: Question, prompt: FillIn) -> list[tuple[str, str]]:
-    """Worked examples: each searches once and finishes."""
-    turns = []
-    for example in worked_examples(question):
-        query = example.asked.rstrip("?.")
-        turns += [
-            (
-                prompt("actor.user", task=example.task, question=example.asked),
-                f"Thought: I have to look this up.\nAction: search[{query}]",
-            ),
-            (
-                prompt("observation.user", documents=f"[1] {example.reason}", result="", problem=""),
-                f"Thought: {example.reason}\nAction: finish[{example.label}]",
-            ),
-        ]
-    return turns
 
 
 def read_step(text: str, labels: Sequence[Label]) -> Step:

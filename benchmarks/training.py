@@ -40,9 +40,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerF
 
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.files import read_log
-from ratchet.records import TokenRow
 from training.callback import TrainingCallback
 from training.flops import peak_tflops
+from training.lessons import TokenRow
 from training.lora import add_lora, compute_type, on_cpu
 from training.memory import OPTIMIZER_BYTES, Activations
 from training.prompt_tree import as_tree

@@ -414,27 +414,3 @@ class Selection(Record):
     @property
     def kept(self) -> tuple[str, ...]:
         return tuple(key for choice in self.questions for key in choice.kept)
-
-
-class TokenRow(Record):
-    """One conversation as a training example: next-token loss on ids where loss_mask is 1."""
-
-    trajectory: str
-    conversation: int
-    role: str
-    ids: tuple[int, ...]
-    loss_mask: tuple[int, ...]
-    """Same length as ids; 1 exactly on parsed, sampled tokens of a trainable role."""
-    retokenised: bool = False
-    question: str = ""
-    """Question of the trajectory, behind the member's name where the config has members; empty in rows of `sft`."""
-    reward: float | None = None
-    """Reward of the trajectory, or of the action; None in rows of `sft`."""
-    weight: float = 1.0
-    """Factor on the loss of the row or of its example; below 0, the row is made less likely."""
-    example: str = ""
-    """What the row is a part of: rows with the same name enter the loss together. Empty: the row stands alone."""
-    chosen: bool = True
-    """Whether the row is made more likely (chosen, desirable) or less (rejected, undesirable)."""
-    action: int | None = None
-    """The row teaches only the action that starts at this token; None: every action of the conversation."""

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator
 
 from ratchet.records import Record
-
-
-def _count(stored: Any) -> Any:
-    return stored["plain"] if isinstance(stored, dict) else stored
 
 
 class Allocation(Record):
@@ -20,9 +13,8 @@ class Allocation(Record):
     pilot: int
     successes: dict[str, int]
     """By question, how many trajectories of the pilot succeeded (`rewards.select.success`)."""
-    questions: dict[str, Annotated[int, BeforeValidator(_count)]]
-    """By question, the number of its trajectories, those of the pilot among them. Earlier versions wrote it as
-    {"plain": N}."""
+    questions: dict[str, int]
+    """By question, the number of its trajectories, those of the pilot among them."""
 
 
 def allocate(successes: Mapping[str, int], pilot: int, samples: int) -> Allocation:

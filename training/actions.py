@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratchet.records import Selection, TokenRow, Trajectory, content_key
+from ratchet.records import Selection, Trajectory, content_key
 from rewards.similarity import resemble
+from training.lessons import TokenRow
 from training.objectives.objective import EQUAL, Alternatives, Lesson, Objective
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.errors import UserError
-from ratchet.records import QuestionChoice, Selection
+from ratchet.records import QuestionChoice, Record, Selection
 from training.objectives.objective import EQUAL, Alternatives, ExampleObjective, Lesson, Objective
 
 LESSON_FIELDS = (
@@ -25,7 +25,31 @@ LESSON_FIELDS = (
     pa.field("chosen", pa.bool_()),
     pa.field("action", pa.int32()),
 )
-"""Further columns of token rows (`ratchet.records.TokenRow`)."""
+"""Further columns of token rows."""
+
+
+class TokenRow(Record):
+    """One conversation as a training example: next-token loss on ids where loss_mask is 1."""
+
+    trajectory: str
+    conversation: int
+    role: str
+    ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    """Same length as ids; 1 exactly on parsed, sampled tokens of a trainable role."""
+    retokenised: bool = False
+    question: str = ""
+    """Question of the trajectory, behind the member's name where the config has members; empty in rows of `sft`."""
+    reward: float | None = None
+    """Reward of the trajectory, or of the action; None in rows of `sft`."""
+    weight: float = 1.0
+    """Factor on the loss of the row or of its example; below 0, the row is made less likely."""
+    example: str = ""
+    """What the row is a part of: rows with the same name enter the loss together. Empty: the row stands alone."""
+    chosen: bool = True
+    """Whether the row is made more likely (chosen, desirable) or less (rejected, undesirable)."""
+    action: int | None = None
+    """The row teaches only the action that starts at this token; None: every action of the conversation."""
 
 
 def is_plain(objective: Objective, selection: Selection) -> bool:

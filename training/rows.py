@@ -30,11 +30,12 @@ import pyarrow.parquet as pq
 from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
-from ratchet.records import Conversation, TokenRow, Trajectory, content_key
+from ratchet.records import Conversation, Trajectory, content_key
 from training.actions import action_lessons
 from training.kept import KeptTrajectories, LearntRound, check_ids_are_known, read_kept
 from training.lessons import (
     LESSON_FIELDS,
+    TokenRow,
     check_lessons,
     is_plain,
     no_lessons_message,

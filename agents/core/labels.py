@@ -57,6 +57,12 @@ def task_text(question: Question) -> str:
     return f"{question.form.capitalize()}: {question.text}"
 
 
+def task_with_options(question: Question) -> str:
+    """The same; where it is a choice, whose labels are not true and false, with its options below it."""
+    is_choice = not {"true", "false"} <= {label.stance for label in question.labels}
+    return task_text(question) + (f"\n{labels_text(question.labels)}" if is_choice else "")
+
+
 def labels_text(labels: Sequence[Label]) -> str:
     """One label a line, with what it means."""
     return "\n".join(f"{label.name}: {label.meaning}" if label.meaning else label.name for label in labels)

@@ -93,24 +93,15 @@ def known_systems() -> list[str]:
 def load_system(config: SystemConfig, key: str = "system") -> System:
     """The system of a config, its settings, roles and prompts checked. `key`: where the config names it, for errors."""
     plugin = load_plugin("systems", config.name, (), f"{key}.name")
-    spec = _spec_of(plugin, f"{key}.name")
+    spec = getattr(plugin.module, "SYSTEM", None)
+    if not isinstance(spec, SystemSpec):
+        raise UserError(
+            f"{key}.name: {plugin.module.__file__ or plugin.name} declares no system: write at its end SYSTEM = "
+            "SystemSpec(Settings, solve, roles=('answerer',)), with SystemSpec from agents.core.spec "
+            "(docs/guides/own-system.md)"
+        )
     with plugin.errors("is not a system as agents/core/spec.py describes it"):
         return _make(plugin, spec, config, key)
-
-
-def _spec_of(plugin: Plugin, key: str) -> SystemSpec[Any]:
-    """What a module declares. Raises UserError where it declares no system, or as earlier versions read it."""
-    module, file = plugin.module, plugin.module.__file__ or plugin.name
-    spec = getattr(module, "SYSTEM", None)
-    if isinstance(spec, SystemSpec):
-        return spec
-    earlier = {"ROLES": "roles", "PROMPTS": "prompts", "GIVES_VERDICT": "gives_verdict", "gold_action": "gold_action"}
-    given = [f"{argument}={name}" for name, argument in earlier.items() if hasattr(module, name)]
-    arguments = ", ".join(["Settings", "solve", *given] if given else ["Settings", "solve", "roles=('answerer',)"])
-    raise UserError(
-        f"{key}: {file} declares no system: write at its end SYSTEM = SystemSpec({arguments}), with SystemSpec from "
-        "agents.core.spec (docs/guides/own-system.md)"
-    )
 
 
 def _make(plugin: Plugin, spec: SystemSpec[Any], config: SystemConfig, key: str) -> System:

@@ -3,23 +3,14 @@ appendix D.4)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
 from ratchet.config import Section
 
 Agent = Literal["planner", "searcher", "reasoner", "summarizer", "validator", "answerer", "reviser", "finisher"]
-AGENTS: tuple[Agent, ...] = (
-    "planner",
-    "searcher",
-    "reasoner",
-    "summarizer",
-    "validator",
-    "answerer",
-    "reviser",
-    "finisher",
-)
+AGENTS: tuple[Agent, ...] = get_args(Agent)
 ALWAYS = ("answerer", "finisher")
 """Without these two no question could be answered."""
 Length = Literal["any", "concise", "long"]

@@ -5,7 +5,7 @@ Source: Jeong et al. 2026, arXiv 2601.04742.
 Two agents, one over a collection of documents ("rag"), one over web search ("search"). In each of at most three rounds
 each writes a query, reads three documents and answers: its reasons, then a label alone on the last line. From round 2
 on it has seen the opponent's last answer, and its own last query. Each answer gets two scores, faithfulness and answer
-relevance (agents/core/ragas.py). Both say the same, and no score is below its threshold: consensus. Else, after the
+relevance (`ragas.py`). Both say the same, and no score is below its threshold: consensus. Else, after the
 last round, a judge decides from the whole debate, what was found, and each agent's mean scores. Labels come from the
 task.
 
@@ -28,7 +28,6 @@ from typing import Literal
 from pydantic import Field
 
 from agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
-from agents.core.ragas import F, Reply, answer_relevance, check_support, extract_statements
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.tool_mad.debate import (
@@ -37,14 +36,13 @@ from agents.tool_mad.debate import (
     Kind,
     Lookup,
     Round,
-    Scores,
     make_agents,
     mean_scores,
     passages_of,
     sum_known_scores,
 )
-from agents.tool_mad.prompts import PROMPTS as PROMPTS
 from agents.tool_mad.prompts import (
+    PROMPTS,
     answer_prompt,
     judge_prompt,
     keywords_prompt,
@@ -56,6 +54,7 @@ from agents.tool_mad.prompts import (
     read_query_leniently,
     summary_prompt,
 )
+from agents.tool_mad.ragas import F, answer_relevance, check_support, extract_statements
 from ratchet.config import Section, Thresholds
 from ratchet.records import Label, Question, Turn
 from retrieval.errors import SourceError
@@ -167,40 +166,32 @@ async def score_turns(
 ) -> list[AgentTurn]:
     """The moves with the faithfulness and the relevance of what was said."""
 
-    async def ask(prompt: str, form: type[F], number: int = 0) -> Reply[F]:
+    async def ask(prompt: str, form: type[F]) -> F | None:
         try:
-            value = await tools.ask(tools.dialogue("scorer"), prompt, form)
-        except (Unparsed, OutOfBudget) as problem:
-            return Reply(None, {"error": str(problem)})
-        return Reply(value, value.model_dump())
+            return await tools.ask(tools.dialogue("scorer"), prompt, form)
+        except (Unparsed, OutOfBudget):
+            return None
 
     open_ended = {label.name for label in labels if label.stance in ("unknown", "mixed")}
     spared = {"off": {m.verdict.label for m in moves}, "zero": set[str](), "zero_if_decided": open_ended}
+    unflagged = spared[settings.noncommittal]
+    said = [(move.verdict.text, move.lookup.passages, move.verdict.label not in unflagged) for move in moves]
     extracting = [
-        extract_statements(ask, question, m.verdict.text, m.lookup.passages, settings.statements, tools.prompt)
-        for m in moves
+        extract_statements(ask, question, text, passages, settings.statements, tools.prompt)
+        for text, passages, _ in said
     ]
     scoring_relevance = [
-        answer_relevance(
-            ask,
-            tools.embedder,
-            question,
-            m.verdict.text,
-            settings.questions,
-            "ignore" if m.verdict.label in spared[settings.noncommittal] else "zero",
-            tools.prompt,
-        )
-        for m in moves
+        answer_relevance(ask, tools.embedder, question, text, settings.questions, flags, tools.prompt)
+        for text, _, flags in said
     ]
     extracted, relevance = await asyncio.gather(asyncio.gather(*extracting), asyncio.gather(*scoring_relevance))
     faithfulness = await asyncio.gather(
-        *(check_support(ask, d, m.lookup.passages, tools.prompt) for d, m in zip(extracted, moves, strict=True))
+        *(check_support(ask, e, m.lookup.passages, tools.prompt) for e, m in zip(extracted, moves, strict=True))
     )
-    scored = []
     for agent, statements in zip(agents, extracted, strict=True):
-        for verdict in statements.measurement.verdicts:
-            if verdict.get("dropped"):
-                tools.note("scorer", f"{agent.name}: {verdict['dropped']} statement(s) beyond `statements` are dropped")
+        if statements.dropped:
+            tools.note("scorer", f"{agent.name}: {statements.dropped} statement(s) beyond `statements` are dropped")
+    scored = []
     for agent, move, faithful, relevant in zip(agents, moves, faithfulness, relevance, strict=True):
         measurements = {"faithfulness": faithful, "relevance": relevant}
         for name, measurement in measurements.items():
@@ -209,8 +200,7 @@ async def score_turns(
             if measurement.left_out:
                 told = f"{name} without the first {measurement.left_out} tokens of the {question.form}"
                 tools.note("scorer", f"{agent.name}: {told}")
-        scores: Scores = {name: measurement.value for name, measurement in measurements.items()}
-        scored.append(replace(move, scores=scores))
+        scored.append(replace(move, scores={name: measurement.value for name, measurement in measurements.items()}))
     return scored
 
 

@@ -93,7 +93,6 @@ TABLE: list[tuple[str, dict[str, Any], Replies, int, int]] = [
     ("awe", {"paths": "knowledge"}, ANSWERS, 2, 1),
     ("awe", {"paths": "retrieval"}, ANSWERS, 2, 2),
     ("cot", {}, [VERDICT], 1, 0),
-    ("cot", {"extraction": True}, ["She did.", VERDICT], 2, 0),
     ("react", {}, ["Action: finish[SUPPORTS]"], 1, 0),
     ("react", {}, [*["Action: search[x]"] * 7, VERDICT], 8, 7),
     ("mad_liang", {}, [VERDICT] * 3, 3, 0),

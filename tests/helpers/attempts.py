@@ -10,11 +10,12 @@ import torch
 
 from ratchet.config import Config
 from ratchet.files import write_json
-from ratchet.records import Question, Score, TokenRow, Trajectory
+from ratchet.records import Question, Score, Trajectory
 from ratchet.runfolder import RoundFolder
 from rewards.selection import select
 from tests.helpers.stored import store
 from tests.helpers.world import dialogue, make_run, prepared_rows, trajectory
+from training.lessons import TokenRow
 from training.rows import table_rows
 
 ACTION: dict[str, Any] = {"preference": {"level": "action"}}

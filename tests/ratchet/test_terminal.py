@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ratchet.console import PlainConsole, wide_console
-from ratchet.records import Conversation, Span, TokenRow
+from ratchet.records import Conversation, Span
 from ratchet.text import plain_line, plain_text
 from tests.helpers.experiment import preloaded
 from tests.helpers.tiny import save_tiny_tokenizer
+from training.lessons import TokenRow
 from training.show import render_row
 
 ATTACK = (

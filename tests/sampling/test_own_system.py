@@ -127,10 +127,6 @@ def test_the_ends_of_an_episode_are_not_mistakes_of_it(mine: Path) -> None:
         (("class Settings(Section)", "class Settings"), "is not a system as"),
         (("SYSTEM = ", "OTHER = "), r"SYSTEM = SystemSpec\(Settings, solve, roles=\('answerer',\)\), with"),
         (("SYSTEM = SystemSpec(Settings, solve, ", "SYSTEM = dict("), "mine.py declares no system"),
-        (
-            ("SYSTEM = SystemSpec(Settings, solve, roles=", "PROMPTS, GIVES_VERDICT = {}, True\nROLES = ("),
-            r"SystemSpec\(Settings, solve, roles=ROLES, prompts=PROMPTS, gives_verdict=GIVES_VERDICT\)",
-        ),
     ],
 )
 def test_a_module_that_is_no_system_is_refused(mine: Path, change: tuple[str, str], message: str) -> None:

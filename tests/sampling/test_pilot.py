@@ -24,7 +24,7 @@ from rounds.ledger import latest_entries
 from rounds.stage import ExperimentRun
 from rounds.stages import stages_of
 from rounds.status import stage_progress
-from sampling.allocation import Allocation, allocate
+from sampling.allocation import allocate
 from sampling.store import TrajectoryStore
 from tests.helpers.experiment import ROOT, kill, make_experiment, preloaded
 
@@ -43,11 +43,6 @@ def test_the_budget_is_spent_exactly_and_where_the_pilot_failed(samples: int) ->
 def test_shares_follow_the_rule_of_succession() -> None:
     assert allocate({"a": 0, "b": 4}, 4, 10).questions == {"a": 4 + 10, "b": 4 + 2}
     assert allocate({"a": 4, "b": 4}, 4, 6).questions == {"a": 6, "b": 6}
-
-
-def test_counts_of_earlier_versions_are_read() -> None:
-    old = {"pilot": 2, "successes": {"a": 1}, "questions": {"a": {"plain": 5, "hinted": 0}}}
-    assert Allocation.model_validate(old).questions == {"a": 5}
 
 
 def test_a_pilot_that_leaves_nothing_to_divide_is_refused() -> None:

@@ -18,7 +18,7 @@ from inference.completion import Message, SamplingParams
 from ratchet.config import Config, SystemConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
-from ratchet.records import Question, TokenRow, Trajectory
+from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.ledger import read_ledger
 from sampling.store import TrajectoryStore
@@ -27,6 +27,7 @@ from tests.helpers.playing import engine, play
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, trajectory
 from training.gold import with_last_action
+from training.lessons import TokenRow
 from training.rows import build_rows, check_rows, read_rows, table_rows
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [

@@ -16,7 +16,7 @@ from commands.rows import main
 from commands.train import train_round
 from ratchet.config import SelectConfig, TrainingConfig
 from ratchet.errors import UserError
-from ratchet.records import Question, Score, TokenRow
+from ratchet.records import Question, Score
 from report.training import count_rows, read_trained
 from rewards.selection import select
 from rewards.summary import single_answer
@@ -28,7 +28,7 @@ from tests.helpers.tiny import tiny_format
 from tests.helpers.world import prepared_rows, trajectory
 from training.actions import action_groups
 from training.kept import KeptTrajectories, LearntRound, learnt_rounds, read_kept
-from training.lessons import trajectory_lessons
+from training.lessons import TokenRow, trajectory_lessons
 from training.objectives.objective import load_objective, recorded_settings
 from training.rows import SCHEMA, check_rows, table_rows
 

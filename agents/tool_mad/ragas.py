@@ -1,6 +1,6 @@
 """Faithfulness and answer relevance after RAGAS (Es et al. 2024, arXiv 2309.15217, section 3), as Tool-MAD uses them.
 
-Tool-MAD is Jeong et al. 2026, arXiv 2601.04742, section III-C. Systems score their own turns with this module.
+Tool-MAD is Jeong et al. 2026, arXiv 2601.04742, section III-C.
 
 faithfulness: the answer is split into statements that can be understood alone (1 call), each of them gets 1 (it can be
 inferred from the documents) or 0 (1 call), and the mean counts. answer_relevance: so many times (3 calls at once) a
@@ -23,25 +23,25 @@ What is decided where the papers say nothing, and what the published library doe
 Unknown is None with a reason, never 0.
 
 Deviations: verdicts have no explanations. Where the model's replies are short, a grammar bounds the lengths of
-statements and questions, because small models ramble; `max_statements` bounds their number where it is given, and how
-many more there were is in the verdicts. The words of the prompts are ours.
+statements and questions, because small models ramble; `max_statements` bounds their number where it is given. The words
+of the prompts are ours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
+from typing import Annotated, Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
-from pydantic import ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from agents.core.output import JsonObject, at_most
-from agents.core.prompts.template import FillIn, Prompt, PromptSet
+from agents.core.prompts.template import FillIn, Prompt
 from ratchet.records import Passage, Question
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import end_of
@@ -74,158 +74,114 @@ PROMPTS: dict[str, Prompt] = {
 }
 """`material` is one JSON object: a quoted string cannot pose as another field."""
 
-
-class Form(JsonObject):
-    """A reply that a score is made of."""
-
-    model_config = ConfigDict(strict=True)
-    seed_name: ClassVar[str]
-    """The judge's seeds depend on it, so it stays when a class is renamed."""
-
-
 Sentence = Annotated[str, at_most(characters=300)]
 
 
-class Statements(Form):
+class Statements(JsonObject):
     """The statements of an answer."""
 
-    seed_name = "Statements"
     statements: list[Sentence]
 
 
-class Verdicts(Form):
+class Verdicts(JsonObject):
     """1 for each statement that the documents support, else 0."""
 
-    seed_name = "Verdicts"
     verdicts: list[Literal[0, 1]]
 
 
-class GeneratedQuestion(Form):
+class GeneratedQuestion(JsonObject):
     """A question that the answer would answer, and whether the answer commits to nothing."""
 
-    seed_name = "AskedFor"
     question: Sentence
     noncommittal: Literal[0, 1]
 
 
-F = TypeVar("F", bound=Form)
-
-
-@dataclass(frozen=True)
-class Reply(Generic[F]):
-    """A model's reply, parsed and raw."""
-
-    value: F | None
-    """None where the reply could not be read."""
-    raw: Mapping[str, Any]
-    """The reply as it is to be kept."""
-
-
-OWN_WORDS: FillIn = PromptSet(PROMPTS).text
+F = TypeVar("F", bound=JsonObject)
 
 
 class Ask(Protocol):
-    """Puts a prompt to a model. `number` tells equal prompts apart."""
+    """Puts a prompt to a model; None where the reply could not be read."""
 
-    async def __call__(self, prompt: str, form: type[F], number: int = 0) -> Reply[F]: ...
+    async def __call__(self, prompt: str, form: type[F]) -> F | None: ...
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The value of a score and what it was made of."""
+    """The value of a score."""
 
     value: float | None
     reason: str = ""
     """Why there is no value."""
-    verdicts: tuple[dict[str, Any], ...] = ()
-    """Every reply behind it, unread ones included."""
-    unparsed: int = 0
-    """How many of them could not be read."""
     left_out: int = 0
     """Tokens at the beginning of the question that the embedder could not read."""
 
 
 @dataclass(frozen=True)
 class StatementList:
-    """The statements of an answer; none where `measurement` says why."""
+    """The statements of an answer."""
 
     statements: tuple[str, ...] = ()
-    measurement: Measurement = field(default_factory=lambda: Measurement(None))
+    reason: str = ""
+    """Why there are none."""
+    dropped: int = 0
+    """How many more there were than are allowed."""
 
 
 async def extract_statements(
-    ask: Ask,
-    question: Question,
-    answer: str,
-    documents: Sequence[Passage],
-    max_statements: int | None,
-    prompt: FillIn = OWN_WORDS,
+    ask: Ask, question: Question, answer: str, documents: Sequence[Passage], max_statements: int | None, prompt: FillIn
 ) -> StatementList:
     """The first call of faithfulness: the statements of the answer.
 
     Without an answer, or documents to check it against, no call is made.
     """
     if not answer.strip():
-        return StatementList(measurement=Measurement(None, "the answer is empty"))
+        return StatementList(reason="the answer is empty")
     if not any(passage.text.strip() for passage in documents):
-        return StatementList(measurement=Measurement(None, "no documents to check the answer against"))
-    reply = await ask(statements_prompt(question, answer, max_statements, prompt), statements_form(max_statements))
-    verdict = {"part": "statements", **reply.raw}
-    if reply.value is None:
-        return StatementList(measurement=Measurement(None, "no readable list of statements", (verdict,), 1))
-    stated = tuple(dict.fromkeys(stripped for statement in reply.value.statements if (stripped := statement.strip())))
+        return StatementList(reason="no documents to check the answer against")
+    material = _json(**{question.form: question.text}, answer=answer)
+    text = prompt("statements.user", most=str(max_statements or ""), material=material)
+    reply = await ask(text, statements_form(max_statements))
+    if reply is None:
+        return StatementList(reason="no readable list of statements")
+    stated = tuple(dict.fromkeys(stripped for statement in reply.statements if (stripped := statement.strip())))
     kept = stated[:max_statements]
-    verdicts = ({**verdict, "dropped": len(stated) - len(kept)} if len(kept) < len(stated) else verdict,)
-    return StatementList(kept, Measurement(None, "" if kept else "the answer has no statements", verdicts))
+    return StatementList(kept, "" if kept else "the answer has no statements", len(stated) - len(kept))
 
 
 async def check_support(
-    ask: Ask, extracted: StatementList, documents: Sequence[Passage], prompt: FillIn = OWN_WORDS
+    ask: Ask, extracted: StatementList, documents: Sequence[Passage], prompt: FillIn
 ) -> Measurement:
     """The second call of faithfulness: whether the documents support the statements."""
-    if not extracted.statements:
-        return extracted.measurement
-    form = verdicts_form(len(extracted.statements))
-    reply = await ask(support_prompt(documents, extracted.statements, prompt), form)
-    verdicts = (*extracted.measurement.verdicts, {"part": "support", **reply.raw})
-    if reply.value is None:
-        return Measurement(None, f"no readable verdict on the {len(extracted.statements)} statements", verdicts, 1)
-    return Measurement(fmean(reply.value.verdicts), "", verdicts)
+    count = len(extracted.statements)
+    if not count:
+        return Measurement(None, extracted.reason)
+    material = _json(
+        documents=[{"title": passage.title, "text": passage.text} for passage in documents],
+        statements={str(number): statement for number, statement in enumerate(extracted.statements, 1)},
+    )
+    reply = await ask(prompt("support.user", count=str(count), material=material), verdicts_form(count))
+    if reply is None:
+        return Measurement(None, f"no readable verdict on the {count} statements")
+    return Measurement(fmean(reply.verdicts))
 
 
 async def answer_relevance(
-    ask: Ask,
-    embed: Embed,
-    question: Question,
-    answer: str,
-    samples: int = 3,
-    noncommittal: Literal["zero", "ignore"] = "zero",
-    prompt: FillIn = OWN_WORDS,
+    ask: Ask, embed: Embed, question: Question, answer: str, samples: int, flags: bool, prompt: FillIn
 ) -> Measurement:
-    """`noncommittal: ignore` looks at no flags: for answers whose verdict is that it cannot be told."""
+    """`flags`: the answer that commits to nothing has relevance 0. Not for answers whose verdict is that it cannot be
+    told."""
     if not answer.strip():
         return Measurement(0.0)
-    text = question_prompt(answer, prompt)
-    reply = await asyncio.gather(*(ask(text, GeneratedQuestion, number) for number in range(samples)))
-    verdicts = [{"part": "question", **answered.raw} for answered in reply]
-    readable = {
-        n: answered.value
-        for n, answered in enumerate(reply)
-        if answered.value is not None and answered.value.question.strip()
-    }
-    unread = sum(answered.value is None for answered in reply)
+    text = prompt("generated_question.user", material=_json(answer=answer))
+    replies = await asyncio.gather(*(ask(text, GeneratedQuestion) for _ in range(samples)))
+    readable = [reply for reply in replies if reply is not None and reply.question.strip()]
     if not readable:
-        return Measurement(None, "no readable question that the answer would answer", tuple(verdicts), unread)
+        return Measurement(None, "no readable question that the answer would answer")
     end, left_out = await asyncio.to_thread(end_of, embed, question.text)
-    vectors = await asyncio.to_thread(embed, [end, *(asked.question for asked in readable.values())])
+    vectors = await asyncio.to_thread(embed, [end, *(asked.question for asked in readable)])
     cosines = np.asarray(vectors[1:], np.float64) @ np.asarray(vectors[0], np.float64)
-    for n, cosine in zip(readable, cosines, strict=True):
-        verdicts[n]["cosine"] = round(float(cosine), 6)
-    vain = noncommittal == "zero" and all(asked.noncommittal for asked in readable.values())
-    value = 0.0 if vain else min(1.0, max(0.0, float(cosines.mean())))
-    if left_out:
-        verdicts.append({"part": "embedded question", "tokens_left_out": left_out})
-    return Measurement(value, "", tuple(verdicts), unread, left_out)
+    vain = flags and all(asked.noncommittal for asked in readable)
+    return Measurement(0.0 if vain else min(1.0, max(0.0, float(cosines.mean()))), left_out=left_out)
 
 
 @cache
@@ -242,26 +198,6 @@ def verdicts_form(count: int) -> type[Verdicts]:
     """The form of exactly so many verdicts."""
     exact: Any = (Annotated[list[Literal[0, 1]], Field(min_length=count, max_length=count)], ...)
     return cast(Any, create_model("Verdicts", __base__=Verdicts, verdicts=exact))
-
-
-def statements_prompt(question: Question, answer: str, max_statements: int | None, prompt: FillIn = OWN_WORDS) -> str:
-    """The prompt that splits an answer into statements."""
-    material = _json(**{question.form: question.text}, answer=answer)
-    return prompt("statements.user", most=str(max_statements or ""), material=material)
-
-
-def support_prompt(documents: Sequence[Passage], statements: Sequence[str], prompt: FillIn = OWN_WORDS) -> str:
-    """Without statements: the least that it takes."""
-    material = _json(
-        documents=[{"title": passage.title, "text": passage.text} for passage in documents],
-        statements={str(number): statement for number, statement in enumerate(statements, 1)},
-    )
-    return prompt("support.user", count=str(len(statements)), material=material)
-
-
-def question_prompt(answer: str, prompt: FillIn = OWN_WORDS) -> str:
-    """The prompt that asks for a question which the answer would answer."""
-    return prompt("generated_question.user", material=_json(answer=answer))
 
 
 def _json(**material: Any) -> str:
