@@ -160,10 +160,16 @@ def paged_attention(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     packed: Packed | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
-    """query [1, heads, tokens, dim], key and value [1, kv_heads, tokens, dim] -> [1, tokens, heads, dim]."""
-    assert packed is not None
+    """query [1, heads, tokens, dim], key and value [1, kv_heads, tokens, dim] -> [1, tokens, heads, dim].
+
+    NotImplementedError for scores that are capped (Gemma 2) or that a sink takes a part of (gpt-oss).
+    """
+    if packed is None or softcap is not None or s_aux is not None:
+        raise NotImplementedError("attention over pages is plain softmax attention")
     heads, tokens, dim = query.shape[1:]
     scale = scaling if scaling is not None else dim**-0.5
     layer: int = module.layer_idx  # type: ignore[assignment]

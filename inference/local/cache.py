@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -148,3 +149,32 @@ class BlockPool:
                     self._evictable[block] = None
                 else:
                     self._free_blocks.append(block)
+
+
+class UnsharedPool(BlockPool):
+    """Room for sequences whose keys, values and states transformers' own caches hold: nothing is shared or found again.
+
+    A sequence is known by its first block, which no other has.
+    """
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__(0, 1, 1, blocks, torch.float32, torch.device("cpu"))
+        self.sequences: dict[int, tuple[Any, list[int]]] = {}
+        """By first block, a sequence's cache and those of its tokens that are not in it yet."""
+
+    def find_prefix(self, root: str, ids: Sequence[int]) -> list[int]:
+        return []
+
+    def copy_beginning(self, root: str, blocks: list[int], ids: Sequence[int]) -> int:
+        return 0
+
+    def cache_beginning(self, root: str, parent: int | None, block: int, ids: Sequence[int]) -> None:
+        pass
+
+    def cache_block(self, root: str, parent: int | None, block: int, ids: Sequence[int]) -> int:
+        return block
+
+    def free(self, blocks: Sequence[int]) -> None:
+        if blocks:
+            self.sequences.pop(blocks[0], None)
+        super().free(blocks)

@@ -1,7 +1,7 @@
 """The layers of a Llama-like model on a CPU, with few and large steps in place of transformers' many small ones.
 
-A layer of Llama, Mistral or Qwen2 is four products of matrices, attention, two norms, a rotation and a gate. Here the
-products that share an input are one, their weights are laid out once in the order in which the processor's matrix
+A layer of Llama, Mistral, Qwen2 or Qwen3 is four products of matrices, attention, norms, a rotation and a gate. Here
+the products that share an input are one, their weights are laid out once in the order in which the processor's matrix
 instructions read them, and what is between two products is one pass over the tokens. Rounding apart, the result is
 transformers'; models of other kinds run in transformers' own code.
 """
@@ -25,7 +25,7 @@ from ratchet.numba_cache import njit
 
 TOKENS = 32
 """Tokens of a step that weights are laid out for; it is right for any number, and at its best near this one."""
-KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"}
+KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
 
 @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
@@ -47,6 +47,30 @@ def add_and_normalise(
         share = np.float32(1.0 / np.sqrt(total / size + epsilon))
         for i in range(size):
             out[t, i] = in_format_of(out, hidden[t, i] * share * weight[i])
+
+
+@njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
+def normalise_heads(
+    joined: Array, weights: Array, epsilon: float, query_heads: int, out: Array
+) -> None:  # pragma: no cover - compiled
+    """Each head of queries and keys / sqrt(mean(head^2) + epsilon) * its weight, as Qwen3 has it; values stay.
+
+    joined as `rotate_and_store` takes it; weights float32 [2, dim]: of queries, of keys; out float32, as joined.
+    """
+    dim = weights.shape[1]
+    keys_end = (joined.shape[1] // dim + query_heads) // 2
+    for t in range(joined.shape[0]):
+        for h in range(keys_end):
+            weight = weights[0] if h < query_heads else weights[1]
+            one, normalised = joined[t, h * dim : (h + 1) * dim], out[t, h * dim : (h + 1) * dim]
+            total = np.float32(0.0)
+            for d in range(dim):
+                total += as_float(one[d]) * as_float(one[d])
+            share = np.float32(1.0 / np.sqrt(total / dim + epsilon))
+            for d in range(dim):
+                normalised[d] = as_float(one[d]) * share * weight[d]
+        for i in range(keys_end * dim, joined.shape[1]):
+            out[t, i] = as_float(joined[t, i])
 
 
 @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
@@ -171,6 +195,8 @@ class Layer:
     down: Product
     before_attention: Array
     before_gate: Array
+    of_heads: Array | None
+    """[2, dim]: of each head of queries and of keys."""
 
 
 class Decoder:
@@ -192,6 +218,10 @@ class Decoder:
                 owner = getattr(one, place)
                 return Product({f"model.layers.{number}.{place}.{name}": getattr(owner, name) for name in names})
 
+            attention, of_heads = one.self_attn, None
+            if hasattr(attention, "q_norm"):
+                norms = torch.stack([attention.q_norm.weight, attention.k_norm.weight])
+                of_heads = norms.detach().float().numpy()
             self._layers.append(
                 Layer(
                     product("self_attn", "q_proj", "k_proj", "v_proj"),
@@ -200,6 +230,7 @@ class Decoder:
                     product("mlp", "down_proj"),
                     one.input_layernorm.weight.detach().float().numpy(),
                     one.post_attention_layernorm.weight.detach().float().numpy(),
+                    of_heads,
                 )
             )
         one = self._layers[0]
@@ -276,5 +307,8 @@ class Decoder:
             layer = self._layers[number]
             add_and_normalise(part.stream, _numbers(part.more), layer.before_attention, self._epsilon, _numbers(x))
             joined = _numbers(layer.joined(x, adapters, groups))
+            if layer.of_heads is not None:
+                raw, joined = joined, np.empty(joined.shape, np.float32)
+                normalise_heads(raw, layer.of_heads, self._epsilon, self._heads, joined)
             keys, values = packed.pool.keys[number].numpy(), packed.pool.values[number].numpy()
             rotate_and_store(joined, part.cos, part.sin, part.query, keys, values, part.blocks, part.places)

@@ -1,8 +1,9 @@
 """A transformers model run on packed tokens of many sequences, with attention over the paged cache.
 
-Any causal language model of transformers that takes its attention from the AttentionInterface works: tokens of all
-sequences are laid end to end as one row [1, tokens], so no layer ever computes on padding, and attention looks up which
-sequence a token belongs to. On a CPU the layers of the commonest kind of model run in code of our own (`Decoder`).
+Tokens of all sequences are laid end to end as one row [1, tokens], so no layer ever computes on padding, and attention,
+which a model takes from the AttentionInterface, looks up which sequence a token belongs to. On a CPU the layers of the
+commonest kinds of models run in code of our own (`Decoder`). Models whose layers have windows, states, sinks or
+anything else than attention to all tokens before run one sequence after the other, each with transformers' own cache.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import copy
 import functools
 import hashlib
 import json
+import logging
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,19 +21,22 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoConfig
-from transformers.utils import logging
+from transformers import AutoConfig, DynamicCache
+from transformers.utils.logging import disable_progress_bar
 
 from inference.local.attention import Packed, attention_kernel, tile_tokens
-from inference.local.cache import BLOCK, BlockPool
+from inference.local.cache import BLOCK, BlockPool, UnsharedPool
 from inference.local.decoder import Decoder
 from inference.local.linear import Head, adapt_to_cpu
 from inference.local.lora import Group, LoraBank
+from inference.local.plain import use_plain_attention, what_runs, why_unpaged
 from inference.local.prompt import MIN_TOKENS, ROWS, prompt_kernel, suits
 from inference.local.vectors import Array
 from inference.weights import load_causal_model
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -81,7 +86,7 @@ class PackedModel:
             ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
         )
         dtype = getattr(torch, config.dtype)
-        logging.disable_progress_bar()
+        disable_progress_bar()
         try:
             shape = AutoConfig.from_pretrained(
                 config.path, revision=config.revision, trust_remote_code=False
@@ -89,20 +94,22 @@ class PackedModel:
         except Exception as error:  # the readers of damaged files raise anything
             raise UserError(f"{config.path}: cannot load the model: {first_line(error)}") from error
         self.model = load_causal_model(config.path, config.revision, dtype=dtype, attn_implementation="ratchet_paged")
-        if getattr(shape, "sliding_window", None) and getattr(shape, "use_sliding_window", True):
-            raise UserError(f"{config.path}: the local engine has no sliding-window attention; serve it with vLLM")
         self.model.requires_grad_(False).eval().to(self.device)
+        self.window: int = getattr(shape, "max_position_embeddings", None) or config.max_context
+        unpaged = why_unpaged(self.model.config, min(self.window, config.max_context))
+        self.is_paged = not unpaged
+        """Whether sequences share steps and the cache; else each is computed by itself, in transformers' own way."""
         self._decoder = None
         if self.device.type == "cpu":
             adapt_to_cpu(self.model)
-            if Decoder.is_known(self.model):
+            if self.is_paged and Decoder.is_known(self.model):
                 self._decoder = Decoder(self.model)
         tables = self.model.get_input_embeddings(), self.model.get_output_embeddings()
         self.vocabulary: int = min(table.weight.shape[0] for table in tables)
         """The number of token ids that have both an embedding and a logit."""
-        self.window: int = shape.max_position_embeddings
-        kv_heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
-        head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+        heads = getattr(shape, "num_attention_heads", None) or 1
+        kv_heads = getattr(shape, "num_key_value_heads", None) or heads
+        head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // heads
         layers = shape.num_hidden_layers
         # On a CPU the cache and the adapters are float32 whatever the weights are, as all activations are.
         self._dtype = torch.float32 if self.device.type == "cpu" else dtype
@@ -115,12 +122,36 @@ class PackedModel:
         blocks = max(2, int(config.cache_gb * 1e9 / block_bytes / self.workers))
         self._cache = (layers, kv_heads, head_dim, blocks, self._dtype, self.device)
         self._rounds_prompts = self.device.type == "cpu" and suits(dtype, head_dim)
-        self._group = shape.num_attention_heads // kv_heads
-        if self.device.type == "cpu":
+        self._group = heads // kv_heads
+        if self.device.type == "cpu" and self.is_paged:
             attention_kernel(self._group, head_dim)  # once, before there are threads
             if self._rounds_prompts:
                 prompt_kernel(self._group, head_dim)
         self._open()
+        if self.is_paged and self._decoder is None and (unpaged := self._why_pages_differ()):
+            self.is_paged = False
+            self.close()
+            self._open()
+        if unpaged:
+            use_plain_attention(self.model)
+        for line in what_runs(self.model, self.device.type, self._decoder is not None, unpaged):
+            logger.warning("%s: %s", config.path, line)
+
+    def _why_pages_differ(self) -> str:
+        """Why packed tokens over pages give other logits than the model alone; empty where they do not.
+
+        Two short sequences share a step, and one goes on in a second step.
+        """
+        ids = np.linspace(0, self.vocabulary - 1, 24).astype(int).tolist()
+        try:
+            self.forward([Chunk(ids[:7], 0, [0], 0), Chunk(ids[7:18], 0, [1], 0)])
+            paged = self.forward([Chunk(ids[18:], 11, [1, 0], 0)])[-1]
+        except Exception as error:  # of the code of any model
+            return f"it does not run over pages ({first_line(error)})"
+        use_plain_attention(self.model)
+        plain = self._next_logits(ids[7:], (None,), None)[-1]
+        self.model.set_attn_implementation("ratchet_paged")
+        return "" if (paged - plain).norm() <= 0.02 * plain.norm() else "its tokens do more than attend to those before"
 
     def copy_for_worker(self) -> PackedModel:
         """The same weights with a cache, adapters and threads of its own; for before an adapter is loaded."""
@@ -131,7 +162,7 @@ class PackedModel:
         return other
 
     def _open(self) -> None:
-        self.pool = BlockPool(*self._cache)
+        self.pool = BlockPool(*self._cache) if self.is_paged else UnsharedPool(self._cache[3])
         # One torch thread in each: a step whose threads compute products of their own runs in these alone.
         self._threads = ThreadPoolExecutor(self.threads, "engine", torch.set_num_threads, (1,))
         self._head = self.model.get_output_embeddings()
@@ -146,6 +177,8 @@ class PackedModel:
         On a CPU those of tokens that are not allowed are undefined. Keys and values of the chunks' tokens are written
         to their blocks.
         """
+        if isinstance(self.pool, UnsharedPool):
+            return self._forward_alone(chunks, self.pool)
         packed = self._pack(chunks)
         ids = torch.tensor([[i for chunk in chunks for i in chunk.ids]], device=self.device)
         positions = torch.tensor(
@@ -166,6 +199,28 @@ class PackedModel:
         logits = self.model(
             input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=rows, packed=packed
         ).logits
+        return logits[0].float().cpu()
+
+    def _forward_alone(self, chunks: list[Chunk], pool: UnsharedPool) -> torch.Tensor:
+        """`forward` of one sequence after the other. The tokens of a prompt wait for its last: a layer with a state
+        takes several tokens only as the first."""
+        rows = [torch.empty((0, self.vocabulary))]
+        for chunk in chunks:
+            if chunk.past == 0:
+                pool.sequences[chunk.blocks[0]] = DynamicCache(config=self.model.config), []
+            cache, waiting = pool.sequences[chunk.blocks[0]]
+            waiting += chunk.ids
+            if chunk.allowed:
+                self.lora.groups = [Group(chunk.adapter)] if chunk.adapter else []
+                rows.append(self._next_logits(waiting, chunk.allowed, cache)[:, : self.vocabulary])
+                waiting.clear()
+        return torch.cat(rows)
+
+    def _next_logits(self, ids: list[int], allowed: Sequence[Array | None], cache: DynamicCache | None) -> torch.Tensor:
+        """Logits [1, vocabulary] of the token after these, which come after those of a cache."""
+        self._head.allowed = allowed
+        row = torch.tensor([ids], device=self.device)
+        logits = self.model(input_ids=row, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1).logits
         return logits[0].float().cpu()
 
     def _groups(self, chunks: list[Chunk], ends: Array) -> list[Group]:

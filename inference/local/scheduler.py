@@ -244,7 +244,8 @@ class Scheduler:
         elif request.matcher is None:
             steps[request] = Advance(n, (), (FREE,))
         else:
-            room = min(MOST_AHEAD, request.max_new - len(request.new) - 1)
+            most = MOST_AHEAD if self.model.is_paged else 0  # a state that tokens have changed cannot be taken back
+            room = min(most, request.max_new - len(request.new) - 1)
             try:
                 ahead, choices = request.matcher.look_ahead(room, request.params.logprobs)
             except EngineError as error:

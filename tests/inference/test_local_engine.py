@@ -14,6 +14,9 @@ from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Phi3Config,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -25,8 +28,10 @@ from inference.completion import Completion, SamplingParams
 from inference.engine import EngineError
 from inference.local.engine import LocalEngine
 from inference.local.model import Chunk, PackedModel, cpu_threads
+from inference.local.plain import what_runs, why_unpaged
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
+from tests.helpers.families import save_family
 from tests.helpers.tiny import save_tiny_tokenizer
 
 SHAPE: dict[str, Any] = {
@@ -48,7 +53,8 @@ def make_model(folder: Path, kind: str = "llama") -> Path:
     model = {
         "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE)),
         "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SHAPE)),
-        "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=8)),  # runs in the code of transformers
+        "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=12, tie_word_embeddings=True)),
+        "windows": lambda: MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=9)),
     }[kind]()
     model.save_pretrained(folder)
     save_tiny_tokenizer(folder)
@@ -106,15 +112,59 @@ def prompts(engine: LocalEngine) -> list[list[int]]:
     return [list(engine.format.encode(text)) for text in texts]
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "windows"])
 def test_mixed_lengths_in_one_batch_give_the_tokens_of_plain_transformers(tmp_path: Path, kind: str) -> None:
     folder = make_model(tmp_path, kind)
     engine = open_engine(folder)
     plain = AutoModelForCausalLM.from_pretrained(folder)
     got = run(*(engine.generate(prompt, greedy(40)) for prompt in prompts(engine)))
     asyncio.run(engine.close())
+    assert (engine._schedulers[0].model._decoder is None) == (kind == "windows")
     for prompt, completion in zip(prompts(engine), got, strict=True):
         assert list(completion.ids) == reference(plain, prompt, 40, engine.format.end_of_turn)
+
+
+OVER_PAGES = {"glm4_moe", "phi3"}
+ON_THEIR_OWN = {"qwen3_5", "gemma3", "gemma4", "gpt_oss", "deepseek_v3", "nemotron_h"}
+
+
+@pytest.mark.parametrize("family", sorted(OVER_PAGES | ON_THEIR_OWN))
+def test_in_transformers_own_code_every_family_says_what_generate_says(
+    tmp_path: Path, family: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Prompts that share beginnings and go on from each other, in so little memory that sequences wait and begin again,
+    and a grammar: windows, states, sinks and latent keys are never cut, mixed or shared."""
+    engine = open_engine(save_family(family, tmp_path), cache_gb=7e-5, max_context=128)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "inference.local.model"]
+    assert type(plain).__name__ in line and ("every prompt is computed whole" in line) == (family in ON_THEIR_OWN)
+    shared = list(range(30, 80))
+    asked = [[5, 6, 7], [*shared, 9], [*shared, 9, 9, 4, *range(5, 20)], shared, [*shared, 9, 9]]
+    constrained = engine.generate(shared, greedy(20, schema=OBJECT, logprobs=True))
+    *got, formed = run(*(engine.generate(prompt, greedy(20)) for prompt in asked), constrained)
+    asyncio.run(engine.close())
+    for prompt, completion in zip(asked, got, strict=True):
+        ids, end = torch.tensor([prompt]), engine.format.end_of_turn
+        said = plain.generate(ids, attention_mask=ids > 0, do_sample=False, max_new_tokens=20, eos_token_id=end)[0]
+        assert list(completion.ids) == said[len(prompt) :].tolist()
+    with torch.no_grad():
+        logits = plain(torch.tensor([[*shared, *formed.ids]])).logits[0, len(shared) - 1 : -1]
+    expected = logits.log_softmax(-1).gather(1, torch.tensor(formed.ids)[:, None])[:, 0]
+    assert formed.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+
+
+def test_what_changes_with_a_texts_length_is_not_packed_where_texts_can_be_so_long() -> None:
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    turning = Phi3Config(**SHAPE, rope_parameters=rope, original_max_position_embeddings=64, pad_token_id=0)
+    assert "longrope" in why_unpaged(turning, 65) and not why_unpaged(turning, 64)
+    windows = MistralConfig(**SHAPE, sliding_window=64)
+    assert "SlidingWindow" in why_unpaged(windows, 65) and not why_unpaged(windows, 64)
+
+
+def test_on_cuda_a_line_says_that_vllm_is_the_engine_for_gpus(llama: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(llama)
+    assert ["vLLM" in line for line in what_runs(model, "cuda", False, "")] == [True]
+    assert not list(what_runs(model, "cpu", True, ""))
 
 
 def test_float16_on_a_cpu_gives_nearly_the_logits_of_float32(llama: Path) -> None:
@@ -128,11 +178,13 @@ def test_float16_on_a_cpu_gives_nearly_the_logits_of_float32(llama: Path) -> Non
     assert 0 < (logits("float16") - exact).norm() < 0.01 * exact.norm()
 
 
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
 @pytest.mark.parametrize("adapted", [False, True])
-def test_in_bfloat16_on_a_cpu_only_the_products_are_rounded(llama: Path, tmp_path: Path, adapted: bool) -> None:
+def test_in_bfloat16_on_a_cpu_only_the_products_are_rounded(tmp_path: Path, adapted: bool, kind: str) -> None:
     """Prefill and decoding are nearer to the same weights in float32 than plain transformers in bfloat16 is."""
-    mine = PackedModel(ModelConfig(path=str(llama), dtype="bfloat16", device="cpu", cache_gb=0.02))
-    adapter = str(make_adapter(llama, tmp_path / "adapter", 1))
+    folder = make_model(tmp_path / "model", kind)
+    mine = PackedModel(ModelConfig(path=str(folder), dtype="bfloat16", device="cpu", cache_gb=0.02))
+    adapter = str(make_adapter(folder, tmp_path / "adapter", 1))
     number = mine.lora.load(adapter) if adapted else 0
     ids = list(range(1, 44))
     got = [mine.forward([Chunk(ids[:40], 0, [0, 1, 2], number)])[0]]
@@ -140,7 +192,7 @@ def test_in_bfloat16_on_a_cpu_only_the_products_are_rounded(llama: Path, tmp_pat
     mine.close()
 
     def plain(dtype: torch.dtype) -> torch.Tensor:
-        model = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.bfloat16).to(dtype)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(dtype)
         with torch.no_grad():
             return (PeftModel.from_pretrained(model, adapter) if adapted else model)(torch.tensor([ids])).logits[0, 39:]
 
@@ -178,16 +230,22 @@ def test_workers_share_the_weights_and_divide_cache_and_cores(llama: Path) -> No
     assert torch.get_num_threads() == cpu_threads(), "a closed engine gives the cores back"
 
 
-@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "lm_head"]])
+@pytest.mark.parametrize(
+    ("kind", "targets"),
+    [("llama", "all-linear"), ("llama", ["q_proj", "lm_head"]), ("qwen3", "all-linear"), ("windows", "all-linear")],
+)
 def test_base_and_two_adapters_in_one_batch_each_match_peft(
-    llama: Path, engine: LocalEngine, tmp_path: Path, targets: str | list[str]
+    tmp_path: Path, kind: str, targets: str | list[str]
 ) -> None:
-    adapters = [None, *(str(make_adapter(llama, tmp_path / str(seed), seed, targets)) for seed in (1, 2))]
+    model_folder = make_model(tmp_path / "model", kind)
+    engine = open_engine(model_folder)
+    adapters = [None, *(str(make_adapter(model_folder, tmp_path / str(seed), seed, targets)) for seed in (1, 2))]
     jobs = [(prompt, adapter) for prompt in prompts(engine)[:3] for adapter in adapters]
     got = run(*(engine.generate(prompt, greedy(12), adapter=adapter) for prompt, adapter in jobs))
+    asyncio.run(engine.close())
     end = engine.format.end_of_turn
     for adapter in adapters:
-        model = AutoModelForCausalLM.from_pretrained(llama)
+        model = AutoModelForCausalLM.from_pretrained(model_folder)
         model = model if adapter is None else PeftModel.from_pretrained(model, adapter)
         for (prompt, used), completion in zip(jobs, got, strict=True):
             if used == adapter:
