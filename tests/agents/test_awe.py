@@ -44,8 +44,9 @@ def scripted(
     return engine(reply)
 
 
-def told(agent: ScriptedEngine, *systems: str) -> list[str]:
-    return [str(c.messages[-1]["content"]) for c in agent.calls if c.messages[0]["content"] in systems]
+def told_the_judge(agent: ScriptedEngine) -> str:
+    [told] = [str(c.messages[-1]["content"]) for c in agent.calls if c.messages[0]["content"] == JUDGE]
+    return told
 
 
 def in_order(agent: ScriptedEngine, trajectory: Trajectory) -> ScriptedEngine:
@@ -59,44 +60,34 @@ def parses(trajectory: Trajectory) -> dict[str, str]:
     return {call.role: call.parse for call in trajectory.model_calls}
 
 
-async def test_seven_calls_three_searches_and_what_comes_of_them() -> None:
+async def test_each_path_has_its_queries_and_the_debate_its_answer() -> None:
     agent, shelf = scripted(), Shelf(SHELF)
     trajectory = await play(AWE, agent, shelf)
     assert (trajectory.answer, trajectory.status) == ("Ada Torrin", "finished")
     assert trajectory.candidates == {"knowledge_first": "Ada Torrin", "retrieval_first": "Bo Lind"}
     assert sorted(shelf.asked) == sorted((query, 3, 0) for query in SHELF)
-    assert parses(trajectory) == {
-        "knowledge": "free",
-        "knowledge_reader": "free",
-        "retrieval_drafter": "free",
-        "retrieval_reader": "free",
-        "knowledge_advocate": "ok",
-        "retrieval_advocate": "ok",
-        "judge": "ok",
-    }
-    assert len(agent.calls) == 7 == len(trajectory.conversations)
+    assert [call.role for call in trajectory.model_calls if call.parse == "ok"] == (
+        ["knowledge_advocate", "retrieval_advocate", "judge"]
+    )
     check_snapshot("awe", in_order(agent, trajectory))
 
 
 @pytest.mark.parametrize(
-    ("verdict", "order"),
+    ("verdict", "bridge", "order"),
     [
-        ("Ada Torrin", ["c5", "c2", "c6", "c7", "c8"]),
-        ("bo lind ", ["c2", "c7", "c8", "c5", "c6"]),
-        ("Someone else", ["c5", "c2", "c6", "c7", "c8"]),
+        ("Ada Torrin", SECOND, ["c5", "c2", "c6", "c7", "c8"]),
+        ("bo lind ", SECOND, ["c2", "c7", "c8", "c5", "c6"]),
+        ("Someone else", SECOND, ["c5", "c2", "c6", "c7", "c8"]),
+        # both paths agree
+        ("Ada Torrin", [passage(9, "In 1204 she came."), *SECOND], ["c5", "c2", "c6", "c9", "c7"]),
     ],
 )
-async def test_the_evidence_of_the_answer_comes_first_and_no_document_twice(verdict: str, order: list[str]) -> None:
-    trajectory = await play(AWE, scripted(verdict), Shelf(SHELF))
+async def test_the_evidence_of_the_answer_comes_first_and_no_document_twice(
+    verdict: str, bridge: list[Any], order: list[str]
+) -> None:
+    trajectory = await play(AWE, scripted(verdict), Shelf({**SHELF, f"{Q} Bo?": bridge}))
     assert trajectory.answer == verdict.strip()
     assert [p.id for p in trajectory.passages] == order
-
-
-async def test_when_both_paths_agree_the_knowledge_first_evidence_comes_first() -> None:
-    shelf = Shelf({**SHELF, f"{Q} Bo?": [passage(9, "In 1204 she came."), *SECOND]})
-    trajectory = await play(AWE, scripted(), shelf)
-    assert set(trajectory.candidates.values()) == {trajectory.answer} == {"Ada Torrin"}
-    assert [p.id for p in trajectory.passages] == ["c5", "c2", "c6", "c9", "c7"]
 
 
 @pytest.mark.parametrize(
@@ -121,12 +112,10 @@ async def test_one_path_alone_has_no_debate(
     ("said", "argument", "parse"),
     [
         ("Well: >>> One.\nTwo. <<< There.", "One.\nTwo.", "ok"),
-        (">>> One. Two. Three. Four. <<<", "One. Two. Three. Four.", "ok"),
         ("She built it.", "She built it.", "malformed"),
         (">>> She built it.", "She built it.", "malformed"),
         ("She built it. <<<", "She built it.", "malformed"),
         (">>><<<", "", "malformed"),
-        ("", "", "malformed"),
     ],
 )
 async def test_an_argument_stands_between_its_marks_else_it_is_malformed_and_the_whole_text(
@@ -134,7 +123,7 @@ async def test_an_argument_stands_between_its_marks_else_it_is_malformed_and_the
 ) -> None:
     agent = scripted(known=said)
     trajectory = await play(AWE, agent, Shelf(SHELF))
-    assert f"Argument-1: {' '.join(argument.split())}\nAnswer-2:" in told(agent, JUDGE)[0]
+    assert f"Argument-1: {' '.join(argument.split())}\nAnswer-2:" in told_the_judge(agent)
     assert parses(trajectory)["knowledge_advocate"] == parse and parses(trajectory)["retrieval_advocate"] == "ok"
 
 
@@ -153,13 +142,10 @@ async def test_an_argument_stands_between_its_marks_else_it_is_malformed_and_the
 )
 async def test_the_verdict_is_an_answer_and_not_its_label(verdict: str, answer: str, parse: str) -> None:
     trajectory = await play(AWE, scripted(verdict), Shelf(SHELF))
-    assert (trajectory.answer, trajectory.status) == (answer, "finished")
-    assert parses(trajectory)["judge"] == parse
+    assert (trajectory.answer, trajectory.status, parses(trajectory)["judge"]) == (answer, "finished", parse)
 
 
 # Checked citations
-
-CHECKED = {**AWE, "settings": {"citations": "checked"}}
 
 
 async def test_the_judge_sees_valid_claims_with_their_quotes_and_the_rest_is_a_note() -> None:
@@ -167,29 +153,26 @@ async def test_the_judge_sees_valid_claims_with_their_quotes_and_the_rest_is_a_n
         known='>>> A builder is named [1: "Ada Torrin  Built the harbour."]. Tall [1: "Ada was tall"]. Yes. <<<',
         retrieved='>>> He did it [1: "Ada Torrin built the harbour"]. <<<',
     )
-    trajectory = await play(CHECKED, agent, Shelf(SHELF))
-    assert told(agent, JUDGE) == [
+    trajectory = await play({**AWE, "settings": {"citations": "checked"}}, agent, Shelf(SHELF))
+    assert told_the_judge(agent) == (
         f"Question: {Q}\nAnswer-1: Ada Torrin\n"
         'Argument-1: A builder is named. [1: "Ada Torrin Built the harbour."]\n'
         f"Answer-2: Bo Lind\nArgument-2: {NO_ARGUMENT}"
-    ]
+    )
     notes = {event.role: event.text for event in trajectory.events if event.kind == "note"}
     assert notes["knowledge_advocate"] == ('2 of 3 claims have no valid quote:\n- Tall. [1: "Ada was tall"]\n- Yes.')
     assert notes["retrieval_advocate"].startswith("1 of 1 claims")  # the other path's document is not its own
-    assert trajectory.status == "finished" and len(agent.calls) == 7
     check_snapshot("awe_checked", in_order(agent, trajectory))
 
 
 @pytest.mark.parametrize(
     ("argument", "claims"),
     [
-        ('One [1: "a b"]. Two.', ['One. [1: "a b"]', "Two."]),
         ('One. [1: "a b"] Two. [2: "c d"]', ['One. [1: "a b"]', 'Two. [2: "c d"]']),
         ('One [1: "A. B! C?"] and [2: “d\n e”] on. Two', ['One and on. [1: "A. B! C?"] [2: "d e"]', "Two"]),
         ('Dr. J. Torrin built it! [ 1 : "a "b" c" ]', ['Dr. J. Torrin built it! [1: "a "b" c"]']),
         ('北京[1: "首都 a"]。猫！[2: "c。d"]狗', ['北京。 [1: "首都 a"]', '猫！ [2: "c。d"]', "狗"]),
         ('[1: "a b"]', []),
-        ("", []),
         ("It cost 3.5 marks (p. 4) [1: a b].", ["It cost 3.5 marks (p. 4) [1: a b]."]),
         ('One\0 [x: "a b"] 0', ['One [x: "a b"] 0']),
     ],
@@ -201,8 +184,7 @@ def test_claims_are_sentences_with_the_citations_at_their_end(argument: str, cla
 @pytest.mark.parametrize(
     ("number", "quote", "found"),
     [
-        (1, "ada torrin BUILT", True),
-        (1, "In 1204\n Ada", True),
+        (1, "In 1204\n ADA", True),
         (1, "Velm: In 1204", True),
         (1, "harbour", False),
         (1, "", False),
@@ -210,19 +192,14 @@ def test_claims_are_sentences_with_the_citations_at_their_end(argument: str, cla
         (2, "Ada Torrin built", False),
         (0, "fact 6", False),
         (4, "Velm has", False),
+        (3, "北京大学", True),
+        (3, "京", False),
+        (3, "Velm's har\u00adbour 1204-10", True),
     ],
 )
 def test_a_quote_is_two_words_or_more_of_the_document_that_is_cited(number: int, quote: str, found: bool) -> None:
-    assert has_quote(number, quote, KNOWN) is found
-
-
-def test_a_quote_without_blanks_may_have_two_words() -> None:
-    known = [passage(1, "他住在北京大学。")]
-    assert has_quote(1, "北京大学", known) and not has_quote(1, "京", known)
-
-
-def test_a_quote_in_other_typography_is_a_quote() -> None:
-    assert has_quote(1, "Velm's har\u00adbour 1204-10", [passage(1, "Velm\u2019s harbour 1204\u201310")])
+    other = passage(6, "他住在北京大学。Velm\u2019s harbour 1204\u201310")
+    assert has_quote(number, quote, [*KNOWN[:2], other]) is found
 
 
 def test_one_valid_citation_is_enough_and_only_valid_ones_are_shown() -> None:

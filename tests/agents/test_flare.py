@@ -39,41 +39,23 @@ def queries(trajectory: Trajectory) -> list[str]:
 
 
 async def test_only_the_unsure_sentence_is_searched_for_and_written_again() -> None:
-    shelf = Shelf(WORLD)
-    trajectory, agent = await flare([SURE, UNSURE, AGAIN, LAST], shelf)
+    trajectory, agent = await flare([SURE, UNSURE, AGAIN, LAST])
     assert (trajectory.status, trajectory.answer) == ("finished", "Ada Torrin")
-    assert shelf.asked == [(QUESTION.text, 3, 0), ("The mole is by .", 3, 0)]
-    assert len(agent.calls) == 4  # three sentences, one of them twice
+    assert queries(trajectory) == [QUESTION.text, "The mole is by ."]
     assert all(call.params.logprobs and call.params.max_tokens == 64 for call in agent.calls)
     assert [p.id for p in trajectory.passages] == ["c2"]
     assert not [event for event in trajectory.events if event.kind == "note"]
-    check_snapshot("flare", agent)
-
-
-async def test_a_discarded_look_ahead_stays_in_the_log_and_teaches_nothing() -> None:
-    trajectory, agent = await flare([SURE, UNSURE, AGAIN, LAST])
-    assert [call.text for call in trajectory.model_calls][1] == " The mole is by Bo Kell. He"
     rows, left_out = build_rows([trajectory], ["k1"], 10_000)
     assert check_rows(rows, {"k1": trajectory}) == 3
-    assert [(one.conversation, one.reason) for one in left_out] == [(1, "no parsed action")]
-    learnt = [[i for i, yes in zip(r.ids, r.loss_mask, strict=True) if yes] for r in rows]
-    assert [agent.format.decode(ids) for ids in learnt] == [
-        "The harbour has a mole.",
-        " The mole is by Ada Torrin.",
-        " So the answer is: Ada Torrin.<|im_end|>",
-    ]
-
-
-@pytest.mark.parametrize(("probability", "calls"), [(0.8, 1), (0.79, 2)])
-async def test_a_sentence_stays_from_theta_on(probability: float, calls: int) -> None:
-    trajectory, _ = await flare([ScriptedReply(("It is Ada", 1.0), (" Torrin.", probability)), "It is Bo."])
-    assert len(trajectory.model_calls) == calls
-    assert trajectory.answer == ("It is Ada Torrin." if calls == 1 else "It is Bo.")
+    assert [(one.conversation, one.reason) for one in left_out] == [(1, "no parsed action")], "it was discarded"
+    check_snapshot("flare", agent)
 
 
 @pytest.mark.parametrize(
     ("pieces", "query"),
     [
+        ((("It is Ada", 1.0), (" Torrin.", 0.8)), None),
+        ((("It is Ada", 1.0), (" Torrin.", 0.79)), "It is Ada Torrin."),
         ((("It is Ada", 1.0), (" Torrin", 0.4), (".", 0.6)), "It is Ada Torrin."),
         ((("It is Ada", 1.0), (" Torrin", 0.39), (".", 0.6)), "It is Ada ."),
         ((("It is", 0.6), (" Tor", 0.1), ("rin", 0.5), (" not Bo.", 0.1)), "It is rin"),
@@ -82,11 +64,11 @@ async def test_a_sentence_stays_from_theta_on(probability: float, calls: int) ->
         ((("It is Ada.", 0.1), (" Bo", 1.0)), QUESTION.text),
     ],
 )
-async def test_the_query_is_the_sentence_less_its_unlikely_tokens(
-    pieces: tuple[tuple[str, float], ...], query: str
+async def test_the_query_is_the_sentence_less_its_unlikely_tokens_and_a_sure_one_needs_none(
+    pieces: tuple[tuple[str, float], ...], query: str | None
 ) -> None:
     trajectory, _ = await flare([ScriptedReply(*pieces), "So the answer is: Ada."])
-    assert queries(trajectory) == [QUESTION.text, query]
+    assert queries(trajectory) == [QUESTION.text, *([query] if query else [])]
 
 
 async def test_a_letter_that_lost_some_of_its_bytes_is_no_part_of_the_query() -> None:
@@ -121,20 +103,13 @@ async def test_the_text_holds_no_more_than_max_tokens() -> None:
 
 
 async def test_flashrags_way_is_a_matter_of_settings() -> None:
-    way: dict[str, Any] = {
-        "retrieve_first": False,
-        "carry_documents": False,
-        "theta": 0.2,
-        "beta": 0.2,
-        "iterations": 5,
-    }
+    way: dict[str, Any] = {"retrieve_first": False, "carry_documents": False, "theta": 0.2, "beta": 0.2}
     doubt = ScriptedReply(("The mole is by", 0.3), (" Bo", 0.1), (".", 0.3), (" X", 1.0))
-    trajectory, agent = await flare([doubt, AGAIN, LAST], Shelf({"The mole is by .": [TORRIN]}), **way)
+    trajectory, agent = await flare([doubt, AGAIN, LAST], **way)
     assert queries(trajectory) == ["The mole is by ."]
-    shows = [TORRIN.text in str(call.messages) for call in agent.calls]
-    assert shows == [False, True, False]
+    assert [TORRIN.text in str(call.messages) for call in agent.calls] == [False, True, False]
     assert [p.id for p in trajectory.passages] == ["c2"]
-    many, _ = await flare([doubt] * 10, **way)
+    many, _ = await flare([doubt] * 10, iterations=5, **way)
     assert (len(many.model_calls), len(many.searches)) == (10, 5)
 
 
@@ -157,5 +132,3 @@ def test_the_real_model_is_sure_of_one_thing_and_unsure_of_another(smollm2: Path
     assert len(easy.searches) == 1 and len(easy.model_calls) <= 2
     assert len(strict.searches) == 1 + len(strict.model_calls) // 2 and len(strict.model_calls) in (2, 4)
     assert all(search.query.strip() for search in strict.searches)
-    rows, _ = build_rows([strict], ["k1"], 10_000)
-    assert check_rows(rows, {"k1": strict}) == len(strict.model_calls) // 2

@@ -21,54 +21,52 @@ WORLD = {
     "The harbour has a mole.": [HARBOUR, MOLE],
     "The mole is by Ada Torrin.": [TORRIN, MOLE],
 }
-REPLIES = [
-    "The harbour has a mole. The mole is old.",
-    " The mole is by Ada Torrin. She",
-    " So the answer is: Ada Torrin. Indeed.",
-    "The answer is: Ada Torrin",
-]
+FACTS = {f"Fact {n} is so.": [passage(3 * n + i) for i in range(1, 4)] for n in range(1, 6)}
+"""Three new paragraphs for every thought."""
+FACTS_SAID = ["Fact 1 is so. X", *(f" Fact {n} is so. X" for n in range(2, 6)), "Ada"]
 
 
-async def ircot(replies: list[str], shelf: Shelf | None = None, **settings: Any) -> tuple[Trajectory, ScriptedEngine]:
+async def ircot(
+    replies: list[str], world: dict[str, list[Passage]] = WORLD, **settings: Any
+) -> tuple[Trajectory, ScriptedEngine]:
     agent = engine([*replies])
-    return await play({"name": "ircot", "settings": settings}, agent, shelf or Shelf(WORLD)), agent
+    return await play({"name": "ircot", "settings": settings}, agent, Shelf(world)), agent
 
 
-async def test_a_chain_of_three_sentences_takes_four_calls_and_three_retrievals() -> None:
-    shelf = Shelf(WORLD)
-    trajectory, agent = await ircot(REPLIES, shelf)
+def queries(trajectory: Trajectory) -> list[str]:
+    return [search.query for search in trajectory.searches]
+
+
+async def test_each_sentence_is_the_next_query_until_one_states_the_answer() -> None:
+    trajectory, agent = await ircot(
+        [
+            "The harbour has a mole. The mole is old.",
+            " The mole is by Ada Torrin. She",
+            " So the answer is: Ada Torrin. Indeed.",
+            "The answer is: Ada Torrin",
+        ]
+    )
     assert (trajectory.status, trajectory.answer) == ("finished", "Ada Torrin")
-    assert [call.role for call in trajectory.model_calls] == ["reasoner"] * 3 + ["reader"]
-    assert shelf.asked == [
-        (QUESTION.text, 3, 0),
-        ("The harbour has a mole.", 3, 0),
-        ("The mole is by Ada Torrin.", 3, 0),
-    ]
+    assert queries(trajectory) == [*WORLD]
     assert [p.id for p in trajectory.passages] == ["c1", "c2", "c3"]
+    rows, left_out = build_rows([trajectory], ["k1"], 10_000)
+    assert check_rows(rows, {"k1": trajectory}) == 4 and not left_out
     check_snapshot("ircot", agent)
 
 
-async def test_what_is_learnt_is_each_sentence_once_and_the_readers_answer() -> None:
-    trajectory, agent = await ircot(REPLIES)
-    rows, left_out = build_rows([trajectory], ["k1"], 10_000)
-    assert check_rows(rows, {"k1": trajectory}) == 4 and not left_out
-    learnt = [[i for i, yes in zip(r.ids, r.loss_mask, strict=True) if yes] for r in rows]
-    assert [agent.format.decode(ids) for ids in learnt] == [
-        "The harbour has a mole.",
-        " The mole is by Ada Torrin.",
-        " So the answer is: Ada Torrin.",
-        "The answer is: Ada Torrin<|im_end|>",
-    ]
-
-
-@pytest.mark.parametrize("thought", ["", " \n ", "It is old.", "The ANSWER IS: Ada. X", "the answer is Ada. Then"])
-async def test_the_first_call_may_end_the_chain(thought: str) -> None:
-    trajectory, _ = await ircot([thought, "Ada"])
-    assert (trajectory.answer, len(trajectory.model_calls), len(trajectory.searches)) == ("Ada", 2, 1)
-
-
-async def test_a_thought_of_blanks_is_no_query() -> None:
-    trajectory, _ = await ircot([" \n \n \n it is", "Ada"], thought_tokens=2)
+@pytest.mark.parametrize(
+    ("thought", "settings"),
+    [
+        ("", {}),
+        (" \n ", {}),
+        ("It is old.", {}),
+        ("The ANSWER IS: Ada. X", {}),
+        ("the answer is Ada. Then", {}),
+        (" \n \n \n it is", {"thought_tokens": 2}),
+    ],
+)
+async def test_the_first_call_may_end_the_chain_and_blanks_are_no_query(thought: str, settings: dict[str, Any]) -> None:
+    trajectory, _ = await ircot([thought, "Ada"], **settings)
     assert (trajectory.answer, len(trajectory.model_calls), len(trajectory.searches)) == ("Ada", 2, 1)
 
 
@@ -77,37 +75,31 @@ async def test_the_pool_holds_fifteen_paragraphs_none_of_them_twice() -> None:
     world = {QUESTION.text: [passage(n) for n in range(8)]}
     world |= {t.strip(): [passage(n) for n in range(5 * k, 5 * k + 8)] for k, t in enumerate(thoughts, 1)}
     replies = [*(f"{t} X" for t in thoughts), " So the answer is: 3. X", "3"]
-    trajectory, _ = await ircot(replies, Shelf(world), documents=8)
+    trajectory, _ = await ircot(replies, world, documents=8)
     assert [p.id for p in trajectory.passages] == [f"c{n}" for n in range(15)]
-    small, _ = await ircot(replies, Shelf(world), documents=8, pool=4)
+    small, _ = await ircot(replies, world, documents=8, pool=4)
     assert [p.id for p in small.passages] == ["c0", "c1", "c2", "c3"]
 
 
 async def test_once_the_pool_is_full_nothing_is_searched_for() -> None:
-    world = {f"Fact {n} is so.": [passage(3 * n + i) for i in range(1, 4)] for n in range(1, 6)}
-    shelf = Shelf({QUESTION.text: [passage(n) for n in range(1, 4)], **world})
-    replies = ["Fact 1 is so. X", *(f" Fact {n} is so. X" for n in range(2, 6)), "Ada"]
-    trajectory, _ = await ircot(replies, shelf, sentences=5)
+    trajectory, _ = await ircot(FACTS_SAID, {QUESTION.text: [passage(n) for n in range(1, 4)], **FACTS}, sentences=5)
     assert len(trajectory.model_calls) == 6 and len(trajectory.passages) == 15
-    assert [query for query, *_ in shelf.asked] == [QUESTION.text, *(f"Fact {n} is so." for n in range(1, 5))]
+    assert queries(trajectory) == [QUESTION.text, *list(FACTS)[:4]]
 
 
 @pytest.mark.parametrize("name", ["awe", "awe_drag"])
 async def test_the_last_call_reads_all_that_awes_settings_retrieve(name: str) -> None:
     settings = load_config(f"configs/papers/{name}.yaml").evaluation.baselines["IRCoT"].settings
-    world = {f"Fact {n} is so.": [passage(3 * n + i) for i in range(1, 4)] for n in range(1, 6)}
-    shelf = Shelf({QUESTION.text: [passage(n) for n in range(1, 4)], **world})
-    replies = ["Fact 1 is so. X", *(f" Fact {n} is so. X" for n in range(2, 6)), "Ada"]
-    trajectory, agent = await ircot(replies, shelf, **settings)
+    world = {QUESTION.text: [passage(n) for n in range(1, 4)], **FACTS}
+    trajectory, agent = await ircot(FACTS_SAID, world, **settings)
     retrievals = 5 if settings.get("reader") == "never" else 6
-    assert len(shelf.asked) == retrievals and len(trajectory.passages) == 3 * retrievals
+    assert len(trajectory.searches) == retrievals and len(trajectory.passages) == 3 * retrievals
     assert all(p.text in str(agent.calls[-1].messages) for p in trajectory.passages)
 
 
 async def test_a_thought_that_the_limit_cut_is_the_query_as_it_is() -> None:
-    shelf = Shelf({})
-    await ircot(["abcdefgh", "hgfedcba", "Ada"], shelf, thought_tokens=4, sentences=2)
-    assert [query for query, *_ in shelf.asked] == [QUESTION.text, "abcd", "hgfe"]
+    trajectory, _ = await ircot(["abcdefgh", "hgfedcba", "Ada"], {}, thought_tokens=4, sentences=2)
+    assert queries(trajectory) == [QUESTION.text, "abcd", "hgfe"]
 
 
 async def test_the_answer_may_be_the_thoughts_alone() -> None:

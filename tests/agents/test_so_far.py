@@ -13,27 +13,28 @@ from inference.completion import Completion, SamplingParams
 from inference.engine import EngineError
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.config import SelectConfig
-from ratchet.records import Question, Trajectory
+from ratchet.records import Trajectory
 from rewards.selection import select
+from tests.helpers.any_system import task_of
 from tests.helpers.debating import NO, YES, Debate
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say
 from tests.helpers.reward_cases import rule_score
 from tests.helpers.tiny import tiny_format
 
 ADA, QUAY = passage(1, "Ada Torrin built the harbour."), passage(2, "The quay is of stone.")
+BOTH = (ADA, QUAY)
 SEARCHED = [act("searcher"), query("harbour"), review({1: True}, end=True)]
 ANSWERED = [*SEARCHED, act("answerer"), say(response="Ada")]
-BRIEF_SEARCHED = [
-    say(agent="searcher"),
-    say(search_query="harbour"),
-    say(relevance=[False, True], end_search=True),
+BRIEF_ANSWERED = [
+    *[say(agent="searcher"), say(search_query="harbour"), say(relevance=[False, True], end_search=True)],
+    *[say(agent="answerer"), say(answer="Ada")],
 ]
-BRIEF_ANSWERED = [*BRIEF_SEARCHED, say(agent="answerer"), say(answer="Ada")]
 BAD = '{"response": '
 VERDICT, OTHER = f"Ada built it.\n{YES}", f"She did not.\n{NO}"
 ADA_SAYS, BO_SAYS = f"One. {MARK} Ada", f"Two. {MARK} Bo"
 OPEN = "NO PREFERENCE"
-AWE_DIFFERS = ["Ada", "Bo", "Cy", "Di"]
+NO_QUERIES: dict[str, Any] = {"query_rounds": 0}
+ONE_ROUND: dict[str, Any] = {"rounds": 1}
 
 
 class Library(Shelf):
@@ -58,43 +59,32 @@ class Filling(ScriptedEngine):
         return said
 
 
-async def ended(
-    name: str, replies: Sequence[str], settings: dict[str, Any] | None = None, question: Question = QUESTION
-) -> Trajectory:
-    """The trajectory whose context is full once these replies are given."""
-    agent = Filling(list(replies), len(replies))
-    trajectory = await play({"name": name, "settings": settings or {}}, agent, Library({}), question=question)
-    assert trajectory.status == "out_of_budget" and "context" in trajectory.error
-    return trajectory
+async def mrag(*replies: Any, **settings: Any) -> Trajectory:
+    return await play({"name": "mrag", "settings": settings}, engine(list(replies)), Library({}))
 
 
 @pytest.mark.parametrize("style", ["paper", "brief"])
 @pytest.mark.parametrize("later", ["coordinator", "reviser", "validator"])
 async def test_mrag_keeps_its_response_when_a_later_action_is_malformed(style: str, later: str) -> None:
     paper = style == "paper"
-    before = ANSWERED if paper else BRIEF_ANSWERED
     named = [] if later == "coordinator" else [act(later) if paper else say(agent=later)]
-    config = {"name": "mrag", "settings": {"style": style, "explanations": paper}}
-    trajectory = await play(config, engine([*before, *named, BAD]), Library({}))
+    before = ANSWERED if paper else BRIEF_ANSWERED
+    trajectory = await mrag(*before, *named, BAD, style=style, explanations=paper)
     assert (trajectory.status, trajectory.answer, trajectory.passages) == ("unparsed", "Ada", (ADA,))
     assert trajectory.error.startswith(f"{later}: ")
 
 
-async def test_mrag_keeps_the_documents_that_it_found_before_a_response() -> None:
-    for replies in ([*SEARCHED, BAD], [act("searcher"), query("harbour"), review({1: True}, end=False), BAD]):
-        trajectory = await play({"name": "mrag"}, engine(replies), Library({}))
-        assert (trajectory.status, trajectory.answer, trajectory.passages) == ("unparsed", "", (ADA,))
-
-
-async def test_mrag_says_whose_context_ended_it() -> None:
-    full = await ended("mrag", ANSWERED)
-    assert (full.answer, full.passages) == ("Ada", (ADA,)) and full.error.startswith("coordinator: ")
-
-
-async def test_a_response_that_was_revised_replaces_the_first() -> None:
-    replies = [*ANSWERED, act("reviser"), say(response="Ada Torrin"), BAD]
-    trajectory = await play({"name": "mrag"}, engine(replies), Library({}))
-    assert (trajectory.status, trajectory.answer) == ("unparsed", "Ada Torrin")
+@pytest.mark.parametrize(
+    ("replies", "answer"),
+    [
+        (SEARCHED, ""),
+        ([act("searcher"), query("harbour"), review({1: True}, end=False)], ""),
+        ([*ANSWERED, act("reviser"), say(response="Ada Torrin")], "Ada Torrin"),
+    ],
+)
+async def test_mrag_keeps_the_documents_that_it_found_and_the_last_response(replies: list[str], answer: str) -> None:
+    trajectory = await mrag(*replies, BAD)
+    assert (trajectory.status, trajectory.answer, trajectory.passages) == ("unparsed", answer, (ADA,))
 
 
 LOW = {f"{agent} {n}": 0 for agent in ("rag", "search") for n in (1, 2, 3)}
@@ -124,105 +114,75 @@ async def test_tool_mad_has_no_answer_in_hand_where_its_agents_differ() -> None:
     trajectory = await debate.play(rounds=1)
     assert (trajectory.status, trajectory.answer, trajectory.explanation) == ("out_of_budget", "", "")
     assert trajectory.candidates == {"rag": YES, "search": NO} and len(trajectory.passages) == 6
-    assert [turn.verdict for turn in trajectory.turns] == [YES, NO]
 
 
 @pytest.mark.parametrize(
-    ("replies", "answer", "turns"),
+    ("name", "settings", "replies", "answer", "passages", "turns"),
     [
-        ([VERDICT, VERDICT], YES, 2),
-        ([VERDICT, OTHER], "", 2),
-        ([VERDICT, VERDICT, OPEN, OTHER], YES, 3),
-        ([VERDICT, VERDICT, OPEN, "both"], YES, 3),
+        ("mrag", {}, ANSWERED, "Ada", (ADA,), 0),
+        ("iter_retgen", {}, [f"{MARK} Ada"], "Ada", BOTH, 0),
+        ("sure", {}, ["(a) Ada (b) Bo"], "Ada", BOTH, 0),
+        ("sure", {}, ["(a) Ada (b) Bo", "one", "two"], "Ada", BOTH, 0),
+        ("ircot", {}, ["So the answer is: Ada."], "Ada", BOTH, 0),
+        ("flare", {}, ["Ada built it. She", "So the answer is: Ada. She was"], "Ada", BOTH, 0),
+        ("mad", {}, [BO_SAYS, ADA_SAYS, ADA_SAYS], "Ada", (), 0),
+        ("mad_drag", {}, [ADA_SAYS, ADA_SAYS], "Ada", (), 0),
+        ("mad_drag", {}, [ADA_SAYS, BO_SAYS], "", (), 0),
+        ("drag", NO_QUERIES, [ADA_SAYS, ADA_SAYS], "Ada", BOTH, 0),
+        ("drag", {**NO_QUERIES, "answer_rounds": 1}, [ADA_SAYS, BO_SAYS], "", BOTH, 0),
+        ("awe", {}, ["Ada"] * 4, "Ada", BOTH, 0),
+        ("awe", {}, ["Ada", "Bo", "Cy", "Di", ">>> so <<<", ">>> so <<<"], "", BOTH, 0),
+        ("awe", {"paths": "knowledge"}, [f"{MARK} Ada"], "Ada", (), 0),
+        ("awe", {"paths": "retrieval"}, ["Ada"], "Ada", BOTH, 0),
+        ("mad_liang", {}, [VERDICT, VERDICT], YES, (), 2),
+        ("mad_liang", {}, [VERDICT, OTHER], "", (), 2),
+        ("mad_liang", {}, [VERDICT, VERDICT, OPEN, OTHER], YES, (), 3),
+        ("mad_liang", ONE_ROUND, [VERDICT, VERDICT, OPEN, "both"], YES, (), 3),
+        ("madke", {}, ["[1]", "[2]", VERDICT, VERDICT], YES, BOTH, 2),
+        ("madke", {}, ["[1]", "[2]", VERDICT, VERDICT, "Yes"], YES, BOTH, 3),
+        ("madke", {}, ["[1]", "[2]", VERDICT, OTHER, "No"], "", BOTH, 3),
+        ("react", {}, ["Thought: x\nAction: search[harbour]"], "", BOTH, 1),
+        ("fire", {}, [say(reasoning="x", search_query="harbour")], "", BOTH, 1),
     ],
 )
-async def test_a_debate_with_a_moderator_keeps_the_label_of_both_sides(
-    replies: list[str], answer: str, turns: int
+async def test_an_answer_in_hand_is_kept_when_a_context_is_full(
+    name: str, settings: dict[str, Any], replies: list[str], answer: str, passages: tuple[Any, ...], turns: int
 ) -> None:
-    rounds = 1 if replies[-1] == "both" else 3
-    trajectory = await ended("mad_liang", replies, {"rounds": rounds}, CLAIM)
-    assert (trajectory.answer, len(trajectory.turns)) == (answer, turns)
-    assert trajectory.explanation == ("Ada built it.\n\nAda built it." if answer else "")
+    """Debates without a judge's word keep what all sides say; loops keep what they read."""
+    agent = Filling(replies, len(replies))
+    trajectory = await play({"name": name, "settings": settings}, agent, Library({}), question=task_of(name))
+    assert trajectory.status == "out_of_budget" and "context" in trajectory.error
+    assert (trajectory.answer.strip(), len(trajectory.turns)) == (answer, turns)
+    assert [p.id for p in trajectory.passages] == [p.id for p in passages]
+    assert bool(trajectory.explanation) == (answer == YES)
+    if name in ("mad", "mad_drag", "mad_liang", "madke") or (name == "awe" and not settings):
+        assert len(trajectory.candidates) >= 2, "also where they differ"
 
 
 async def test_a_debate_keeps_the_label_of_both_sides_when_its_judge_names_none() -> None:
     agent = engine([VERDICT, VERDICT, OPEN, "both", "I cannot tell."])
-    trajectory = await play({"name": "mad_liang", "settings": {"rounds": 1}}, agent, question=CLAIM)
+    trajectory = await play({"name": "mad_liang", "settings": ONE_ROUND}, agent, question=CLAIM)
     assert (trajectory.status, trajectory.answer, trajectory.turns[-1].speaker) == ("unparsed", YES, "judge")
 
 
-@pytest.mark.parametrize(
-    ("replies", "answer", "turns"),
-    [
-        (["[1]", "[2]", VERDICT, VERDICT], YES, 2),
-        (["[1]", "[2]", VERDICT, VERDICT, "Yes"], YES, 3),
-        (["[1]", "[2]", VERDICT, OTHER, "No"], "", 3),
-    ],
-)
-async def test_a_debate_over_evidence_keeps_the_label_of_all_debaters(
-    replies: list[str], answer: str, turns: int
-) -> None:
-    trajectory = await ended("madke", replies, {}, CLAIM)
-    assert (trajectory.answer, trajectory.passages, len(trajectory.turns)) == (answer, (ADA, QUAY), turns)
-    assert set(trajectory.candidates) == {"Agent 1", "Agent 2"}
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "replies", "answer", "passages"),
-    [
-        ("iter_retgen", {}, [f"{MARK} Ada"], "Ada", (ADA, QUAY)),
-        ("sure", {}, ["(a) Ada (b) Bo"], "Ada", (ADA, QUAY)),
-        ("sure", {}, ["(a) Ada (b) Bo", "one", "two"], "Ada", (ADA, QUAY)),
-        ("ircot", {}, ["So the answer is: Ada."], "Ada", (ADA, QUAY)),
-        ("flare", {}, ["Ada built it. She", "So the answer is: Ada. She was"], "Ada", (ADA, QUAY)),
-        ("mad", {}, [BO_SAYS, ADA_SAYS, ADA_SAYS], "Ada", ()),
-        ("mad_drag", {}, [ADA_SAYS, ADA_SAYS], "Ada", ()),
-        ("mad_drag", {}, [ADA_SAYS, BO_SAYS], "", ()),
-        ("drag", {"query_rounds": 0}, [ADA_SAYS, ADA_SAYS], "Ada", (ADA, QUAY)),
-        ("drag", {"query_rounds": 0, "answer_rounds": 1}, [ADA_SAYS, BO_SAYS], "", (ADA, QUAY)),
-        ("awe", {}, ["Ada"] * 4, "Ada", (ADA, QUAY)),
-        ("awe", {}, [*AWE_DIFFERS, ">>> so <<<", ">>> so <<<"], "", (ADA, QUAY)),
-        ("awe", {"paths": "knowledge"}, [f"{MARK} Ada"], "Ada", ()),
-        ("awe", {"paths": "retrieval"}, ["Ada"], "Ada", (ADA, QUAY)),
-    ],
-)
-async def test_an_answer_in_hand_is_kept_when_a_context_is_full(
-    name: str, settings: dict[str, Any], replies: list[str], answer: str, passages: tuple[Any, ...]
-) -> None:
-    trajectory = await ended(name, replies, settings)
-    assert (trajectory.answer.strip(), trajectory.passages) == (answer, passages)
-
-
-async def test_candidates_are_kept_where_they_differ() -> None:
-    awe = await ended("awe", AWE_DIFFERS)
-    assert len(set(awe.candidates.values())) == 2 and not awe.answer
-    assert (await ended("mad_drag", [ADA_SAYS, BO_SAYS])).candidates == {"Agent 1": "Ada", "Agent 2": "Bo"}
-
-
-async def test_what_a_loop_read_is_kept_though_it_came_to_no_verdict() -> None:
-    react = await ended("react", ["Thought: x\nAction: search[harbour]"], {}, CLAIM)
-    assert (react.answer, react.passages, len(react.turns)) == ("", (ADA, QUAY), 1)
-    fire = await ended("fire", [say(reasoning="x", search_query="harbour")], {}, CLAIM)
-    assert (fire.answer, [p.id for p in fire.passages], len(fire.turns)) == ("", [ADA.id, QUAY.id], 1)
+async def test_what_mermaid_read_is_kept_though_it_came_to_no_verdict() -> None:
     call = say(thought="x", action="search", arguments={"query": "harbour"})
     config = {"name": "mermaid", "settings": {"decomposer": False, "memory": "off"}}
     mermaid = await play(config, engine([call, BAD]), Library({}), question=CLAIM)
-    assert (mermaid.status, mermaid.answer, mermaid.passages) == ("unparsed", "", (ADA, QUAY))
+    assert (mermaid.status, mermaid.answer, mermaid.passages) == ("unparsed", "", BOTH)
     assert [turn.said for turn in mermaid.turns] == ["x"]
 
 
 async def test_claims_that_were_checked_are_kept_where_the_outcome_has_no_label() -> None:
     two = CLAIM.model_copy(update={"labels": tuple(label for label in CLAIM.labels if label.stance != "unknown")})
-    replies = [say(queries=["a", "b"]), "no verdict"]
-    trajectory = await play(
-        {"name": "factool", "settings": {"extract": False}}, engine(replies), Library({}), question=two
-    )
+    agent = engine([say(queries=["a", "b"]), "no verdict"])
+    trajectory = await play({"name": "factool", "settings": {"extract": False}}, agent, Library({}), question=two)
     assert (trajectory.status, trajectory.answer) == ("unparsed", "")
-    assert trajectory.turns[0].verdict == "unverified" and trajectory.passages == (ADA, QUAY)
+    assert trajectory.turns[0].verdict == "unverified" and trajectory.passages == BOTH
 
 
 async def test_an_answer_of_a_trajectory_that_did_not_finish_is_never_kept_for_training() -> None:
-    trajectory = await play({"name": "mrag"}, engine([*ANSWERED[:-1], say(response="Ada Torrin"), BAD]), Library({}))
+    trajectory = await mrag(*ANSWERED[:-1], say(response="Ada Torrin"), BAD)
     assert (trajectory.status, trajectory.answer) == ("unparsed", "Ada Torrin")
     scores = {(trajectory.key, "em"): rule_score("em", QUESTION, trajectory)}
     for status in (("finished",), ("finished", "out_of_budget")):
@@ -231,7 +191,7 @@ async def test_an_answer_of_a_trajectory_that_did_not_finish_is_never_kept_for_t
 
 
 async def test_a_trajectory_that_failed_has_no_answer_since_it_is_sampled_again() -> None:
-    trajectory = await play({"name": "mrag"}, engine([*ANSWERED, EngineError("the server is gone")]), Library({}))
+    trajectory = await mrag(*ANSWERED, EngineError("the server is gone"))
     assert (trajectory.status, trajectory.answer, trajectory.passages) == ("failed", "", ())
     assert len(trajectory.model_calls) == 5, "what was said stays in its events"
 

@@ -17,8 +17,7 @@ from inference.scripted import ScriptedEngine
 from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError
 from tests.helpers.any_system import ON_QUESTIONS
-from tests.helpers.playing import QUESTION, Shelf, act, engine, passage, play, query, review, say
-from tests.helpers.snapshots import check_snapshot
+from tests.helpers.playing import QUESTION, Shelf, act, passage, query, review, say
 from tests.helpers.tiny import save_tiny_tokenizer
 
 
@@ -38,15 +37,9 @@ def test_the_papers_settings_are_the_default() -> None:
     assert (settings.max_calls, settings.documents_per_turn, settings.max_same_query) == (30, 2, 5)
     assert settings.max_search_turns is None and settings.explanations and settings.style == "paper"
     assert len(settings.offered) == 8
+    offered = load(name="mrag", settings={"agents": ["searcher"]}).settings.offered
+    assert offered == ("searcher", "answerer", "finisher")
     assert load(name="vanilla_rag").settings.documents == 2
-
-
-def test_answerer_and_finisher_are_always_offered() -> None:
-    assert load(name="mrag", settings={"agents": ["searcher"]}).settings.offered == (
-        "searcher",
-        "answerer",
-        "finisher",
-    )
 
 
 @pytest.mark.parametrize(
@@ -72,30 +65,6 @@ def test_whatever_stands_in_agents_is_a_system_but_its_core() -> None:
     modules = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
     folders = {path.parent.name for path in folder.glob("*/__init__.py")}
     assert set(known_systems()) == (modules | folders) - {"__main__", "core"}
-
-
-@pytest.mark.parametrize("style", ["paper", "brief"])
-async def test_no_retrieval_answers_in_one_call_of_plain_text(style: str) -> None:
-    agent, shelf = engine([" Ada Torrin.\n"]), Shelf({})
-    trajectory = await play({"name": "no_retrieval", "settings": {"style": style}}, agent, shelf)
-    assert (trajectory.status, trajectory.answer, trajectory.passages) == ("finished", "Ada Torrin.", ())
-    assert shelf.asked == [] and agent.calls[0].params.schema is None
-    assert agent.calls[0].messages[-1]["content"].endswith(QUESTION.text)
-    check_snapshot(f"no_retrieval_{style}", agent)
-
-
-@pytest.mark.parametrize("style", ["paper", "brief"])
-async def test_vanilla_rag_reads_two_documents_found_by_the_question(style: str) -> None:
-    found = [passage(1, "Ada Torrin built it.", "Velm"), passage(2), passage(3)]
-    key = "response" if style == "paper" else "answer"
-    agent, shelf = engine([say(**{key: "Ada Torrin"})]), Shelf({QUESTION.text: found})
-    trajectory = await play({"name": "vanilla_rag", "settings": {"style": style}}, agent, shelf)
-    assert (trajectory.status, trajectory.answer) == ("finished", "Ada Torrin")
-    assert trajectory.passages == tuple(found[:2]) and shelf.asked == [(QUESTION.text, 2, 0)]
-    message = agent.calls[0].messages[-1]["content"]
-    assert "Velm: Ada Torrin built it." in message and "fact 2" in message and "fact 3" not in message
-    assert message.endswith(QUESTION.text) == (style == "brief")
-    check_snapshot(f"vanilla_rag_{style}", agent)
 
 
 RULES = [

@@ -15,7 +15,7 @@ import pytest
 
 from agents.core import label_forms
 from agents.core.label_forms import find_label
-from agents.core.labels import labels_of, labels_text, read_verdict, task_text
+from agents.core.labels import labels_of, read_verdict, task_with_options
 from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
 from questions.labels import AVERITEC, FEVER, HOVER, SCIFACT, TRUE_FALSE, YES_NO_MAYBE, choice_labels
@@ -134,14 +134,10 @@ def test_of_a_long_reply_no_more_than_its_end_is_read(monkeypatch: pytest.Monkey
     assert find_label(f"not {dashes}SUPPORTS", FEVER) == "", "what is left of a sentence is no sentence"
 
 
-def test_a_prompt_shows_each_label_with_what_it_means() -> None:
-    assert labels_text(CHOICES).splitlines() == [
-        "A: Tin",
-        "B: Zinc (raw)",
-        "C: Vitamin C",
-        "D: None of these",
-    ]
-    assert task_text(CLAIM) == f"Claim: {CLAIM.text}" and task_text(QUESTION).startswith("Question: ")
+def test_a_choice_has_its_options_below_where_no_instructions_list_them() -> None:
+    exam = QUESTION.model_copy(update={"text": "Which metal rusts?", "labels": CHOICES[:2]})
+    assert task_with_options(exam) == "Question: Which metal rusts?\nA: Tin\nB: Zinc (raw)"
+    assert task_with_options(CLAIM) == f"Claim: {CLAIM.text}"
 
 
 def test_a_question_without_labels_is_refused_with_a_way_out() -> None:

@@ -212,12 +212,9 @@ async def test_a_repaired_action_is_counted_and_its_sampled_tokens_are_learnt() 
     learnt = [token for token, bit in zip(row.ids, row.loss_mask, strict=True) if bit]
     assert learnt == [*agent.format.encode(said), agent.format.end_of_turn]
     assert Trajectory.model_validate_json(trajectory.model_dump_json()) == trajectory
-
-
-async def test_strict_parsing_and_constrained_decoding_refuse_what_needs_repair() -> None:
     for config in (SystemConfig(malformed="give_up", parsing="strict"), SystemConfig()):
-        trajectory = await run(ask_city, engine(["{'name': 'Velm', 'reason': ''}"]), config)
-        assert (trajectory.status, trajectory.model_calls[0].repairs) == ("unparsed", ())
+        strict = await run(ask_city, engine([said]), config)
+        assert (strict.status, strict.model_calls[0].repairs) == ("unparsed", ())
 
 
 @pytest.mark.parametrize(("max_tokens", "name", "repairs"), [(4096, "Velm", ()), (128, "Vel", ("length",))])
@@ -268,10 +265,5 @@ def test_a_long_reply_in_no_form_is_given_up_soon(part: str) -> None:
     started = time.process_time()
     with pytest.raises(Malformed):
         parse_output(part * (100_000 // len(part)), Score)
-    assert time.process_time() - started < 5
-
-
-def test_blanks_behind_a_fence_take_no_longer_than_other_text() -> None:
-    started = time.process_time()
     parse_output(f"```{' ' * 100_000}! {SCORED}", Score)
     assert time.process_time() - started < 5

@@ -46,11 +46,8 @@ async def test_text_out_of_its_form_is_malformed_and_the_methods_own_rule_decide
     assert (trajectory.answer, trajectory.status) == ("True", "finished")
     assert states(trajectory) == [("malformed", 0)] and trained(trajectory) == [False]
     assert trajectory.model_calls[0].error == "Say yes or no."
-
-
-async def test_text_out_of_its_form_without_a_rule_ends_the_trajectory_as_unparsed() -> None:
-    trajectory = await run(ask_whether, engine(["yes!"]))
-    assert (trajectory.status, trajectory.error, trajectory.answer) == ("unparsed", "one: Say yes or no.", "")
+    ruled_by_nothing = await run(ask_whether, engine(["yes!"]))
+    assert (ruled_by_nothing.status, ruled_by_nothing.error) == ("unparsed", "one: Say yes or no.")
 
 
 async def test_text_out_of_its_form_is_asked_for_again_before_the_rule_decides() -> None:

@@ -16,19 +16,13 @@ from inference.scripted import ScriptedEngine
 from inference.text_format import TextFormat
 from ratchet.config import Config, RoleConfig, SystemConfig, parse
 from ratchet.errors import UserError
-from ratchet.records import Note, Passage, Question, Search, ToolCall, Trajectory
-from retrieval.errors import SourceError
+from ratchet.records import Note, Question, Search, ToolCall, Trajectory
 from retrieval.sources.source import ToolResult
-from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, alike, engine, passage, play, run
+from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, engine, passage, play, run
 from tests.helpers.remembering import opened
 from tests.helpers.tiny import tiny_format
 
 SHELF = Shelf({"harbour": [passage(1), passage(2)]})
-
-
-class Down(ShelfSource):
-    async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        raise SourceError("tavily: answered 503, five times")
 
 
 async def solved(
@@ -40,15 +34,6 @@ async def solved(
     shelf: Shelf = SHELF,
 ) -> Trajectory:
     return await run(solve, agent or engine([]), None, shelf, setting, 1, resources=resources, question=question)
-
-
-async def test_a_source_is_searched_by_its_name_and_recorded() -> None:
-    async def solve(tools: Tools) -> Answer:
-        found = await tools.search("one", "harbour", 1, source="web")
-        return Answer("", tuple(found))
-
-    done = await solved(solve, Resources({"web": ShelfSource("web", SHELF)}))
-    assert [(s.source, s.query, [p.id for p in s.passages]) for s in done.searches] == [("web", "harbour", ["c1"])]
 
 
 ABSTRACT = "The tide of Velm was measured. " * 80 + "So the harbour silts up."
@@ -117,14 +102,6 @@ async def test_a_source_that_the_config_has_not_is_the_users_to_mend() -> None:
         await solved(solve, Resources({"web": ShelfSource("web", SHELF)}))
 
 
-async def test_a_service_that_is_down_fails_the_trajectory_which_is_then_done_again() -> None:
-    async def solve(tools: Tools) -> Answer:
-        return Answer("", tuple(await tools.search("one", "harbour", 1, source="web")))
-
-    done = await solved(solve, Resources({"web": Down("web", SHELF)}))
-    assert (done.status, done.error) == ("failed", "tavily: answered 503, five times")
-
-
 async def test_tools_are_offered_and_called_and_what_they_refuse_is_told() -> None:
     async def solve(tools: Tools) -> Answer:
         assert list(await tools.tool_specs(["web"])) == ["web"]
@@ -158,21 +135,17 @@ async def test_evidence_stays_in_the_scope_that_left_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    "labels",
     [
-        (CLAIM.labels, ("SUPPORTS", "REFUTES")),
-        (CLAIM.labels[::-1], ("SUPPORTS", "REFUTES")),
-        (tuple(label.model_copy(update={"stance": ""}) for label in CLAIM.labels), ("SUPPORTS", "REFUTES")),
+        CLAIM.labels,
+        CLAIM.labels[::-1],
+        tuple(label.model_copy(update={"stance": ""}) for label in CLAIM.labels),
     ],
 )
-async def test_labels_in_the_configs_examples_are_the_tasks(labels: Any, said: tuple[str, str]) -> None:
+async def test_labels_in_the_configs_examples_are_the_tasks(labels: Any) -> None:
     role = RoleConfig(examples=(("Claim: Fish swim.", "They do.\n<true>"), ("Claim: Fish fly.", "No.\n<false>")))
     agent = engine(["Ada did.\nSUPPORTS"])
     question = CLAIM.model_copy(update={"labels": labels})
-    await play(
-        SystemConfig(name="cot", roles={"default": role}), agent, question=question, resources=Resources(embed=alike)
-    )
-    assert [m["content"] for m in agent.calls[0].messages if m["role"] == "assistant"] == [
-        f"They do.\n{said[0]}",
-        f"No.\n{said[1]}",
-    ]
+    await play(SystemConfig(name="cot", roles={"default": role}), agent, question=question)
+    said = [m["content"] for m in agent.calls[0].messages if m["role"] == "assistant"]
+    assert said == ["They do.\nSUPPORTS", "No.\nREFUTES"]

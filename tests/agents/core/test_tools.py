@@ -88,29 +88,16 @@ async def test_untrusted_text_moves_no_role_boundary(style: Any) -> None:
     assert await boundaries(forged, forged) == await boundaries("fact", "a")
 
 
-async def test_constrained_asks_pass_the_schema_and_return_its_object() -> None:
-    agent = engine([say(name="Velm", large=False)])
-    trajectory = await run(ask_city, agent)
-    assert trajectory.answer == "Velm" and trajectory.status == "finished"
-    schema = agent.calls[0].params.schema
-    assert schema is not None and schema["required"] == ["name", "large"]
-    assert [c.parse for c in trajectory.model_calls] == ["ok"]
-
-
+@pytest.mark.parametrize("policy", ["constrain", "give_up"])
 @pytest.mark.parametrize(
     ("said", "error"),
-    [
-        ("Velm", "expected one JSON object"),
-        ('{"name": "Velm"', "JSON"),
-        ('{"name": "Velm"}', "large"),
-        ('{"name": "Velm", "large": "true"}', "large"),
-        ('["Velm"]', "expected one JSON object"),
-        ('Sure: {"name": "a", "large": true}', "one ```json block"),
-    ],
+    [("Velm", "expected one JSON object"), ('{"name": "Velm"', "JSON"), ('{"name": "Velm"}', "large")],
 )
-async def test_malformed_output_ends_the_trajectory_as_unparsed(said: str, error: str) -> None:
-    trajectory = await run(ask_city, engine([said]))
+async def test_malformed_output_ends_the_trajectory_as_unparsed(policy: Any, said: str, error: str) -> None:
+    agent = engine([said, say(name="Velm", large=True)])
+    trajectory = await run(ask_city, agent, SystemConfig(malformed=policy))
     assert (trajectory.status, trajectory.answer) == ("unparsed", "")
+    assert (agent.calls[0].params.schema is None) == (policy == "give_up") and len(agent.calls) == 1
     assert error in trajectory.error and trajectory.error.startswith("one: ")
     (call,) = trajectory.model_calls
     assert call.parse == "malformed" and error in call.error and call.text == said
@@ -147,12 +134,6 @@ async def test_redraw_asks_the_same_again_with_another_seed_and_tells_no_error()
     assert [s.parsed for s in failed.conversations[0].spans if s.sampled] == [False]
 
 
-async def test_give_up_asks_once_without_constraint() -> None:
-    agent = engine(["Velm", say(name="Velm", large=True)])
-    trajectory = await run(ask_city, agent, SystemConfig(malformed="give_up"))
-    assert trajectory.status == "unparsed" and len(agent.calls) == 1 and agent.calls[0].params.schema is None
-
-
 async def test_what_is_cut_off_is_malformed_even_if_it_parses() -> None:
     text = say(name="Velm", large=True)
     whole = engine([text])
@@ -179,19 +160,14 @@ async def test_the_context_bounds_max_tokens_then_ends_the_conversation() -> Non
         while True:
             await tools.ask(dialogue, "x" * 50)
 
+    cut = await run(ask_city, engine(lambda *_: say(name="V" * 400, large=True), max_context=200))
+    assert (cut.status, cut.model_calls[0].parse) == ("out_of_budget", "malformed"), "an object that it cuts"
     agent = engine(lambda *_: "ok", max_context=300)
     trajectory = await run(solve, agent)
     assert trajectory.status == "out_of_budget" and "300" in trajectory.error
     assert len(agent.calls) > 1
     for call in agent.calls:
         assert call.params.max_tokens == 300 - len(call.prompt) >= 16
-
-
-async def test_an_object_that_the_context_cuts_is_out_of_budget_not_unparsed() -> None:
-    agent = engine(lambda *_: say(name="V" * 400, large=True), max_context=200)
-    trajectory = await run(ask_city, agent)
-    assert trajectory.status == "out_of_budget"
-    assert trajectory.model_calls[0].parse == "malformed"
 
 
 async def test_frozen_roles_play_the_base_model_at_their_own_temperature() -> None:
@@ -287,9 +263,6 @@ async def test_interrupts_pass_through() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         await interrupted()
-
-
-# Text in a form
 
 
 async def test_examples_of_the_config_stand_for_the_systems_own_and_are_never_trained_on() -> None:
