@@ -121,7 +121,7 @@ async def make_candidate(
         about |= {"question": question, "answer": answer}
         if isinstance(pair, FollowUp):
             about["first_turn"] = (pair.first_question, pair.first_answer)
-        dropped = rejection_reason(question, answer, task.documents, chosen.values(), settings.language)
+        dropped = rejection_reason(question, answer, task.documents, chosen.values())
         if dropped:
             return Candidate(**about, dropped=dropped)
         check = JudgeRequest(check_prompt(task.documents, question, answer), Check, ("check", task.key, 0))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from index_build.documents import Document
 from question_generation.categories import Category
-from question_generation.language import other_language, same_script
+from question_generation.language import same_script
 from questions.leakage import normalise_words, word_shingles
 from ratchet.records import with_title
 from ratchet.words import split_words
@@ -37,9 +37,8 @@ def rejection_reason(
     answer: str,
     documents: Sequence[Document],
     categories: Iterable[Category],
-    language: str,
 ) -> str | None:
-    """The first thing that is wrong with a candidate. `language`: of question and answer; empty: any."""
+    """The first thing that is wrong with a candidate."""
     both = f"{question}\n{answer}"
     source = "\n".join(with_title(d.title, d.text) for d in documents)
     if wrong_length(question, answer, categories := list(categories)):
@@ -54,7 +53,7 @@ def rejection_reason(
         return "not about its documents"
     if any(copies_run(question, d.text, COPIED_WORDS) for d in documents):
         return "copied from its document"
-    if not same_script(both, source) or (language and other_language(both, language)):
+    if not same_script(both, source):
         return "language"
     return None
 

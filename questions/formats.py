@@ -1,7 +1,7 @@
 """The formats of question files that several benchmarks come in, and ours.
 
 A format is recognised by the fields of a row, and turns a row into the fields of a `Question`. `id` is
-optional: the default is the row's number. Field names: FlashRAG (arXiv 2405.13576), KILT (arXiv 2009.02252).
+optional: the default is the row's number. Field names: FlashRAG (arXiv 2405.13576).
 """
 
 from __future__ import annotations
@@ -80,17 +80,6 @@ def _flashrag(row: Row) -> Row:
         "answers": texts(Cell(golden) if isinstance(golden, str) else golden),  # a list, so its text writes one
         "gold_titles": supporting_titles(more.get("supporting_facts")),
         "kind": more.get("type") or more.get("prop") or "",
-    }
-
-
-def _kilt(row: Row) -> Row:
-    """Gold is the pages' titles: their ids are those of KILT's own copy of Wikipedia."""
-    pages = [page for output in row["output"] for page in output.get("provenance") or ()]
-    return {
-        "id": as_text(row["id"]),
-        "text": row["input"],
-        "answers": texts([output.get("answer") for output in row["output"]]),
-        "gold_titles": texts([page.get("title") for page in pages]),
     }
 
 
@@ -177,7 +166,6 @@ def _own(row: Row) -> Row:
 
 RATCHET = Format("ratchet", ("id", "text"), _own)
 FLASHRAG = Format("flashrag", ("id", "question", "golden_answers"), _flashrag)
-KILT = Format("kilt", ("id", "input", "output"), _kilt)
 DATAMORGANA = Format("datamorgana", ("question", "answer", "document_ids"), _datamorgana)
 HOTPOT = Format("official", ("question", "answer", "supporting_facts"), _hotpot)
 """HotpotQA's release, and what follows it."""

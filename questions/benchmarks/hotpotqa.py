@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, HOTPOT, KILT
+from questions.formats import FLASHRAG, HOTPOT
 
 TITLE = "HotpotQA"
 ABOUT = "two-hop questions that people wrote, bridge and comparison; 90,447 / 7,405"
 LICENCE = "CC BY-SA 4.0"
-SOURCE = "FlashRAG's data sets, or hotpotqa.github.io, or KILT"
+SOURCE = "FlashRAG's data sets, or hotpotqa.github.io"
 GOLD = "titles of Wikipedia pages"
 SPLITS = {
     "train": ("hotpot_train_v1.1.json",),
     "dev": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json"),
-    "kilt_train": ("hotpotqa-train-kilt.jsonl",),  # the same questions as train, some left out
-    "kilt_dev": ("hotpotqa-dev-kilt.jsonl",),
 }
 DEFAULT_SPLIT = "dev"
 HUB = (
     HubDataset("RUC-NLPIR/FlashRAG_datasets", "hotpotqa", {"train": "train", "dev": "dev"}),
     HubDataset("hotpotqa/hotpot_qa", "distractor", {"train": "train", "dev": "validation"}),
-    HubDataset("facebook/kilt_tasks", "hotpotqa", {"kilt_train": "train", "kilt_dev": "validation"}),
 )
-FORMATS = (FLASHRAG, KILT, HOTPOT)
+FORMATS = (FLASHRAG, HOTPOT)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, KILT, Format, Row, texts
+from questions.formats import FLASHRAG, Format, Row, texts
 
 TITLE = "NQ"
 ABOUT = "questions that people typed into a search engine, with short answers; 79,168 / 8,757 / 3,610"
 LICENCE = "CC BY-SA 3.0 (the release)"
-SOURCE = "FlashRAG's data sets, or google-research-datasets/natural-questions (nq_open), or KILT"
-GOLD = "KILT: titles of Wikipedia pages; otherwise none"
+SOURCE = "FlashRAG's data sets, or google-research-datasets/natural-questions (nq_open)"
+GOLD = "none"
 SPLITS = {
     "train": ("NQ-open.train.jsonl",),
     "dev": (),
     "test": ("NQ-open.dev.jsonl",),  # the release's dev is what everyone tests on
-    "kilt_train": ("nq-train-kilt.jsonl",),
-    "kilt_dev": ("nq-dev-kilt.jsonl",),  # drawn from the release's dev as well: it overlaps with test
 }
 DEFAULT_SPLIT = "test"
 HUB = (
     HubDataset("RUC-NLPIR/FlashRAG_datasets", "nq", {"train": "train", "dev": "dev", "test": "test"}),
     HubDataset("google-research-datasets/nq_open", None, {"train": "train", "test": "validation"}),
-    HubDataset("facebook/kilt_tasks", "nq", {"kilt_train": "train", "kilt_dev": "validation"}),
 )
 
 
@@ -29,4 +26,4 @@ def _open(row: Row) -> Row:
     return {"text": row["question"], "answers": texts(row["answer"])}
 
 
-FORMATS = (FLASHRAG, KILT, Format("official", ("question", "answer"), _open))
+FORMATS = (FLASHRAG, Format("official", ("question", "answer"), _open))

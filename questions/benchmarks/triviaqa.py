@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, KILT, Format, Row, texts
+from questions.formats import FLASHRAG, Format, Row, texts
 
 TITLE = "TriviaQA"
 ABOUT = "trivia questions with many accepted answers; 78,785 / 8,837 / 11,313"
 LICENCE = "not stated for the questions; the code is Apache-2.0"
-SOURCE = "FlashRAG's data sets, or nlp.cs.washington.edu/triviaqa (unfiltered), or KILT with its questions filled in"
-GOLD = "KILT: titles of Wikipedia pages; otherwise none"
+SOURCE = "FlashRAG's data sets, or nlp.cs.washington.edu/triviaqa (unfiltered)"
+GOLD = "none"
 SPLITS = {
     "train": ("triviaqa-unfiltered/unfiltered-web-train.json", "unfiltered-web-train.json"),  # holds FlashRAG's dev
     "dev": (),
     "test": ("triviaqa-unfiltered/unfiltered-web-dev.json", "unfiltered-web-dev.json"),  # its own test is secret
-    "kilt_train": ("triviaqa-train-kilt.jsonl",),
-    "kilt_dev": ("triviaqa-dev-kilt.jsonl",),  # overlaps with test
 }
 DEFAULT_SPLIT = "test"
 HUB = (
@@ -39,7 +37,6 @@ def _hub(row: Row) -> Row:
 
 FORMATS = (
     FLASHRAG,
-    KILT,
     Format("official", ("Question", "QuestionId", "Answer"), _released),
     Format("hub", ("question", "question_id", "answer"), _hub),
 )

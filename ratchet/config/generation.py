@@ -10,7 +10,7 @@ from ratchet.config.section import Section
 from ratchet.errors import did_you_mean
 
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pt")
-"""Those that `question_generation.language` can tell apart; a test keeps the two equal."""
+"""Those that the writer is asked for by name (question_generation/prompts.py); a test keeps the two equal."""
 
 
 class Counts(Section):
@@ -49,8 +49,8 @@ class GenerationConfig(Section):
     """Minimum and maximum number of words of a document. Others are skipped and counted. A document is never
     truncated."""
     language: str = "en"
-    """Language of questions and answers: de, en, es, fr, it, nl or pt. Empty: only the script of the documents is
-    checked."""
+    """Language of questions and answers that the writer is asked for: de, en, es, fr, it, nl or pt. Empty: that of the
+    documents. Their script is checked, their language is not."""
     categories: PathText = ""
     """YAML file like `question_generation/categories.yaml`, with other categories or probabilities. Default: that
     file."""
@@ -68,7 +68,7 @@ class GenerationConfig(Section):
     def _check_language(cls, language: str) -> str:
         if language and language not in LANGUAGES:
             raise ValueError(
-                f"no check for {language!r}{did_you_mean(language, LANGUAGES)}; '' checks the script alone"
+                f"no language {language!r}{did_you_mean(language, LANGUAGES)}; '' asks for that of the documents"
             )
         return language
 

@@ -4,9 +4,8 @@
     POST /indexes/NAME/search_batch  {queries, k, offset} -> {digest, results}
     GET  /indexes, /health
 
-Errors are {error: "..."}. Searches run on `threads` threads. A batch is searched in slices of about SLICE_SECONDS and
-at most `threads` slices, of all batches together, are with the threads at any time, each batch taking its turn after
-every slice: so a single query waits for the slices that are running and for no batch to end.
+Errors are {error: "..."}. Searches, of one query or of a batch, run on `threads` threads, in the order in which they
+came.
 """
 
 from __future__ import annotations
@@ -14,19 +13,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sized
+from collections.abc import AsyncIterator, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import FastAPI, HTTPException, Response
 from pydantic import BaseModel
 
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.app import add_health, open_app
 from ratchet.http.openai import plain_error_response
-from ratchet.records import Passage
 from retrieval.protocol import (
     BatchAnswer,
     BatchRequest,
@@ -40,51 +36,7 @@ from retrieval.protocol import (
 if TYPE_CHECKING:
     from retrieval.index import Retriever
 
-SLICE_SECONDS = 0.05
-"""About so long a thread searches for a batch before anything else gets its turn: slices shrink and grow to it."""
-FIRST_SLICE = 8
-
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
-
-
-class Threads:
-    """Runs searches on threads; see the module's docstring for whose turn it is."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._pool = ThreadPoolExecutor(count, "search")
-        self._turns = asyncio.Semaphore(count)
-
-    async def run(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
-
-    async def run_slices(
-        self, count: int, call: Callable[[int, int], None], is_cancelled: Callable[[], Awaitable[bool]]
-    ) -> None:
-        """call(first, last) until 0 .. count are done, or one failed or the client has gone."""
-        done = 0
-
-        async def work() -> None:
-            nonlocal done
-            size = FIRST_SLICE
-            while done < count and not await is_cancelled():
-                async with self._turns:
-                    if done == count:
-                        return
-                    first, done = done, min(done + size, count)
-                    started = time.perf_counter()
-                    await self.run(partial(call, first, done))
-                    spent = time.perf_counter() - started
-                size = max(1, size // 2) if spent > SLICE_SECONDS else size * 2 if spent < SLICE_SECONDS / 4 else size
-
-        try:
-            await asyncio.gather(*(work() for _ in range(self._count)))
-        finally:
-            done = count  # what failed in one of them ends the others
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 1, key: str | None = None) -> FastAPI:
@@ -92,12 +44,12 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
 
     `key`: what clients must send.
     """
-    pool = Threads(threads)
+    pool = ThreadPoolExecutor(threads, "search")
 
     @contextlib.asynccontextmanager
     async def open_pool() -> AsyncIterator[None]:
         yield
-        pool.close()
+        pool.shutdown(wait=False, cancel_futures=True)
 
     app = open_app(
         "Ratchet retrieval",
@@ -127,19 +79,18 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
             return _json_response(SearchAnswer(digest=index.digest, passages=passages))
 
         async with _guarded(name, limits):
-            return await pool.run(answer)
+            return await asyncio.get_running_loop().run_in_executor(pool, answer)
 
     @app.post("/indexes/{name}/search_batch", response_model=BatchAnswer)
-    async def search_batch(name: str, body: BatchRequest, request: Request) -> Response:
+    async def search_batch(name: str, body: BatchRequest) -> Response:
         index = _checked(indexes, name, body, body.queries, limits)
-        results: list[list[Passage]] = [[] for _ in body.queries]
 
-        def search_slice(first: int, last: int) -> None:
-            results[first:last] = index.search_batch(body.queries[first:last], body.k, body.offset)
+        def answer() -> Response:
+            results = index.search_batch(body.queries, body.k, body.offset)
+            return _json_response(BatchAnswer(digest=index.digest, results=results))
 
         async with _guarded(name, limits):
-            await pool.run_slices(len(results), search_slice, request.is_disconnected)
-            return await pool.run(lambda: _json_response(BatchAnswer(digest=index.digest, results=results)))
+            return await asyncio.get_running_loop().run_in_executor(pool, answer)
 
     return app
 

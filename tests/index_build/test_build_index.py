@@ -47,13 +47,6 @@ def test_shards_change_nothing_that_is_found(tmp_path: Path) -> None:
     assert sum(map(len, whole)) > 500
 
 
-def test_a_document_without_text_is_found_by_its_title(tmp_path: Path) -> None:
-    documents = [{"id": "a", "text": "", "title": "Zebra"}, {"id": "b", "text": "ash"}]
-    for name, some in (("both", documents), ("alone", documents[:1])):
-        index = tiny_index(tmp_path / name, some, **SMALL)
-        assert [(p.id, p.title, p.text) for p in index.search("zebra", 100)] == [("a#0", "Zebra", "")]
-
-
 @pytest.mark.parametrize("kind", ["gzip", "parquet", "two sources"])
 def test_the_same_documents_give_the_same_bytes_however_they_are_stored(tmp_path: Path, kind: str) -> None:
     one = tiny_index(tmp_path / "a", DOCUMENTS, shard_documents=2, **SMALL)
@@ -176,15 +169,6 @@ def test_changed_content_is_noticed_by_the_next_build(tmp_path: Path, then: str)
     shutil.rmtree(path.parent)
     build(config)
     assert open_folder(config.path).search("Torrin", 1)[0].document_id == "d0"
-
-
-def test_something_else_at_the_path_is_left_alone(tmp_path: Path) -> None:
-    config = index_config(tmp_path, DOCUMENTS)
-    Path(config.path).mkdir()
-    (Path(config.path) / "diary.txt").write_text("mine")
-    with pytest.raises(UserError, match="not an index"):
-        build(config)
-    assert tree(Path(config.path)) == {"diary.txt": b"mine"}
 
 
 def test_bad_settings_and_documents_leave_nothing(tmp_path: Path) -> None:

@@ -97,13 +97,6 @@ def test_a_document_without_text_is_its_title(tmp_path: Path, row: dict[str, Any
         assert next(read_documents(parquet(tmp_path / "d.parquet", [row, more]))) == (1, document)
 
 
-def test_blank_lines_are_no_documents_but_count_as_lines(tmp_path: Path) -> None:
-    path = lines(tmp_path / "d.jsonl", "", {"id": "a", "text": "A"}, " ", {"id": "b", "text": "B"}, "")
-    assert [(line, d.id) for line, d in read_documents(path)] == [(2, "a"), (4, "b")]
-    assert [(line, d.id) for line, d in read_documents(path, 1)] == [(4, "b")]
-    assert scan_documents([path], 5) == (DocumentRange(path, 0, 2),)
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [

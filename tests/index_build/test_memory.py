@@ -54,11 +54,3 @@ def test_documents_are_indexed_in_less_memory_than_the_index_takes(tmp_path: Pat
     found = results(limited.path, queries, 50)
     assert found == results(free.path, queries, 50)
     assert all(len(each) == 50 for each in found)
-
-
-def test_postings_are_sorted_in_less_memory_than_they_take(tmp_path: Path) -> None:
-    chunks, terms = 60_000, 200
-    run(folder=str(tmp_path / "limited"), chunks=chunks, terms=terms)
-    build_limited.encoded(tmp_path / "free", chunks, terms)
-    assert size_of(tmp_path / "limited") > 2 * (MIB << 20)
-    assert tree(tmp_path / "limited") == tree(tmp_path / "free")

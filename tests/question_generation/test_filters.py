@@ -7,7 +7,7 @@ import pytest
 from index_build.documents import Document
 from question_generation.categories import Category
 from question_generation.filters import AcceptedQuestions, copies_run, rejection_reason
-from question_generation.language import other_language, same_script
+from question_generation.language import same_script
 
 MILL = Document(
     "mill", "The mill at Sorrel Ford was built by Hanne Vik in 1780 to grind oats for the garrison.", "Mill"
@@ -36,18 +36,17 @@ QUESTION = "Who put up the mill at Sorrel Ford?"
         (QUESTION, "...", PLAIN, "answer repeats the question"),
         ("What is the answer to this?", "Hanne Vik", PLAIN, "not about its documents"),
         ("Кто построил мельницу Mill в 1780 году?", "Её построила Ханне Вик.", PLAIN, "language"),
-        ("Wer hat die Mill gebaut?", "Die Mühle ist von Hanne Vik für das Heer gebaut.", PLAIN, "language"),
     ],
 )
 def test_what_is_wrong_with_a_candidate(question: str, answer: str, category: Category, reason: str | None) -> None:
-    assert rejection_reason(question, answer, [MILL], [category], "en") == reason
+    assert rejection_reason(question, answer, [MILL], [category]) == reason
 
 
 def test_a_question_may_not_be_copied_from_its_document() -> None:
     copied = "Is it so that the mill at Sorrel Ford was built by Hanne Vik in 1780?"
-    assert rejection_reason(copied, "Yes, it was.", [MILL], [], "en") == "copied from its document"
+    assert rejection_reason(copied, "Yes, it was.", [MILL], []) == "copied from its document"
     shorter = copied.replace(" in 1780", "")
-    assert rejection_reason(shorter, "Yes, it was.", [MILL], [], "en") is None
+    assert rejection_reason(shorter, "Yes, it was.", [MILL], []) is None
     assert copies_run("a b c d", "x a b c y", 3) and not copies_run("a b c d", "x a b y c d", 3)
 
 
@@ -61,11 +60,7 @@ def test_a_near_copy_of_an_accepted_question_is_found() -> None:
     assert accepted.copy_of("vik!") == "two" and accepted.copy_of("Moe") is None
 
 
-def test_language_looks_at_script_and_small_words() -> None:
+def test_the_script_is_that_of_most_letters() -> None:
     assert same_script("What did Чехов write about the poor?", "The novel is long.")
     assert not same_script("O que é 水車小屋水車小屋水車小屋?", "The mill is old.")
     assert same_script("水車小屋は", "水車") and same_script("1780?", "The mill.") and same_script("mill", "1780")
-    english = "How did the mill at the ford come to be used by the garrison?"
-    assert other_language(english, "en") is None and other_language(english, "de") == "en"
-    assert other_language("Quel est le nom de la personne qui a construit le moulin?", "en") == "fr"
-    assert other_language("moulin de la ville", "en") is None, "too short to tell"

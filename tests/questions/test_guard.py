@@ -58,10 +58,6 @@ SAME = [{"text": "Who built the harbour?"}, {"text": "Where is the tower of the 
 NEAR = [{"text": "who built THE harbour"}, {"text": "So where is the tower of the northern isle of Velm now?"}]
 
 
-def test_splits_that_share_nothing_pass(tmp_path: Path) -> None:
-    assert check_leakage(config_of(tmp_path)) == []
-
-
 @pytest.mark.parametrize("where", ["test", "extra"])
 def test_training_on_evaluated_questions_stops_with_the_pairs_and_the_way_out(tmp_path: Path, where: str) -> None:
     key = "questions.test" if where == "test" else "evaluation.benchmarks.extra"
@@ -75,13 +71,6 @@ def test_training_on_evaluated_questions_stops_with_the_pairs_and_the_way_out(tm
     [warning] = check_leakage(config_of(tmp_path, {"questions": "warn"}, train=SAME, **{where: NEAR}))
     assert warning.startswith("warning: 2 of the 2 questions")
     assert check_leakage(config_of(tmp_path, {"questions": "off"}, train=SAME, **{where: NEAR})) == []
-
-
-def test_one_file_as_train_and_test_stops(tmp_path: Path) -> None:
-    config = config_of(tmp_path)
-    questions = config.questions.model_copy(update={"test": config.questions.train})
-    with pytest.raises(UserError, match=r"1 of the 1 questions of questions\.test"):
-        check_leakage(config.model_copy(update={"questions": questions}))
 
 
 def test_dev_is_a_warning_and_so_is_a_shared_document_unless_asked_for(tmp_path: Path) -> None:
@@ -101,18 +90,6 @@ def test_sampling_stops_before_anything_is_done(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UserError, match=r"are in questions\.train as well"):
         sample()
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_projects_own_configs_pass(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(CONFIGS.parent)
-    config = load_config(path)
-    try:
-        check_leakage(config)
-    except UserError as error:
-        if "cannot read" not in str(error) and "is not here" not in str(error):
-            raise
-        pytest.skip(f"its data is not here: {error}")
 
 
 def test_an_adapter_is_not_evaluated_on_its_training_questions(tmp_path: Path) -> None:

@@ -127,19 +127,6 @@ def test_labels_as_rows_write_them_and_no_others(
         loaded(benchmark, split, tmp_path)
 
 
-def test_what_labels_say_of_a_claim() -> None:
-    """Statistics of uncertain verdicts go by the stance."""
-    from questions import labels
-
-    stances = {
-        (label.name, label.stance)
-        for labelled in (labels.FEVER, labels.AVERITEC, labels.HOVER, labels.SCIFACT, labels.YES_NO_MAYBE)
-        for label in labelled
-    }
-    assert {("REFUTES", "false"), ("NOT ENOUGH INFO", "unknown"), ("NOT_SUPPORTED", "false")} <= stances
-    assert {("Conflicting Evidence/Cherrypicking", "mixed"), ("CONTRADICT", "false"), ("no", "false")} <= stances
-
-
 def test_feverous_leaves_out_the_empty_row_and_dev_two_the_third_label(tmp_path: Path) -> None:
     empty = {"id": "", "claim": "", "label": "", "evidence": [{"content": [], "context": {}}], "challenge": ""}
     rows = [empty, FEVEROUS, {**FEVEROUS, "id": 6, "label": "NOT ENOUGH INFO"}]

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from commands.config import open_config
-from question_generation.language import STOP_WORDS
+from question_generation.prompts import LANGUAGES as WRITTEN
 from ratchet.config import Config, DenseConfig, EncoderConfig, MemoryConfig
 from ratchet.config.generation import LANGUAGES
 from ratchet.errors import UserError
@@ -112,7 +112,7 @@ def test_an_unknown_key_is_named_in_full_with_the_file_and_the_closest_key(
         ({"evaluation": {"skip": {"plain": ["test"]}}}, r"evaluation\.skip\.plain: no such baseline"),
         ({"sweep": {"test": ["tset"]}}, r"sweep\.test: tset: no such split .*did you mean 'test'"),
         ({"rounds": {"count": 2}, "evaluation": {"split": "dev"}}, r"evaluation\.split: dev is what rounds are chosen"),
-        ({"generation": {"out": "x", "language": "eng"}}, r"generation\.language: no check for 'eng' .*'en'"),
+        ({"generation": {"out": "x", "language": "eng"}}, r"generation\.language: no language 'eng' .*'en'"),
         (
             {"models": {"agent": {"path": "m", "serve": {"environment": {"A_TOKEN": "x"}}}}},
             r"serve\.environment: A_TOKEN",
@@ -172,8 +172,8 @@ def test_only_the_settings_of_plugins_are_an_open_mapping() -> None:
     assert open_mappings == {"SystemConfig.settings", "PluginConfig.settings"}
 
 
-def test_the_languages_are_those_that_can_be_told_apart() -> None:
-    assert set(LANGUAGES) == set(STOP_WORDS)
+def test_the_languages_are_those_that_a_prompt_can_name() -> None:
+    assert set(LANGUAGES) == set(WRITTEN)
 
 
 def test_importing_the_config_loads_no_other_package_of_the_project() -> None:

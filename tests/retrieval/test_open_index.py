@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,13 +130,6 @@ def test_a_file_cut_short_or_missing_is_named(folder: Path, name: str) -> None:
         open_folder(folder)
 
 
-def test_the_list_of_removed_documents_is_not_done_without(folder: Path) -> None:
-    (path,) = folder.glob("removed-*")
-    path.unlink()
-    with pytest.raises(UserError, match=rf"{folder}: .*cannot read {path.name}"):
-        open_folder(folder)
-
-
 def test_shards_of_another_place_are_refused(folder: Path) -> None:
     first, second = folder / "shards" / "00000", folder / "shards" / "00001"
     good = (first / "shard.json").read_bytes()
@@ -182,15 +174,6 @@ def test_only_what_was_touched_is_read_again(folder: Path) -> None:
         (folder / VERIFIED).write_text(content)
         assert checked(folder) > 25
         assert checked(folder) == 0
-
-
-def test_a_copy_is_checked_once(folder: Path, tmp_path: Path) -> None:
-    before = found(folder)
-    time.sleep(0.02)
-    copy = shutil.copytree(folder, tmp_path / "copy", copy_function=shutil.copyfile)  # as cp -r does
-    assert checked(copy) >= len(data_files(copy))
-    assert checked(copy) == 0
-    assert found(copy) == before
 
 
 @contextmanager

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -18,9 +14,7 @@ from hypothesis import strategies as st
 
 from index_build.chunks import Chunker
 from retrieval.index import Index
-from retrieval.shards import Shard, read_shard_manifest
-from retrieval.sparse.engine import Bm25, Engine
-from tests.helpers.postings_oracle import Corpus, Query, asked
+from retrieval.sparse.engine import Bm25
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 
 ROOT = Path(__file__).parents[2]
@@ -147,72 +141,4 @@ def shared_forest(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 # Larger than memory
 
-LIMITED = """
-import json, resource, sys
-from pathlib import Path
-import numpy as np
-from tests.retrieval.test_search import search_folders
-
-folders, mib = sorted(Path(sys.argv[1]).iterdir()), int(sys.argv[2])
-search_folders(folders[:1])  # compiles or loads the kernels, whose machine code is no part of a search
-data = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData:"))
-limit = (int(data.split()[1]) << 10) + (mib << 20)
-resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-try:
-    np.ones(mib << 21, np.uint8)
-    raise SystemExit("the limit does not hold")
-except MemoryError:
-    print(json.dumps(search_folders(folders)))
-"""
-
-
-def search_folders(folders: list[Path]) -> list[tuple[list[int], list[float]]]:
-    """The terms of LISTS one by one and all together."""
-    shards: list[Shard] = []
-    for folder in folders:
-        shards.append(Shard(folder, read_shard_manifest(folder), sum(map(len, shards))))
-    every: Query = [(term, 1.0) for term in range(LISTS)]
-    queries: list[Query] = [*([term] for term in every), every]
-    engine = Engine(shards, BM25, 1)
-    return [
-        (found.chunks.tolist(), found.scores.tolist())
-        for found in engine.search([asked(query, BM25) for query in queries], 10)
-    ]
-
-
 LISTS, BM25 = 12, Bm25(0.9, 0.4)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what is needed on Linux only")
-def test_an_index_larger_than_the_memory_allowed_is_searched(tmp_path: Path) -> None:
-    """The system refuses the process more private memory than a small part of the index.
-
-    What is mapped from files is not counted, for such pages are the system's to drop and to read again: so the limit
-    shows whether an index is held in memory of our own, however little of it.
-    """
-    chunks, copies, mib = 1 << 17, 56, 12
-    random = np.random.default_rng(2)
-    lists = {}
-    for term in range(LISTS):
-        found = np.flatnonzero(random.random(chunks) < 0.3)
-        lists[term] = (found, random.integers(1, 4, len(found)))
-    first = tmp_path / "shards" / "000"
-    first.mkdir(parents=True)
-    Corpus(chunks, lists, BM25).write(first)
-    for copy in range(1, copies):
-        shutil.copytree(first, tmp_path / "shards" / f"{copy:03d}")
-    folders = sorted((tmp_path / "shards").iterdir())
-    searched = [path for path in tmp_path.glob("shards/*/*") if path.name in ("postings", "lengths")]
-    assert sum(path.stat().st_size for path in searched) > 5 * (mib << 20)
-    run = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path / "shards"), str(mib)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
-    expected = search_folders(folders)
-    assert all(len(chunks) == 10 for chunks, _ in expected)
-    assert [(chunks, scores) for chunks, scores in json.loads(run.stdout)] == expected

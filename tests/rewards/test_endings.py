@@ -239,8 +239,3 @@ def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(
     assert values[primary] == values["reward" + form_of(primary)] == value
     arm = make_arm("a", "s", "base", QUESTIONS[1:2], [cut], scores, NAMES, weights, 10, 0, keep)
     assert arm.answered == ({QUESTIONS[1].id: 1.0} if value else {})
-
-
-def test_the_best_of_n_counts_a_question_that_nothing_finished(scores: Scores) -> None:
-    made = [ARM[0], failures(1)["unparsed"]]
-    assert best_reward(select(QUESTIONS[:2], made, scores, {"f1": 1.0}, SelectConfig())) == 0.5

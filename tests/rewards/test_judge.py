@@ -32,12 +32,6 @@ def test_the_judge_sees_the_fields_of_the_figures(tmp_path: Path) -> None:
     assert schemas[1]["properties"]["score"]["enum"] == [-1, 0, 1, 2]
 
 
-def test_decoding_is_constrained_unless_the_config_says_otherwise(tmp_path: Path) -> None:
-    free = scripted_judge()
-    score = judge_it(tmp_path, free, "faithfulness", QUESTION, trajectory(documents=["Ada"]), constrained=False)
-    assert score.value == 0.0 and {call.params.schema for call in free.calls} == {None}
-
-
 @pytest.mark.parametrize(
     ("max_tokens", "context", "limits", "read"),
     [

@@ -15,12 +15,10 @@ from evaluation.formats import shown_measures
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import Results
 from inference.scripted import ScriptedEngine
-from questions.load import LoadedSplit
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Score
 from rewards import scoring
-from rewards.check import check_questions
 from rewards.reward import known_rewards, load_reward
 from rewards.scoring import unfinished
 from rewards.store import stored_scores
@@ -165,12 +163,6 @@ def test_a_config_names_it_and_a_wrong_name_is_refused_when_the_config_is_read(m
     ):
         with pytest.raises(UserError, match=message):
             read(mine, **{"evaluation": {"scores": ["em"]}, **sections})
-
-
-def test_questions_without_what_it_needs_are_found_before_sampling(mine: Path) -> None:
-    train = LoadedSplit([Question(id="bare", text="?")], "bare.jsonl", None)
-    with pytest.raises(UserError, match=r"1 of 1 questions have no answers, which the score '\./brief\.py'"):
-        check_questions({"questions.train": train}, ["./brief.py"], (), None)
 
 
 def test_tables_show_it_by_its_title(mine: Path) -> None:

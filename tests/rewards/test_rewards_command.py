@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from commands.arguments import run_command
-from commands.score import drop_unsampled, main
+from commands.score import main
 from inference.engine import EngineError
 from ratchet.records import Question, Selection, Trajectory
 from ratchet.runfolder import RunFolder
@@ -151,13 +151,6 @@ def test_nothing_selected_is_an_error_that_says_why(experiment: Experiment) -> N
     assert [choice.kept for choice in experiment.selection().questions] == [(), ()]
 
 
-def test_without_trajectories_the_way_out_is_named(experiment: Experiment) -> None:
-    experiment.prepare([], weights={"f1": 1})
-    status, said = experiment()
-    assert status == 2
-    assert "python -m sampling --config" in said
-
-
 def test_a_judge_out_of_reach_selects_nothing_until_accepted(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,11 +171,3 @@ def test_a_judge_out_of_reach_selects_nothing_until_accepted(
     assert experiment()[0] == 0
     # q1: (1 + 2/3)/2 against (0.8 + 1)/2; q2: both (0 + 1/3)/2, a nugget left unanswered is 1/3 on the paper's scale.
     assert experiment.selection().kept == tuple(made.key for made in TRAJECTORIES[1:])
-
-
-def test_slim_keeps_what_scoring_and_selection_look_at() -> None:
-    full = trajectory(documents=["x"], sampled=(4, 5, 6))
-    small = drop_unsampled(full)
-    assert small.conversations[0].ids == (4, 5, 6)
-    assert small.conversations[0].spans[0].sampled
-    assert (small.key, small.answer, small.passages) == (full.key, full.answer, full.passages)

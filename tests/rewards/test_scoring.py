@@ -194,21 +194,6 @@ def test_scores_of_other_settings_are_not_reused(config: Config, name: str, sett
         assert settings_of(config, unrelated, "judge-a") == settings_of(other, unrelated, "judge-a")
 
 
-def test_new_trajectories_alone_are_scored(judged: Judged) -> None:
-    judged(scripted_judge(), ["em", "faithfulness"], TRAJECTORIES[:10])
-    engine = scripted_judge()
-    scores = judged(engine, ["em", "faithfulness"])
-    assert len(scores) == 24
-    assert len(engine.calls) == 2 * 2 * 2
-
-
-def test_calls_in_flight_stay_within_the_judges_concurrency(judged: Judged) -> None:
-    engine = scripted_judge()
-    engine.delay = 0.002
-    judged(engine)
-    assert engine.max_running == 4
-
-
 FAILED = trajectory(answer="Fact 0.", question="q0", status="failed", documents=["Fact 0"])
 EMPTY = trajectory(answer=" \n", question="q0", documents=["Fact 0"])
 BARE = [Question(id="q0", text="Who?")]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import random
-import signal
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -18,8 +15,7 @@ import pytest
 from ratchet.errors import UserError
 from retrieval.backends import lucene
 from retrieval.backends.lucene import LuceneRanker, build_lucene
-from tests.helpers.experiment import ROOT, preloaded, running
-from tests.helpers.run_code import code_command, run_code
+from tests.helpers.run_code import run_code
 
 pytestmark = pytest.mark.slow
 
@@ -135,14 +131,6 @@ def test_no_queries_no_terms_no_chunks(folder: Path, tmp_path: Path) -> None:
     assert len(empty) == 0 and len(empty.rank(["w0"], 5)[0]) == 0
 
 
-def test_a_query_as_long_as_a_document_and_a_word_as_long_as_a_page(tmp_path: Path) -> None:
-    long_words = ["x" * 40_000, "𐐨" * 20_000]  # the second has four bytes, and two characters in Java, for each one
-    many = " ".join(f"v{i}" for i in range(1_500))  # Lucene allows 1,024 clauses by default
-    ranker = build([many, *long_words], tmp_path / "index")
-    assert [ranking.chunks.tolist() for ranking in ranker.rank([many, *long_words], 5)] == [[0], [1], [2]]
-    assert len(ranker.rank(["x" * 300], 5)[0]) == 0
-
-
 def test_threads_may_share_a_ranker_and_java_forgets_those_that_ended(folder: Path) -> None:
     ranker = LuceneRanker(folder, 0.9, 0.4)
     expected = [ranking.chunks.tolist() for ranking in ranker.rank(QUERIES, 20)]
@@ -203,22 +191,6 @@ lucene.build_lucene(texts(), Path(sys.argv[1]))
 """
 
 
-def test_a_killed_build_leaves_no_index_and_the_next_one_works(tmp_path: Path) -> None:
-    folder = tmp_path / "index"
-    command = code_command(BUILD_FOR_EVER, folder)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=preloaded(**QUICK_START)) as builder:
-        assert builder.stdout is not None and builder.stdout.readline() == b"building\n"
-        with pytest.raises(UserError, match="another process is building this index"):
-            build_lucene(["w0"], folder)
-        assert builder.poll() is None
-        os.kill(running(builder), signal.SIGKILL)
-    with pytest.raises(UserError, match="there is no Lucene index here; build it with"):
-        LuceneRanker(folder, 0.9, 0.4)
-    ranker = build(["new w0", "w1"], folder)
-    assert [ranking.chunks.tolist() for ranking in ranker.rank(["old", "new", "w1"], 5)] == [[], [0], [1]]
-    assert [path.name for path in tmp_path.iterdir()] == ["index"]
-
-
 def test_a_damaged_index_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     build(corpus(50), folder).verify()
@@ -257,17 +229,6 @@ def test_without_the_extra_the_command_to_install_it_is_told(missing: str, probl
         f"build_lucene(['w0'], Path({str(tmp_path / 'index')!r}))"
     )
     assert f"UserError: Lucene: {problem}; `pip install '.[lucene]'`" in printed
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_ctrl_c_stays_pythons(tmp_path: Path) -> None:
-    printed = in_fresh_process(
-        "import os, signal\nfrom pathlib import Path\nfrom retrieval.backends.lucene import build_lucene\n"
-        "def texts():\n    yield 'w0'\n    os.kill(os.getpid(), signal.SIGINT)\n    yield 'w1'\n"
-        f"try:\n    build_lucene(texts(), Path({str(tmp_path / 'index')!r}))\n"
-        "except KeyboardInterrupt:\n    print('interrupted')"
-    )
-    assert printed == "interrupted\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,6 @@ from retrieval.backends.milvus import (
     VectorSpace,
     _ranking,
     build_milvus,
-    collection_name,
     drop_milvus,
 )
 from retrieval.encoders.vectors import SparseVectors
@@ -120,14 +119,6 @@ def test_sparse_is_brute_force(config: str) -> None:
 def test_ties_by_chunk_number_however_milvus_orders_them() -> None:
     hits = [{"id": 8, "distance": 0.5}, {"id": 3, "distance": 0.5}, {"id": 9, "distance": 0.75}]
     assert _ranking(hits).chunks.tolist() == [9, 3, 8]
-
-
-def test_a_finished_collection_is_left_alone(config: str) -> None:
-    def no_vectors() -> Iterator[np.ndarray]:
-        yield from ()
-        raise AssertionError("encoded again")
-
-    assert build_milvus(config, DENSE, no_vectors()) == collection_name(DENSE)
 
 
 def test_another_models_vectors_are_refused(config: str) -> None:

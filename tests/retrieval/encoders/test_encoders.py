@@ -82,27 +82,6 @@ def test_lion_matches_a_plain_llama_with_full_attention(llama: Path) -> None:
         assert_same(vectors, causal)
 
 
-def test_an_untied_head(tmp_path: Path) -> None:
-    folder = plain.save_llama(tmp_path, tied=False)
-    vectors = load(folder).encode_queries(TEXTS)
-    assert_same(vectors, expected(folder, lambda ids: plain.llama_logits(folder, ids), LION_SCALE))
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_a_first_token_sees_the_last_one_padded_or_not(llama: Path, padded: bool) -> None:
-    """Of two texts that differ in the last token, the first tokens' hidden states differ; causal ones would not."""
-    body = load(llama)._body
-    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]])
-    mask = torch.ones_like(ids)
-    if padded:
-        ids, mask = (torch.nn.functional.pad(t, (0, 3)) for t in (ids, mask))
-    with torch.inference_mode():
-        first = body(input_ids=ids, attention_mask=mask).logits[:, 0]
-        other = body(input_ids=torch.where(mask.bool(), ids, 11), attention_mask=mask).logits[:, 0]
-    assert (first[0] - first[1]).abs().max() > 0.01
-    torch.testing.assert_close(first, other)  # and no token sees the padding
-
-
 def test_splade_matches_a_plain_bert(bert: Path) -> None:
     encoder = load(bert)
     assert encoder.vocabulary == json.loads((bert / "config.json").read_text())["vocab_size"]
@@ -168,12 +147,6 @@ def test_by_default_a_chunk_of_512_fits_beside_title_and_start_token_or_what_the
     assert chunker.cut(["?!" * 600], ["A title"]) == [[(0, 512), (432, 944), (864, 1200)]]
 
 
-def test_truncation_keeps_a_special_token_and_three_of_the_text(llama: Path) -> None:
-    got, wanted = load(llama, max_length=4).encode_queries(["????!!!!"]), load(llama).encode_queries(["???"])
-    np.testing.assert_array_equal(got.codes, wanted.codes)
-    np.testing.assert_array_equal(got.terms, wanted.terms)
-
-
 def test_what_is_cut_is_counted_and_a_query_that_is_cut_is_told_once(
     llama: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,14 +198,6 @@ def test_an_adapter_is_merged_alone_or_beside_the_weights(llama: Path, tmp_path:
     assert_error("does not fit the model.*lora_A", adapter, base=str(llama))
     (adapter / "adapter_model.safetensors").unlink()
     assert_error("adapter_model.safetensors", adapter, base=str(llama))
-
-
-@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")  # PEFT's, of the very fault
-def test_an_adapter_of_a_tied_head_leaves_the_embedding_as_it_is(llama: Path, tmp_path: Path) -> None:
-    adapter = plain.save_adapter(tmp_path, llama, targets=["q_proj", "lm_head"])
-    weights = plain.merged_weights(llama, adapter)
-    wanted = expected(llama, lambda ids: plain.llama_logits(llama, ids, weights), LION_SCALE)
-    assert_same(load(adapter).encode_documents(TEXTS), wanted)
 
 
 def change_json(path: Path, **keys: Any) -> None:

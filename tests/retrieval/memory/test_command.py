@@ -82,15 +82,3 @@ def test_show_says_where_pieces_came_from_and_passes_no_control_characters_on(co
     assert "document document of fact 1" in out and out.endswith("3 piece(s)\n")
     assert "She was0;x an engineer." in command("show", "Ada Torrin")
     assert "a test's" in command("show", "Velm")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["show"], "name an entity"),
-        (["list", "-n", "0"], "-n must be at least 1"),
-    ],
-)
-def test_what_cannot_be_done_is_said(arguments: list[str], message: str, command: Command, folder: Path) -> None:
-    with pytest.raises(UserError, match=message):
-        command(*arguments)

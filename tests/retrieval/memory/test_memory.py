@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.config import MemoryConfig
 from retrieval.memory.records import entity_key
 from tests.helpers.remembering import leave, opened, passage, recalled
 
@@ -77,12 +76,6 @@ def test_evidence_comes_back_with_where_it_came_from(tmp_path: Path) -> None:
     assert evidence.scope == "train" and evidence.time > 1.7e9 and evidence.writer
 
 
-def test_the_folder_of_the_config_comes_first(tmp_path: Path) -> None:
-    leave(opened(tmp_path / "default", MemoryConfig(path=str(tmp_path / "mine"))), "Velm", "a fact")
-    assert recalled(opened(tmp_path / "mine"), "Velm") == ["a fact"]
-    assert not (tmp_path / "default").exists()
-
-
 def test_scopes_never_leak(tmp_path: Path) -> None:
     memory = opened(tmp_path)
     leave(memory, "Velm", "of training", scope="train")
@@ -139,12 +132,6 @@ def test_doing_a_job_twice_is_harmless(tmp_path: Path) -> None:
     assert job() == 0
     assert {path: path.read_bytes() for path in tmp_path.glob("*.jsonl")} == files
     assert recalled(opened(tmp_path), "Velm") == found == ["a fact", "another"]
-
-
-def test_a_text_is_kept_once_and_its_best_place_counts(tmp_path: Path) -> None:
-    memory = opened(tmp_path)
-    assert leave(memory, "Velm", "first", "second", "first", "  ") == 2
-    assert recalled(memory, "Velm") == ["first", "second"]
 
 
 def test_what_is_under_more_of_the_entities_comes_first_then_what_is_newer(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 from mcp import Client, StdioServerParameters
@@ -122,13 +121,6 @@ async def test_over_http(http: str, config: Path) -> None:
     await check_source(McpConfig(url=http), config)
 
 
-def test_http_answers_no_page_of_another_site(http: str) -> None:
-    headers = {"accept": "application/json, text/event-stream"}
-    assert httpx.post(http, json=INITIALISE, headers=headers).status_code == 200
-    for name, value in (("host", "evil.example"), ("origin", "http://evil.example")):
-        assert httpx.post(http, json=INITIALISE, headers={**headers, name: value}).status_code == 403
-
-
 def test_stdout_holds_the_protocol_and_both_ends_can_end_it(config: Path) -> None:
     processes = [
         subprocess.Popen(
@@ -175,16 +167,6 @@ def test_mistakes_on_the_command_line(
 ) -> None:
     with pytest.raises(UserError, match=words):
         run(monkeypatch, "mcp", "--config", config, *arguments)
-
-
-def test_a_query_may_be_a_subcommands_name(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(monkeypatch, "--config", config, "mcp")
-    assert "no passage matches" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        run(monkeypatch, "--help")
-    assert "give the options first" in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
 def test_a_source_of_the_config_is_searched(

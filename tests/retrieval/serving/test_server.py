@@ -15,7 +15,6 @@ from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.backends.remote import RemoteIndex
 from retrieval.protocol import Limits
-from retrieval.serving.app import FIRST_SLICE
 from tests.helpers.served import QUICK, Broken, Counted, Held, Plain, post, refusal, serving, wait_for
 
 pytestmark = pytest.mark.server
@@ -122,30 +121,6 @@ def test_searches_run_on_so_many_threads_and_never_on_the_loop() -> None:
         held.go.set()
         assert [future.result().status_code for future in futures] == [200] * 6
         assert held.most == 2
-
-
-def test_a_single_query_waits_for_slices_and_not_for_batches() -> None:
-    held = Held()
-    with serving({"held": held}, threads=1, concurrent=3) as url, ThreadPoolExecutor(3) as clients:
-        batches = [clients.submit(post, url, "held", "search_batch", queries=["q"] * 160, k=1) for _ in range(2)]
-        wait_for(lambda: held.begun == [FIRST_SLICE])
-        single = clients.submit(post, url, "held", query="a", k=1)
-        wait_for(lambda: post(url, "nowhere", query="a", k=1).status_code == 503)
-        time.sleep(0.05)
-        held.go.set()
-        assert single.result().status_code == 200
-        assert [len(future.result().json()["results"]) for future in batches] == [160, 160]
-        assert held.begun.index(1) == 1 and sum(held.begun) == 321
-
-
-def test_a_batch_whose_client_has_gone_is_given_up() -> None:
-    held = Held()
-    with serving({"held": held}, threads=1, concurrent=1) as url:
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{url}/indexes/held/search_batch", json={"queries": ["q"] * 160, "k": 1}, timeout=0.2)
-        held.go.set()
-        wait_for(lambda: post(url, "nowhere", query="a", k=1).status_code == 404)
-        assert len(held.begun) <= 2
 
 
 def test_seconds_of_a_request() -> None:

@@ -184,13 +184,6 @@ async def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
         assert (await source.call("lookup", {"query": "Velm"}, 1)).text, "the next call finds it again"
 
 
-def test_a_source_serves_one_event_loop_after_another(url: str) -> None:
-    source = McpSource("other", McpConfig(url=url, tools=("lookup",)))
-    for _ in range(2):
-        assert len(asyncio.run(source.search("Velm", 1))) == 1
-    asyncio.run(source.close())
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -136,15 +136,6 @@ def test_every_kind_of_block_over_several_windows(
         assert_exact(cut, every, queries, k, threads=threads)
 
 
-@KINDS
-@pytest.mark.parametrize("term", range(TERMS), ids=lambda term: f"list{term}")
-def test_every_list_alone(folder: Path, bm25: Bm25 | None, term: int) -> None:
-    every, one, cut = large(folder, bm25)
-    for k in (1, 7, 1000, CHUNKS):
-        assert_exact(one, every, [[(term, 1.0)]], k)
-        assert_exact(cut, every, [[(term, 1.0)]], k)
-
-
 def usual_queries(count: int) -> list[Query]:
     random = np.random.default_rng(11)
     return [
@@ -235,15 +226,6 @@ def test_asking_for_lists_ahead_changes_nothing(
 
 
 @KINDS
-def test_a_shard_without_postings(tmp_path: Path, bm25: Bm25 | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = corpus([{}, {}, {0: 1, 1: 2}, {1: 1}], bm25)
-    engine = every.engine(tmp_path, [2])
-    assert_exact(engine, every, [[(0, 1.0), (1, 1.0)], []], 5)
-    monkeypatch.setattr(engine, "_fetch", True)
-    assert_exact(engine, every, [[(0, 1.0), (1, 1.0)], []], 5)
-
-
-@KINDS
 def test_one_chunk_in_the_last_window_and_all_scores_tied(tmp_path: Path, bm25: Bm25 | None) -> None:
     everywhere = np.arange(WINDOW + 1)
     every = Corpus(WINDOW + 1, {0: (everywhere, np.full(WINDOW + 1, 5)), 1: (everywhere[-1:], np.array([1]))}, bm25)
@@ -253,15 +235,6 @@ def test_one_chunk_in_the_last_window_and_all_scores_tied(tmp_path: Path, bm25: 
     (ties,) = engine.search([asked([(0, 1.0)], bm25)], 1000)
     if bm25 is None:
         assert len(set(ties.scores.tolist())) == 1 and ties.chunks.tolist() == list(range(1000))
-
-
-@KINDS
-def test_most_of_the_ties_stand_in_the_last_shard(tmp_path: Path, bm25: Bm25 | None) -> None:
-    """A threshold taken from the first shard must not push equal scores out, nor let later ones in before earlier."""
-    every = corpus([{0: 9}] * 40 + [{0: 9, 1: 9}] * 40, bm25)
-    engine = every.engine(tmp_path, [40], 2)
-    for k in (1, 39, 40, 41, 79, 80):
-        assert_exact(engine, every, [[(0, 1.0)], [(1, 1.0)], [(0, 1.0), (1, 1.0)]], k)
 
 
 def test_shards_of_very_different_lengths_share_one_mean(tmp_path: Path) -> None:
@@ -277,26 +250,6 @@ def test_shards_of_very_different_lengths_share_one_mean(tmp_path: Path) -> None
         engine = every.engine(tmp_path / str(cuts), cuts, 3)
         for k in (1, 5, 50, 600):
             assert_exact(engine, every, queries, k)
-
-
-@pytest.mark.parametrize("bm25", [DEFAULT, Bm25(0.0, 0.4), Bm25(0.9, 0.0), Bm25(0.9, 1.0), Bm25(50.0, 0.5)], ids=str)
-def test_term_frequencies_up_to_ten_thousand(tmp_path: Path, bm25: Bm25) -> None:
-    """Beside a short chunk many frequencies share a code: they come back exact all the same."""
-    frequencies = sorted({*range(1, 40), *np.geomspace(40, 10_000, 40).astype(int).tolist()})
-    postings = [{0: frequency, 1: 3} for frequency in frequencies]
-    every = corpus([*postings, *({0: 1, 2: frequency} for frequency in frequencies)], bm25)
-    engine = every.engine(tmp_path, [30])
-    for k in (1, 10, 500):
-        assert_exact(engine, every, [[(0, 1.0)], [(0, 1.0), (1, 1e-6)], [(2, 1.0), (0, 2.0)]], k)
-
-
-@pytest.mark.parametrize("values", [(LEAST, LEAST + 1), (LEAST, MOST), (MOST - 1, MOST)])
-def test_the_smallest_and_the_largest_learned_weights(tmp_path: Path, values: tuple[int, int]) -> None:
-    every = corpus([{0: values[i % 2], 1: values[i % 3 == 0]} for i in range(50)])
-    engine = every.engine(tmp_path, [25])
-    queries: list[Query] = [[(0, w), (1, v)] for w in (1.0, 1e-30, LARGEST, 1e-45) for v in (1.0, -1.0, 1e-30, LARGEST)]
-    for k in (1, 10, 100):
-        assert_exact(engine, every, queries, k)
 
 
 def test_a_score_of_exactly_nothing_is_no_hit(tmp_path: Path) -> None:

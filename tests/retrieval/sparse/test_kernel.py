@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from retrieval.sparse.quantisation import (
     weight_code,
 )
 from retrieval.sparse.screening import coarse_steps
-from retrieval.sparse.selection import kth_largest, push
+from retrieval.sparse.selection import push
 from retrieval.sparse.terms import count_postings
 from tests.helpers.postings_oracle import Corpus
 
@@ -55,18 +54,6 @@ def test_a_frequency_comes_back_from_its_code(frequency: int, norm: float) -> No
     assert smallest <= frequency
     assert frequency_code(smallest, norm) == code
     assert smallest == 1 or frequency_code(smallest - 1, norm) < code
-
-
-@settings(deadline=None)
-@given(NORMS)
-def test_every_code_has_the_frequencies_that_a_plain_search_finds(norm: float) -> None:
-    codes = [frequency_code(frequency, norm) for frequency in range(1, 400)]
-    assert codes == sorted(codes)
-    for code in range(1, STEPS + 1):
-        if code in codes:
-            assert smallest_frequency(code, norm) == 1 + codes.index(code)
-        elif code < codes[-1]:
-            assert smallest_frequency(code, norm) == 0
 
 
 @pytest.mark.parametrize("largest", [1, 2, 100, 0x3F80, 0x4000, len(WEIGHTS) - 1])
@@ -241,33 +228,7 @@ def test_chunks_that_reach_the_best_have_full_coarse_bounds(largest: list[int], 
     assert (tables[:, np.arange(STEPS + 1) >> 2] >= steps).all()
 
 
-@settings(deadline=None)
-@given(st.lists(st.one_of(st.integers(0, 3), st.integers(0, 255)), min_size=8, max_size=8), st.integers(-300, 70_000))
-def test_sums_of_the_first_bytes_are_compared_as_a_loop_would(values: list[int], wanted: int) -> None:
-    data = np.array([9, *values], np.uint8)
-    sums = np.cumsum(values).tolist()
-    for sought in (wanted, *sums):
-        below, met = bits.sums_before(data, 1, sought)
-        assert below == sum(each < max(sought, 0) for each in sums)
-        assert met == (max(sought, 0) in sums)
-
-
-@settings(deadline=None)
-@given(st.binary(min_size=72, max_size=72), st.integers(0, 511))
-def test_the_rank_of_a_place_counts_the_bits_before_it(masks: bytes, place: int) -> None:
-    data = np.frombuffer(masks, np.uint8)
-    assert bits.rank_in(data, 8, place) == np.unpackbits(data[8:], bitorder="little")[:place].sum()
-
-
 # Selection
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from([0.0, 0.5, 0.5, 1.0, 2.0, 3.5, 1e30]), min_size=1, max_size=60), st.data())
-def test_kth_largest(values: list[float], data: Any) -> None:
-    k = data.draw(st.integers(1, len(values)))
-    padded = np.array([*values, 1e38], np.float32)  # what is beyond `count` does not count
-    assert kth_largest(padded, len(values), k) == np.float32(sorted(values, reverse=True)[k - 1])
 
 
 @settings(deadline=None)
