@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inference.shapes import read_shape
 from ratchet.errors import UserError, first_line
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -33,10 +34,10 @@ class Footprint:
 def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
     """The footprint of a local folder or hub name, counted on a model that is built without its weights. UserError."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
+        config = read_shape(path, revision)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included

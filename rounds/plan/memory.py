@@ -28,6 +28,7 @@ from inference.serving.memory import (
     estimate_memory,
 )
 from inference.serving.specs import ModelUse, ServerSpec
+from inference.shapes import read_shape
 from ratchet.config import IndexConfig, ModelConfig, ServeConfig, TrainingConfig, is_missing
 from ratchet.files import read_json_file
 from training.memory import OPTIMIZER_BYTES, Activations
@@ -158,10 +159,9 @@ def serving_row(name: str, model: ModelConfig, serve: ServeConfig, node: Node, u
 def training_row(training: TrainingConfig, model: ModelConfig, node: Node) -> TableRow:
     """A training step of the trained model."""
     import torch
-    from transformers import AutoConfig
 
     size = footprint(model.path, model.revision, model.dtype)
-    loaded = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
+    loaded = read_shape(model.path, model.revision)
     rank, weight_bytes = training.lora.r, DTYPE_BYTES[model.dtype]
     dtype = getattr(torch, model.dtype)
     tiled_head = not load_objective(training).keeps_logits

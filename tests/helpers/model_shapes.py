@@ -6,37 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-QWEN25_7B: dict[str, Any] = {
-    "model_type": "qwen2",
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "vocab_size": 152064,
-    "tie_word_embeddings": False,
-}
-QWEN25_14B: dict[str, Any] = {
-    "model_type": "qwen2",
-    "hidden_size": 5120,
-    "intermediate_size": 13824,
-    "num_hidden_layers": 48,
-    "num_attention_heads": 40,
-    "num_key_value_heads": 8,
-    "vocab_size": 152064,
-    "tie_word_embeddings": False,
-}
-FALCON3_10B: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 3072,
-    "intermediate_size": 23040,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "vocab_size": 131072,
-    "tie_word_embeddings": False,
-}
+from inference.shapes import PUBLISHED
+
+QWEN25_7B = PUBLISHED["Qwen/Qwen2.5-7B-Instruct"]
+QWEN25_14B = PUBLISHED["Qwen/Qwen2.5-14B-Instruct"]
+FALCON3_10B = PUBLISHED["tiiuae/Falcon3-10B-Instruct"]
 
 
 def save_shape(folder: Path, shape: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,14 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
 
 from commands.plan import main
 from inference.footprint import footprint
-from ratchet.config import LoraConfig
+from ratchet.config import LoraConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, Span, Trajectory
 from rounds.plan.memory import Step
 from rounds.records import Entry
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
+from tests.helpers.pages import ROOT
 from tests.helpers.stored import store
 from training.lora import add_lora, take_inputs_as_they_are
 from training.memory import Activations
@@ -194,6 +196,32 @@ def experiment(folder: Path) -> Path:
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+PLANNED = sorted(path for kind in ("papers", "current") for path in (ROOT / "configs" / kind).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", PLANNED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_the_papers_configs_and_todays_are_planned_before_any_download(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_network(*_: object) -> None:
+        raise AssertionError("the plan asks the network")
+
+    monkeypatch.setattr("socket.socket.connect", no_network)
+    main(["--config", str(path), "--questions", "100", "--held-out", "20"])
+    said = capsys.readouterr().out
+    assert "serve agent" in said and "micro_batch" in said
+    if path.parent.name == "current":
+        assert "DOES NOT FIT" not in said
+        return
+    text = path.read_text()
+    own, without, thinking = re.findall(r"^  (?:# )?agent: .*$", text, re.MULTILINE)
+    for line, expected in ((without, False), (thinking, True)):
+        swapped = tmp_path / f"{expected}.yaml"
+        swapped.write_text(text.replace(own, line.replace("# ", "", 1)))
+        agent = load_config(swapped).models["agent"]
+        assert (agent.path, agent.template) == ("Qwen/Qwen3-8B", {"enable_thinking": expected})
 
 
 def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
