@@ -11,13 +11,14 @@ from commands.subcommands import Subcommand, run_subcommand
 from evaluation.arms import arm_settings, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.sweep.cells import Cell, Sweep, plan_sweep
 from evaluation.sweep.choice import read_test_record, record_evaluations
+from evaluation.sweep.curves import learning_curves
 from evaluation.sweep.merge import merge, tested_cells
-from evaluation.sweep.page import render
 from evaluation.sweep.records import Choice, SweepResults
-from evaluation.sweep.table import print_sweep, to_csv
+from evaluation.sweep.table import print_sweep
+from evaluation.tables.stored import save_figures
 from questions.manifest import open_run
 from ratchet.errors import UserError
-from ratchet.files import write_atomic, write_record
+from ratchet.files import write_record
 
 ABOUT = """Without a command, run every cell, write the tables, and test what dev chose. On many machines, run
 `cell K/N` in N jobs, then `merge`, then `test`. Finished cells are not run again."""
@@ -58,7 +59,7 @@ def _run_part(words: Sequence[str], prog: str) -> None:
 
 
 def _merge(words: Sequence[str], prog: str) -> None:
-    about = """Write sweep.json, sweep.csv and sweep.html in the run folder's sweep/, without a model.
+    about = """Write sweep.json and the learning curves in the run folder's sweep/, without a model.
 
 The exit status is 1 where cells are missing, and the output names them."""
     plan = _plan(config_parser(prog, about).parse_args(words))
@@ -138,14 +139,13 @@ def _write(plan: Sweep) -> SweepResults:
     """Merge the finished cells, and write the tables."""
     results = merge(plan)
     write_record(plan.folder / "sweep.json", results)
-    write_atomic(plan.folder / "sweep.csv", to_csv(results))
-    write_atomic(plan.folder / "sweep.html", render(results).encode("utf-8", "replace"))
     return results
 
 
 def _show(plan: Sweep, results: SweepResults) -> None:
     """Print the tables; exit status 1 where cells are missing."""
     print_sweep(results)
-    print("written to " + ", ".join(str(plan.folder / f"sweep.{kind}") for kind in ("json", "csv", "html")))
+    for path in (plan.folder / "sweep.json", *save_figures(learning_curves(results), plan.folder)):
+        print(f"written to {path}")
     if results.missing:
         sys.exit(1)
