@@ -7,13 +7,14 @@ closed models.
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from inference.completion import Completion, Message
-from inference.thoughts import split_thought
+from inference.thoughts import Thinking, split_thought, thought_length
 from inference.turns import ChatTurn, Part
 from ratchet.records import Author, Conversation, Span
 
@@ -70,8 +71,8 @@ class ChatFormat(Protocol):
         ...
 
     @property
-    def thought_end(self) -> int | None:
-        """The token that ends a thought which the prompt has begun; None where there is none, or it is no one token."""
+    def thinking(self) -> Thinking | None:
+        """How the model's thoughts begin and end; None where it has none, or they are not marked by single tokens."""
         ...
 
     def follow(
@@ -123,12 +124,16 @@ class Row:
         self.ids: list[int] = []
         self.spans: list[Span] = []
 
-    def append(self, author: Author, ids: Sequence[int], sampled: bool = False, parsed: bool = True) -> None:
+    def append(
+        self, author: Author, ids: Sequence[int], sampled: bool = False, parsed: bool = True, thought: bool = False
+    ) -> None:
         """Append ids of one author; none leave no span."""
         if ids:
-            start = len(self.ids)
+            start, end = len(self.ids), len(self.ids) + len(ids)
             self.ids += ids
-            self.spans.append(Span(start=start, end=len(self.ids), author=author, sampled=sampled, parsed=parsed))
+            self.spans.append(
+                Span(start=start, end=end, author=author, sampled=sampled, parsed=parsed, thought=thought)
+            )
 
 
 class Dialogue:
@@ -204,7 +209,7 @@ class Dialogue:
         branch = Dialogue(self.role, self.model, self.chat, self.trainable)
         for span in row.spans:
             if span.end <= tokens:
-                branch.row.append(span.author, row.ids[span.start : span.end])
+                branch.row.append(span.author, row.ids[span.start : span.end], thought=span.thought)
         branch.turns, branch.retokenised = self.turns[:turns], self.retokenised
         branch.foreign_turns, branch._shown = self.foreign_turns, turns
         return branch
@@ -227,7 +232,12 @@ class Dialogue:
         the last message is the user's.
         """
         complete = completion.finish_reason == "stop" and self.chat.turn_ids.isdisjoint(completion.ids[:-1])
-        return self._append_sampled(completion, len(completion.ids), parsed and complete)
+        thinks = thought_length(completion, self.chat.reply_opening, self.chat.decode)
+        return self._append_sampled(completion, len(completion.ids), parsed and complete, thinks)
+
+    def thought_tokens(self, completion: Completion) -> int:
+        """How many of the context's tokens the thought of a completion takes."""
+        return self.chat.count(completion.ids[: thought_length(completion, self.chat.reply_opening, self.chat.decode)])
 
     def draft(self, completion: Completion, keep: int) -> tuple[int, int]:
         """Append a look-ahead of which only the first `keep` tokens are used; returns their (start, end).
@@ -242,11 +252,15 @@ class Dialogue:
         opening = self.chat.turn_ids - {self.chat.end_of_turn}
         return self._append_sampled(completion, keep, opening.isdisjoint((*self._started, *completion.ids[:keep])))
 
-    def _append_sampled(self, completion: Completion, keep: int, parsed: bool) -> tuple[int, int]:
+    def _append_sampled(self, completion: Completion, keep: int, parsed: bool, thinks: int = 0) -> tuple[int, int]:
+        """`thinks`: how many of the ids, from the first on, are a thought."""
         if not self.turns or self.turns[-1].role not in ("user", "tool"):
             raise ValueError("an assistant message must follow a user message")
         start = len(self.ids)
-        self.row.append("assistant", completion.ids[:keep], sampled=True, parsed=parsed)
+        inserted = range(*completion.inserted)
+        for first, last in itertools.pairwise(sorted({0, thinks, inserted.start, inserted.stop, keep})):
+            sampled = first not in inserted
+            self.row.append("assistant", completion.ids[first:last], sampled, parsed or not sampled, last <= thinks)
         end = len(self.ids)
         self.row.append("assistant", completion.ids[keep:], sampled=True, parsed=False)
         if not completion.ids or completion.ids[-1] != self.chat.end_of_turn:

@@ -3,36 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+from inference.chat import ChatFormat
 from inference.rendered import RenderedFormat
 from inference.rendering import SENTINEL, check_template, render
 from inference.tokenizer import load_tokenizer
+from inference.turns import ChatTurn
 from inference.wrappers import WrapperFormat
-from ratchet.config import ModelConfig
+from ratchet.config import ModelConfig, ThoughtsConfig
 from ratchet.errors import UserError
+
+AS_THE_TEMPLATE = ThoughtsConfig()
+SWITCHES = ("enable_thinking", "thinking")
+"""What templates call the variable that turns thoughts on or off."""
 
 
 def open_chat_format(model: ModelConfig) -> WrapperFormat | RenderedFormat:
     """The format of a config's open model. UserError where its tokenizer or template cannot be used."""
-    return chat_format(load_tokenizer(model.path, model.revision), model.path, model.template)
+    tokenizer = load_tokenizer(model.path, model.revision)
+    # A server that takes text thinks as it likes: its replies cannot be sampled in parts.
+    return chat_format(tokenizer, model.path, model.template, model.thoughts, in_parts=model.engine != "openai")
 
 
 def chat_format(
-    tokenizer: Any, where: str = "the model", variables: Mapping[str, Any] | None = None
+    tokenizer: Any,
+    where: str = "the model",
+    variables: Mapping[str, Any] | None = None,
+    thoughts: ThoughtsConfig = AS_THE_TEMPLATE,
+    in_parts: bool = True,
 ) -> WrapperFormat | RenderedFormat:
     """Wrappers where the template is exactly these, else every prompt rendered by the template. UserError for a
-    template that cannot be used.
+    template that cannot be used, or knows no such settings.
 
-    `variables`: of the template, such as enable_thinking.
+    `variables`: of the template, such as enable_thinking. `in_parts`: the engine can go on with a reply.
     """
     check_template(tokenizer, where)
-    if not variables and keeps_thoughts(tokenizer, where):
+    if not variables and thoughts == AS_THE_TEMPLATE and keeps_thoughts(tokenizer, where):
         try:
             return WrapperFormat.from_tokenizer(tokenizer, where)
         except UserError:
             pass  # what is wrong is told by the format that takes any template
-    return RenderedFormat.from_tokenizer(tokenizer, where, variables)
+    chat = RenderedFormat.from_tokenizer(tokenizer, where, variables)
+    if thoughts.enabled is not None:
+        switched = {**chat.variables, _switch(chat): thoughts.enabled}
+        chat = RenderedFormat.from_tokenizer(tokenizer, where, switched)
+    if thoughts.budget is not None and (chat.thinking is None or not in_parts):
+        why = "is reached as text" if not in_parts else "marks no thoughts by single tokens, or is told not to think"
+        raise UserError(f"thoughts.budget: {where} {why}, so no thought can be closed; leave it out")
+    thinking = replace(chat.thinking, budget=thoughts.budget) if chat.thinking and in_parts else None
+    return replace(chat, thinking=thinking, kept=thoughts.kept)
+
+
+def with_thoughts(chat: ChatFormat, thoughts: ThoughtsConfig) -> ChatFormat:
+    """The format of a role that thinks in another way than its model does elsewhere. UserError as `chat_format`."""
+    if thoughts == AS_THE_TEMPLATE:
+        return chat
+    if not isinstance(chat, WrapperFormat | RenderedFormat):
+        raise UserError("thoughts: a model that is reached as text (engine: chat-api) thinks as its service lets it")
+    return _with_thoughts(chat, thoughts)
+
+
+@lru_cache(maxsize=64)
+def _with_thoughts(chat: WrapperFormat | RenderedFormat, thoughts: ThoughtsConfig) -> RenderedFormat | WrapperFormat:
+    if isinstance(chat, WrapperFormat):
+        return chat_format(chat.tokenizer, thoughts=thoughts)
+    before = ThoughtsConfig(budget=chat.thinking.budget if chat.thinking else None, kept=chat.kept)
+    both = before.model_copy(update=thoughts.model_dump(exclude_none=True))
+    if thoughts.enabled is False:
+        both = both.model_copy(update={"budget": thoughts.budget})
+    return chat_format(chat.tokenizer, chat.where, chat.variables, both)
+
+
+def _switch(chat: RenderedFormat) -> str:
+    """The variable of a template that turns thoughts on or off. UserError where it has none."""
+    asked = [ChatTurn("user", "u")]
+    for name in SWITCHES:
+        on, off = (replace(chat, variables={**chat.variables, name: value}) for value in (True, False))
+        if on.follow(asked, 0, str) != off.follow(asked, 0, str):
+            return name
+    raise UserError(
+        f"thoughts.enabled: the chat template of {chat.where} has no variable that turns thoughts on or off "
+        f"({', '.join(SWITCHES)}); leave it out, or set the template's own in models.*.template"
+    )
 
 
 THOUGHTS = (

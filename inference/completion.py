@@ -42,7 +42,7 @@ class Completion:
     """What an engine returns for one request."""
 
     ids: tuple[int, ...]
-    """The sampled token ids, the end-of-turn token included when finish_reason is 'stop'."""
+    """The sampled token ids, the end-of-turn token included when finish_reason is 'stop'; `inserted` are not."""
     text: str
     """The ids decoded, without the end-of-turn token."""
     finish_reason: FinishReason
@@ -54,6 +54,10 @@ class Completion:
     """The log-probability (natural logarithm) of each of `ids`; None where it was not asked for."""
     retokenised: bool = False
     """True where the server returned text: `ids` were computed from it and may differ from those sampled."""
+    inserted: tuple[int, int] = (0, 0)
+    """(start, end) of the ids that were not sampled: the engine's client closed a thought with them."""
+    hidden_thought_tokens: int = 0
+    """Tokens of a thought that a service counts and does not show."""
     billed_tokens: int | None = None
     """The number of new tokens that a service counts, its reasoning included; None: those of `ids`."""
 

@@ -25,7 +25,11 @@ CALL_ID = "call{:05d}"
 
 
 def format_turns(
-    chat: TokenFormat, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]] = (), continues: bool = False
+    chat: TokenFormat,
+    turns: Sequence[ChatTurn],
+    tools: Sequence[Mapping[str, Any]] = (),
+    continues: bool = False,
+    variables: Mapping[str, Any] | None = None,
 ) -> list[Part]:
     """The messages as the template writes them, up to where the assistant's turn begins.
 
@@ -35,7 +39,7 @@ def format_turns(
     marks = [SENTINEL.format(f"m{number}") if turn.text else "" for number, turn in enumerate(turns)]
     messages = [template_message(chat, turn, mark) for turn, mark in zip(turns, marks, strict=True)]
     if continues:
-        text = _after_assistant(chat, messages)
+        text = _after_assistant(chat, messages, variables)
     else:
         text = render_messages(chat.tokenizer, messages, True, tools=harmless(chat, tools))
     pieces: list[Piece] = []
@@ -106,7 +110,7 @@ def _template_call(name: str, arguments: Any, id: str) -> dict[str, Any]:
     return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
 
 
-def _after_assistant(chat: TokenFormat, messages: Sequence[dict[str, Any]]) -> str:
+def _after_assistant(chat: TokenFormat, messages: Sequence[dict[str, Any]], variables: Mapping[str, Any] | None) -> str:
     """What the template writes behind the end-of-turn token of an assistant's turn that these messages follow."""
     mark = SENTINEL.format("a")
     said: dict[str, Any] = {"role": "assistant", "content": mark}
@@ -114,7 +118,10 @@ def _after_assistant(chat: TokenFormat, messages: Sequence[dict[str, Any]]) -> s
     if ids:
         said = {"role": "assistant", "content": "", "tool_calls": [_template_call(mark, {}, id) for id in ids]}
     text = render_messages(
-        chat.tokenizer, [{"role": "user", "content": SENTINEL.format("u")}, said, *messages], generation=True
+        chat.tokenizer,
+        [{"role": "user", "content": SENTINEL.format("u")}, said, *messages],
+        generation=True,
+        variables=variables,
     )
     _, found, text = text.rpartition(mark)
     _, ended, text = text.partition(chat.decode([chat.end_of_turn]))

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inference.messages import Piece, encode_pieces, harmless, template_ids, template_message
+from inference.messages import Piece, encode_pieces, format_turns, harmless, template_ids, template_message
 from inference.rendering import SENTINEL, render_messages
-from inference.thoughts import CLOSING, OPENING
+from inference.thoughts import CLOSING, OPENING, Thinking
 from inference.token_format import TokenFormat, control_names, control_pattern
 from inference.turns import AUTHORS, ChatTurn, Part
 from ratchet.errors import UserError
@@ -31,7 +31,7 @@ JOIN = "\n\n"
 """Between messages that are joined."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RenderedFormat(TokenFormat):
     """See `inference.chat.ChatFormat`."""
 
@@ -48,7 +48,9 @@ class RenderedFormat(TokenFormat):
     lists_content: bool = False
     """Whether the template takes a message's content as a list of parts alone."""
     reply_opening: str = ""
-    thought_end: int | None = None
+    thinking: Thinking | None = None
+    kept: bool | None = None
+    """Whether later turns are shown the thoughts of earlier ones; None: as the template does."""
 
     @classmethod
     def from_tokenizer(
@@ -77,8 +79,10 @@ class RenderedFormat(TokenFormat):
     @property
     def digest(self) -> str:
         """See `inference.chat.ChatFormat`."""
+        budget = self.thinking.budget if self.thinking else None
+        own = [] if budget is None and self.kept is None else [budget, self.kept]
         plain = super().digest
-        return content_key(plain, dict(self.variables))[:16] if self.variables else plain
+        return content_key(plain, dict(self.variables), *own)[:16] if self.variables or own else plain
 
     def follow(
         self,
@@ -93,6 +97,8 @@ class RenderedFormat(TokenFormat):
         pieces = self._pieces(turns, tools or ())
         before = text()
         if not "".join(piece.text for piece in pieces).startswith(before):
+            if self.kept and shown:
+                return True, format_turns(self, turns[shown:], continues=True, variables=self.variables)
             return False, self._encode_pieces(pieces)
         return True, self._encode_pieces(_behind(pieces, len(before)))
 
@@ -116,7 +122,7 @@ class RenderedFormat(TokenFormat):
         for turn in self._joined(turns):
             content = JOIN.join(mark(AUTHORS[one.role], one.text) for one in turn)
             message = template_message(self, turn[-1], content)
-            if turn[-1].role == "assistant" and turn[-1].thought:
+            if turn[-1].role == "assistant" and turn[-1].thought and self.kept is not False:
                 message |= dict.fromkeys(THOUGHT_KEYS, mark("assistant", turn[-1].thought))
             if self.lists_content:
                 message["content"] = [{"type": "text", "text": content}]
@@ -187,7 +193,7 @@ class RenderedFormat(TokenFormat):
             "end_of_turn": ended,
             "turn_ids": self.control_ids & (turn_ids | {ended}),
             "reply_opening": opening[thought.start() :] if thought and starts else "",
-            "thought_end": self._thought_end() if starts else None,
+            "thinking": self._thinking(starts, prompt[-1].text),
         }
 
     def _after_reply(self, turns: Sequence[ChatTurn], generation: bool) -> int | None:
@@ -199,11 +205,20 @@ class RenderedFormat(TokenFormat):
         found = self.control_pattern.search(pieces[at + 1].text)
         return template_ids(self, found[0])[0] if found else None
 
-    def _thought_end(self) -> int | None:
-        """The control token that closes a thought, where the template names just one."""
+    def _thinking(self, starts: bool, prompt: str) -> Thinking | None:
+        """How the model thinks, where the template names one control token that opens thoughts and one that closes
+        them. `starts`: the prompt, which ends so, begins a thought."""
         template = str(self.tokenizer.chat_template)
-        names = {found[0] for found in CLOSING.finditer(template) if self.control_pattern.fullmatch(found[0])}
-        return template_ids(self, names.pop())[0] if len(names) == 1 else None
+        ends, opens = self._control_tokens(CLOSING, template), self._control_tokens(OPENING, template)
+        if len(ends) != 1 or (not starts and (len(opens) != 1 or CLOSING.search(prompt))):
+            return None
+        closing = self._behind_thought()
+        return Thinking(None if starts else opens.pop(), end := ends.pop(), closing if end in closing else (end,))
+
+    def _control_tokens(self, pattern: re.Pattern[str], template: str) -> set[int]:
+        """The control tokens that marks of a thought are."""
+        names = {found[0] for found in pattern.finditer(template) if self.control_pattern.fullmatch(found[0])}
+        return {template_ids(self, name)[0] for name in names}
 
     def _behind_thought(self) -> tuple[int, ...]:
         """The ids of what the template writes between the thought of the last reply and its answer; none where it shows

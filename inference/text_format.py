@@ -35,7 +35,7 @@ class TextFormat:
     turn_ids: ClassVar[frozenset[int]] = frozenset()
     control_pattern: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
     reply_opening: ClassVar[str] = ""
-    thought_end: ClassVar[int | None] = None
+    thinking: ClassVar[None] = None
     vocabulary: ClassVar[int] = sys.maxunicode + 1
 
     @classmethod

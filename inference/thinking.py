@@ -1,10 +1,13 @@
-"""A completion under a schema of a model that thinks first: the schema holds from the end of the thought on."""
+"""A completion of a model that thinks first: a schema holds from the end of the thought on, and a budget ends it."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from inference.chat import ChatFormat
 from inference.completion import Completion, Message, SamplingParams
 from inference.engine import Engine
 
@@ -15,27 +18,65 @@ async def generate(
     params: SamplingParams,
     adapter: str | None = None,
     messages: Sequence[Message] = (),
+    chat: ChatFormat | None = None,
 ) -> Completion:
-    """As `Engine.generate`. Where the prompt has begun a thought and there is a schema, in two requests.
+    """As `Engine.generate`; in several requests where the model may think, and there is a schema or a budget.
 
-    The first is the thought, free up to the token that closes it, and the second is the rest, under the schema. A
-    thought that takes all of `max_tokens` is the completion.
+    The thought is sampled freely, up to the token that closes it, and the answer under the schema. A model that begins
+    its thoughts by itself is first asked for one token: where that begins no thought, it answers at once. A thought
+    that reaches its budget is closed in the template's words, which are `inserted`; so is what the template writes
+    between the closing token and an answer in form. A thought that takes all of `max_tokens` is the completion.
+
+    `chat`: the dialogue's format; default, the engine's own.
     """
-    chat = engine.format
-    if params.schema is None or not chat.reply_opening or chat.thought_end is None:
+    chat = chat or engine.format
+    thinking = chat.thinking
+    if thinking is None or (params.schema is None and thinking.budget is None):
         return await engine.generate(prompt, params, adapter, messages)
-    free = replace(params, schema=None, stop_ids=(chat.thought_end,))
-    thought = await engine.generate(prompt, free, adapter, messages)
-    left = params.max_tokens - len(thought.ids)
-    if thought.ids[-1:] != (chat.thought_end,) or left < 1:
-        return thought if left else replace(thought, finish_reason="length")
-    rest = await engine.generate([*prompt, *thought.ids], replace(params, max_tokens=left), adapter, messages)
-    both = None if thought.logprobs is None or rest.logprobs is None else thought.logprobs + rest.logprobs
-    return replace(
-        thought,
-        ids=thought.ids + rest.ids,
-        text=chat.decode(thought.ids) + rest.text,
-        finish_reason=rest.finish_reason,
-        logprobs=both,
-        retokenised=thought.retokenised or rest.retokenised,
-    )
+    ids: list[int] = []
+    parts: list[Completion] = []
+    streams = itertools.count()
+
+    async def sample(end: int, schema: dict[str, Any] | None = None, stop: tuple[int, ...] = ()) -> Completion:
+        """Go on, to at most `end` ids in all. Every request has random numbers of its own."""
+        own = replace(params, max_tokens=end - len(ids), seed=params.seed ^ next(streams), schema=schema, stop_ids=stop)
+        parts.append(await engine.generate([*prompt, *ids], own, adapter, messages))
+        ids.extend(parts[-1].ids)
+        return parts[-1]
+
+    def reply(inserted: tuple[int, int] = (0, 0), cut: bool = False) -> Completion:
+        last, known = parts[-1], [value for part in parts for value in part.logprobs or ()]
+        return replace(
+            parts[0],
+            ids=tuple(ids),
+            text=chat.decode(ids[: len(ids) - len(last.ids)]) + last.text,
+            finish_reason="length" if cut else last.finish_reason,
+            logprobs=tuple(known) if len(known) == len(ids) else None,
+            retokenised=any(part.retokenised for part in parts),
+            inserted=inserted,
+        )
+
+    if thinking.start is not None:
+        first = await sample(1)
+        if first.ids != (thinking.start,):
+            if params.schema is not None:  # what was said is not in form
+                ids.clear()
+                parts.clear()
+            elif first.finish_reason != "length" or params.max_tokens == 1:
+                return reply()
+            await sample(params.max_tokens, params.schema)
+            return reply()
+    budget = min(thinking.budget or params.max_tokens, params.max_tokens)
+    if len(ids) < budget:
+        thought = await sample(budget, stop=(thinking.end,))
+        if ids[-1:] != [thinking.end] and thought.finish_reason != "length":
+            return reply()
+    closing = thinking.closing
+    if ids[-1:] == [thinking.end]:
+        closing = closing[closing.index(thinking.end) + 1 :] if params.schema is not None else ()
+    if len(ids) + len(closing) >= params.max_tokens:
+        return reply(cut=True)
+    inserted = (len(ids), len(ids) + len(closing)) if closing else (0, 0)
+    ids.extend(closing)
+    await sample(params.max_tokens, params.schema)
+    return reply(inserted)

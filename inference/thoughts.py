@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from inference.completion import Completion
 
 TAG = r"(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning)"
 OPENING = re.compile(
@@ -27,6 +31,20 @@ QUOTES = "`\"'“”‘’"
 PUNCTUATION = ".,;:!?)"
 MAX_OBJECTS = 16
 """Places from which the rest of a text is tried as one JSON object."""
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """How a model thinks whose thoughts begin and end with single tokens."""
+
+    start: int | None
+    """The token with which the model begins a thought; None where the prompt has begun it."""
+    end: int
+    """The token that closes a thought."""
+    closing: tuple[int, ...]
+    """What the chat template writes between a thought and the answer, `end` included."""
+    budget: int | None = None
+    """Tokens of a thought after which it is closed; None: it may take all tokens of the reply."""
 
 
 def without_thoughts(text: str) -> str:
@@ -59,6 +77,33 @@ def split_thought(text: str) -> tuple[str, str]:
     rest = without_thoughts(text)
     before = text[: len(text) - len(rest)]
     return CLOSING.sub("", OPENING.sub("", before)).strip(), rest
+
+
+def thought_length(completion: Completion, opening: str, decode: Callable[[Sequence[int]], str]) -> int:
+    """How many of a completion's ids are its thought, up to the mark that closes it or what was inserted there; all
+    where nothing follows.
+
+    `opening`: what the prompt already says of the reply (`ChatFormat.reply_opening`).
+    """
+    text = opening + completion.text
+    said = without_thoughts(text)
+    if not said and completion.text:
+        return len(completion.ids)
+    thought = text[: len(text) - len(said)].rstrip()[len(opening) :]
+    return max(count_ids(completion.ids, thought, decode), completion.inserted[1])
+
+
+def count_ids(ids: Sequence[int], wanted: str, decode: Callable[[Sequence[int]], str]) -> int:
+    """How many of the ids it takes to say the text that they begin with."""
+    low, high = 0, len(ids) if wanted else 0
+    while low < high:
+        middle = (low + high) // 2
+        # Not merely as long: a letter of several bytes, cut between two tokens, decodes to a stand-in for it.
+        if decode(ids[:middle]).startswith(wanted):
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _is_mentioned(text: str, marker: re.Match[str], within_line: bool = False) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ratchet.text import replace_surrogates
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TokenFormat:
     """A tokenizer and its control tokens. What users, documents and models write is encoded with control tokens
     split into ordinary ones: `<|im_start|>` in a passage is seven harmless tokens, never a turn."""

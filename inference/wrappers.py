@@ -22,7 +22,7 @@ from ratchet.errors import UserError
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class WrapperFormat(TokenFormat):
     """Wrappers of one chat template. The `*_ids` are template text with control tokens parsed."""
 
@@ -38,7 +38,7 @@ class WrapperFormat(TokenFormat):
     """Ordinary text that the template puts right behind a message (Falcon 3: a line break). It is encoded together
     with the message, as in the template's own text, where '?' and the line break may be one token."""
     reply_opening: ClassVar[str] = ""
-    thought_end: ClassVar[int | None] = None
+    thinking: ClassVar[None] = None
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, where: str = "the model") -> WrapperFormat:

@@ -126,7 +126,9 @@ class Span(Record):
     """content[start:end] of a conversation and who wrote it.
 
     `sampled` marks tokens that the model itself emitted, its end-of-turn token included. `parsed` is False for a
-    sampled action that broke its schema or was cut off: it stays in the log and is never trained on.
+    sampled action that broke its schema or was cut off: it stays in the log and is never trained on. `thought` marks
+    what the model thought before it answered, in the turn in which it did, up to what closes the thought. Where a
+    budget closed it, the closing is a span that is not sampled.
     """
 
     start: int
@@ -134,6 +136,7 @@ class Span(Record):
     author: Author
     sampled: bool = False
     parsed: bool = True
+    thought: bool = Field(False, exclude_if=lambda thought: not thought)
 
 
 class Conversation(Record):
@@ -167,6 +170,21 @@ class Conversation(Record):
         if at != len(self.content):
             raise ValueError(f"spans cover {at} of {len(self.content)} {'characters' if self.text else 'tokens'}")
         return self
+
+    def actions(self) -> list[tuple[int, int]]:
+        """(start, end) of each action that was sampled and parsed: a thought and what follows it in the turn are one
+        action, and so is what an engine put between them."""
+        found: list[tuple[int, int]] = []
+        in_thought = False
+        for span in self.spans:
+            if in_thought and span.start == found[-1][1] and span.author == "assistant":
+                found[-1] = (found[-1][0], span.end)
+            elif span.sampled and span.parsed:
+                found.append((span.start, span.end))
+            else:
+                continue
+            in_thought = span.thought
+        return found
 
     @property
     def content(self) -> tuple[int, ...] | str:
@@ -206,6 +224,8 @@ class ModelCall(Record):
     prompt_tokens: int
     cached_tokens: int = 0
     new_tokens: int
+    thought_tokens: int = Field(0, exclude_if=lambda tokens: tokens == 0)
+    """Of the new tokens, those of a thought."""
     at: float
     """Seconds since the trajectory began."""
     seconds: float

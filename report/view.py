@@ -267,8 +267,10 @@ def _event(
         shown["hits"] = [[_passage(passage, passages), passage.score] for passage in event.passages]
     elif isinstance(event, ModelCall):
         row = rows.get(event.conversation)
-        learnt = row is not None and event.end > event.start and row.learns(event.start, event.end)
-        trainable = event.conversation < len(conversations) and conversations[event.conversation].trainable
+        conversation = conversations[event.conversation] if event.conversation < len(conversations) else None
+        own = [span for span in conversation.spans if event.start <= span.start < event.end] if conversation else []
+        learnt = row is not None and any(span.sampled and row.learns(span.start, span.end) for span in own)
+        trainable = conversation is not None and conversation.trainable
         shown["trained"] = ("held out" if row.held_out else "trained") if learnt and row is not None else ""
         shown["frozen"] = not trainable
     return _cut_texts(shown)

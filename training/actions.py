@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
@@ -63,8 +63,9 @@ class ActionLesson:
     action: Action
     lesson: Lesson
 
-    def row(self, trajectory: Trajectory) -> TokenRow:
-        """Its conversation up to the action's end, and labels on the action alone."""
+    def row(self, trajectory: Trajectory, mask: Sequence[int]) -> TokenRow:
+        """Its conversation up to the action's end, and labels on the action alone: where `mask`, the conversation's,
+        has them."""
         start, end = self.action.start, self.action.end
         conversation = trajectory.conversations[self.action.conversation]
         return TokenRow(
@@ -72,7 +73,7 @@ class ActionLesson:
             conversation=self.action.conversation,
             role=conversation.role,
             ids=conversation.ids[:end],
-            loss_mask=(0,) * start + (1,) * (end - start),
+            loss_mask=(0,) * start + tuple(mask[start:end]),
             retokenised=conversation.retokenised,
             action=start,
         )
@@ -155,9 +156,8 @@ def parsed_actions(trajectory: Trajectory) -> Iterator[Action]:
             continue
         ids = np.asarray(conversation.ids, dtype=np.int64)
         before, at = hashlib.sha256(), 0
-        for span in conversation.spans:
-            if span.sampled and span.parsed:
-                before.update(ids[at : span.start].tobytes())
-                at = span.start
-                own = conversation.ids[span.start : span.end]
-                yield Action(number, span.start, span.end, conversation.role, before.copy().hexdigest(), tuple(own))
+        for start, end in conversation.actions():
+            before.update(ids[at:start].tobytes())
+            at = start
+            own = conversation.ids[start:end]
+            yield Action(number, start, end, conversation.role, before.copy().hexdigest(), tuple(own))

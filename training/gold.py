@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from agents.core.system import load_system
 from inference.chat import ChatFormat
@@ -141,7 +142,8 @@ def with_last_action(
             ),
         }
     )
-    changed = {"end": end, "text": action, "error": "", "finish_reason": "stop", "new_tokens": len(new)}
+    changed: dict[str, Any] = {"end": end, "text": action, "error": "", "finish_reason": "stop", "new_tokens": len(new)}
+    changed |= {"thought_tokens": 0}
     events = list(trajectory.events)
     events[at] = call.model_copy(update={**changed, "parse": "free" if call.parse == "free" else "ok"})
     conversations = list(trajectory.conversations)

@@ -3,7 +3,7 @@
 One row per conversation of a trainable role (Salemi et al. 2025, arXiv 2506.10844, section 3.2: one adapter for all
 trainable agents, the loss on their own actions, each given everything before it). The mask is 1 exactly on tokens that
 the model itself sampled in an action that was parsed; prompts, documents, templates, malformed actions and frozen roles
-are 0.
+are 0, and so are thoughts where `training.thoughts` is `masked`.
 
 Rows are never cut: one longer than the limit is skipped and counted, because half an action teaches a wrong end.
 Equal rows (ties that took the same steps) all stay: in the paper's sum every kept trajectory counts once.
@@ -76,13 +76,13 @@ class SkippedConversation(NamedTuple):
 
 
 def build_rows(
-    trajectories: Iterable[Trajectory], kept: Collection[str], max_length: int
+    trajectories: Iterable[Trajectory], kept: Collection[str], max_length: int, thoughts: bool = True
 ) -> tuple[list[TokenRow], list[SkippedConversation]]:
     """Rows of the kept trajectories in the order of `kept`, then of conversations; and the skipped conversations.
 
     A trajectory that is stored twice (a job that ran twice, a failure that was done again) counts once, as the last
-    record that is not a failure, which is the one that was scored. Raises UserError when one of `kept` is missing or
-    was recorded as text.
+    record that is not a failure, which is the one that was scored. `thoughts`: they are learnt as well. Raises
+    UserError when one of `kept` is missing or was recorded as text.
     """
     wanted = set(kept)
     stored = {t.key: t for t in trajectories if t.key in wanted and t.status != "failed"}
@@ -95,7 +95,7 @@ def build_rows(
         for number, conversation in enumerate(stored[key].conversations):
             if not conversation.trainable:
                 continue
-            mask = loss_mask(conversation)
+            mask = loss_mask(conversation, thoughts)
             if not any(mask) or len(mask) > max_length:
                 reason = "too long" if any(mask) else "no parsed action"
                 skipped.append(SkippedConversation(key, number, conversation.role, len(mask), reason))
@@ -113,19 +113,21 @@ def missing_message(key: str) -> str:
     )
 
 
-def loss_mask(conversation: Conversation) -> tuple[int, ...]:
-    """1 on sampled tokens of parsed actions. The first token of a dialogue has no context to be predicted from."""
+def loss_mask(conversation: Conversation, thoughts: bool = True) -> tuple[int, ...]:
+    """1 on sampled tokens of parsed actions. The first token of a dialogue has no context to be predicted from.
+    `thoughts`: on those of thoughts as well."""
     mask = np.zeros(len(conversation.ids), dtype=np.int8)
     for span in conversation.spans:
-        if span.sampled and span.parsed:
+        if span.sampled and span.parsed and (thoughts or not span.thought):
             mask[span.start : span.end] = 1
     if len(mask) and mask[0]:
         raise ValueError(f"conversation of {conversation.role}: its first token is marked as sampled")
     return tuple(mask.tolist())
 
 
-def check_rows(rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory]) -> int:
-    """Assert that the labels are what was sampled, id for id; returns how many actions were compared.
+def check_rows(rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory], thoughts: bool = True) -> int:
+    """Assert that the labels are what was sampled, id for id; returns how many actions were compared. `thoughts`: they
+    are among the labels.
 
     The spans made the masks, so this reads the other record of the same fact: the model calls of the trajectory's
     events. Raises ValueError, which would be a bug.
@@ -142,17 +144,19 @@ def check_rows(rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory])
         labels = {at: row.ids[at] for at, learnt in enumerate(row.loss_mask) if learnt}
         if not labels or 0 in labels:
             raise ValueError(f"{where}: no loss token, or one without context")
-        parsed = {
-            (span.start, span.end)
+        parsed = {(start, end) for start, end in conversation.actions() if row.action in (None, start)}
+        unlearnt = {
+            at
             for span in conversation.spans
-            if span.sampled and span.parsed and row.action in (None, span.start)
+            if not span.sampled or (span.thought and not thoughts)
+            for at in range(span.start, span.end)
         }
         sampled: dict[int, int] = {}
         for call in trajectory.model_calls:
             if call.conversation == row.conversation and (call.start, call.end) in parsed:
                 if call.parse == "malformed":
                     raise ValueError(f"{where}: a malformed action at {call.start} is marked as parsed")
-                sampled |= dict(enumerate(conversation.ids[call.start : call.end], call.start))
+                sampled |= {at: conversation.ids[at] for at in range(call.start, call.end) if at not in unlearnt}
                 actions += 1
         if sampled != labels:
             raise ValueError(f"{where}: labels differ from the sampled ids")
@@ -250,7 +254,8 @@ def prepare_rows(
     selections = [part.selection for part in kept]
     check_lessons(objective, selections)
     keys = [key for selection in selections for key in selection.kept]
-    source = content_key("rows", ROWS_VERSION, keys, training.max_length)
+    thoughts = training.thoughts == "trained"
+    source = content_key("rows", ROWS_VERSION, keys, training.max_length, *([] if thoughts else ["masked thoughts"]))
     plain = all(is_plain(objective, selection) for selection in selections)
     if not plain:
         settings = training.model_dump(mode="json", include={objective.section} if objective.section else set())
@@ -258,11 +263,11 @@ def prepare_rows(
         source = content_key(source, {"objective": objective.name, **settings}, choices)
     if rows_source(path) != source:
         if plain:
-            built = [_build_table(part, part.selection.kept, training.max_length) for part in kept]
+            built = [_build_table(part, part.selection.kept, training) for part in kept]
         elif objective.compares_actions:
-            built = [_build_action_table(part, objective, training.max_length) for part in kept]
+            built = [_build_action_table(part, objective, training) for part in kept]
         else:
-            built = [_build_lesson_table(part, objective, training.max_length) for part in kept]
+            built = [_build_lesson_table(part, objective, training) for part in kept]
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
         write_rows(path, table, source, sum((skipped for _, skipped in built), Counter()))
     rows = read_rows(path)
@@ -277,16 +282,16 @@ def prepare_rows(
     return rows, {key: question for part in kept for key, question in part.questions.items()}
 
 
-def _build_lesson_table(kept: KeptTrajectories, objective: Objective, max_length: int) -> Built:
+def _build_lesson_table(kept: KeptTrajectories, objective: Objective, training: TrainingConfig) -> Built:
     """Rows of whole trajectories, with what is learnt of each."""
     lessons = trajectory_lessons(kept.selection, objective, kept.source.prefix)
-    plain, skipped = _build_table(kept, tuple(lessons), max_length)
+    plain, skipped = _build_table(kept, tuple(lessons), training)
     own = [lessons[key] for key in plain["trajectory"].to_pylist()]
     table, single = without_single_sides(with_lessons(plain, own, [None] * len(plain)), objective)
     return table, skipped + single
 
 
-def _build_action_table(kept: KeptTrajectories, objective: Objective, max_length: int) -> Built:
+def _build_action_table(kept: KeptTrajectories, objective: Objective, training: TrainingConfig) -> Built:
     """Rows of single actions: each is its conversation up to the end of the action."""
     attempts = kept.store.read(kept.questions)
     lessons = list(action_lessons(attempts, kept.selection, objective, kept.source.prefix))
@@ -298,25 +303,28 @@ def _build_action_table(kept: KeptTrajectories, objective: Objective, max_length
     for trajectory in kept.store.read(taught):
         for number in taught[trajectory.key]:
             action = lessons[number]
-            if action.action.end > max_length:
+            if action.action.end > training.max_length:
                 skipped["too long"] += 1
                 continue
-            row, lesson = action.row(trajectory), action.lesson
-            check_rows([row], {trajectory.key: trajectory})
+            thoughts = training.thoughts == "trained"
+            mask = loss_mask(trajectory.conversations[action.action.conversation], thoughts)
+            row, lesson = action.row(trajectory, mask), action.lesson
+            check_rows([row], {trajectory.key: trajectory}, thoughts)
             tables[number] = with_lessons(rows_table([row]), [lesson], [action.action.start])
     ordered = pa.concat_tables([LESSON_SCHEMA.empty_table(), *(tables[number] for number in sorted(tables))])
     table, single = without_single_sides(ordered, objective)
     return table, skipped + single
 
 
-def _build_table(kept: KeptTrajectories, keys: tuple[str, ...], max_length: int) -> Built:
+def _build_table(kept: KeptTrajectories, keys: tuple[str, ...], training: TrainingConfig) -> Built:
     """Trajectory by trajectory, so that memory holds the rows as Arrow and no more than one trajectory in full."""
     tables: dict[str, pa.Table] = {}
     reasons: dict[str, list[str]] = {}
     for trajectory in kept.store.read(keys):
         if trajectory.status != "failed":
-            rows, skipped = build_rows([trajectory], [trajectory.key], max_length)
-            check_rows(rows, {trajectory.key: trajectory})
+            thoughts = training.thoughts == "trained"
+            rows, skipped = build_rows([trajectory], [trajectory.key], training.max_length, thoughts)
+            check_rows(rows, {trajectory.key: trajectory}, thoughts)
             tables[trajectory.key] = rows_table(rows)
             reasons[trajectory.key] = [item.reason for item in skipped]
     if missing := [key for key in keys if key not in tables]:

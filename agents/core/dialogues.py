@@ -18,6 +18,7 @@ from agents.core.lookahead import Draft, check_continues, cut_at_stop
 from agents.core.output import Malformed, Parsed, Schema, grammar, object_schema, read_output, without_bounds
 from agents.core.prompts.template import PromptSet
 from inference.chat import ChatFormat, Dialogue, Row
+from inference.chat_formats import with_thoughts
 from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
 from inference.thinking import generate
@@ -72,7 +73,8 @@ class Dialogues:
 
     def chat_format(self, role: str) -> ChatFormat:
         """The tokenizer and chat template of the model that plays a role."""
-        return self._engine(self.role(role).model).format
+        config = self.role(role)
+        return with_thoughts(self._engine(config.model).format, config.thoughts)
 
     def prompt(self, slot: str, **values: str) -> str:
         """The message of a slot of the system's `PROMPTS`, or of the config's in their place, filled in.
@@ -317,7 +319,7 @@ class Dialogues:
         self._calls[number] += 1
         conversation = self._conversation(dialogue)
         slot, at = self._start()
-        completion = await self._generate(dialogue, role, params, prefix)
+        completion = await self._generate(dialogue, role, params, prefix, in_parts=place is None)
         completion = cut_at_stop(completion, stop, dialogue.chat.decode)
         # A look-ahead is a part of an answer, thoughts or not.
         said = completion.text if place else without_thoughts(dialogue.chat.reply_opening + completion.text)
@@ -348,6 +350,7 @@ class Dialogues:
                 prompt_tokens=completion.prompt_tokens,
                 cached_tokens=completion.cached_tokens,
                 new_tokens=completion.new_tokens,
+                thought_tokens=0 if place else completion.hidden_thought_tokens + dialogue.thought_tokens(completion),
                 at=at,
                 seconds=time.monotonic() - self._started - at,
             ),
@@ -357,14 +360,19 @@ class Dialogues:
         return Action(completion, said, error, value, cut_by_context)
 
     async def _generate(
-        self, dialogue: Dialogue, role: str, params: SamplingParams, prefix: Sequence[int]
+        self, dialogue: Dialogue, role: str, params: SamplingParams, prefix: Sequence[int], in_parts: bool
     ) -> Completion:
-        """The engine's completion of the dialogue. EngineError where it ran out of time or lacks log-probabilities."""
+        """The engine's completion of the dialogue. EngineError where it ran out of time or lacks log-probabilities.
+        `in_parts`: a thought and what follows it may be sampled one after the other."""
         adapter = self._context.adapter_of(dialogue.role) if self.role(role).trainable else None
         messages = list(dialogue.messages)
         if prefix:
             messages.append({"role": "assistant", "content": dialogue.chat.decode(prefix)})
-        completion = await generate(self._engine(dialogue.model), dialogue.ids, params, adapter, messages)
+        engine = self._engine(dialogue.model)
+        if in_parts:
+            completion = await generate(engine, dialogue.ids, params, adapter, messages, dialogue.chat)
+        else:
+            completion = await engine.generate(dialogue.ids, params, adapter, messages)
         if completion.finish_reason == "timeout":  # the machine's fault, not the model's: to be done again
             raise EngineError(f"{role}: no end after {completion.new_tokens} tokens in the time one request may take")
         if params.logprobs and len(completion.logprobs or ()) != len(completion.ids):

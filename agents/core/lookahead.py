@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from inference.chat import Dialogue
 from inference.completion import Completion
+from inference.thoughts import count_ids
 from ratchet.errors import UserError
 
 
@@ -47,7 +48,7 @@ class Draft:
         included, when nothing is left behind."""
         if not self.text[characters:].strip():
             return len(self.ids)
-        return _count_tokens(self.ids, self.text[:characters], self.decode)
+        return count_ids(self.ids, self.text[:characters], self.decode)
 
 
 def cut_at_stop(completion: Completion, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Completion:
@@ -57,21 +58,8 @@ def cut_at_stop(completion: Completion, stop: Sequence[str], decode: Callable[[S
     if not stops:
         return completion
     at, text = min(stops)
-    ids = completion.ids[: _count_tokens(completion.ids, completion.text[: at + len(text)], decode)]
+    ids = completion.ids[: count_ids(completion.ids, completion.text[: at + len(text)], decode)]
     return replace(completion, ids=ids, text=completion.text[:at], finish_reason="stop", logprobs=None)
-
-
-def _count_tokens(ids: Sequence[int], wanted: str, decode: Callable[[Sequence[int]], str]) -> int:
-    """How many of the ids it takes to say the text that they begin with."""
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high) // 2
-        # Not merely as long: a letter of several bytes, cut between two tokens, decodes to a stand-in for it.
-        if decode(ids[:middle]).startswith(wanted):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def check_continues(dialogue: Dialogue, where: str) -> None:

@@ -31,7 +31,7 @@ class LocalEngine:
 
     def __init__(self, config: ModelConfig) -> None:
         tokenizer = load_tokenizer(config.path, config.revision)
-        self.format = chat_format(tokenizer, config.path, config.template)
+        self.format = chat_format(tokenizer, config.path, config.template, config.thoughts)
         first = PackedModel(config)
         models = [first, *(first.copy_for_worker() for _ in range(1, first.workers))]
         self.max_context = min(config.max_context, first.window)

@@ -306,6 +306,8 @@ def model_fingerprint(config: ModelConfig) -> str:
     digest = hashlib.sha256(f"{config.dtype}\n".encode())
     if config.template:
         digest.update(json.dumps(config.template, sort_keys=True).encode())
+    if thoughts := config.thoughts.model_dump(exclude_none=True):
+        digest.update(json.dumps(thoughts, sort_keys=True).encode())
     folder = Path(config.path)
     if not folder.is_dir():
         digest.update(f"{config.path}@{config.revision}".encode())

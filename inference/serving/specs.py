@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from inference.engines import needs_server
-from ratchet.config import ModelConfig, ServeConfig, written
+from ratchet.config import ModelConfig, ServeConfig, ThoughtsConfig, written
 from ratchet.config.models import DEFAULT_CONCURRENCY
 from ratchet.errors import UserError, did_you_mean
 
@@ -101,6 +101,7 @@ def server_specs(
         settings = settings_of(name)
         same = model.model_copy(
             update={"timeout": 1.0, "concurrency": None, "batch": 1, "cache_gb": 1.0, "serve": ServeConfig()}
+            | {"template": {}, "thoughts": ThoughtsConfig()}  # prompts are rendered by the client
         )
         key = same.model_dump_json() + settings.model_dump_json()
         use, before = (uses or {}).get(name, ModelUse()), groups.get(key)

@@ -100,6 +100,19 @@ class ChatApiConfig(Section):
     Default: an estimate of one token for 3 bytes of text. Costs are what the service counts."""
 
 
+class ThoughtsConfig(Section):
+    """How a model thinks before it answers, where it does."""
+
+    enabled: bool | None = None
+    """Whether it thinks: the variable of its chat template that says so (enable_thinking, thinking). Default: the
+    template's own."""
+    budget: int | None = Field(None, gt=0)
+    """Number of tokens of a thought after which the engine closes it, in the template's words, and has the model
+    answer. They count in `max_tokens`. Default: a thought may take all of that."""
+    kept: bool | None = None
+    """Whether later turns are shown the thoughts of earlier ones. Default: as the chat template does."""
+
+
 class ModelConfig(Section):
     """A language model and the engine that runs it, by the name that roles use."""
 
@@ -127,6 +140,10 @@ class ModelConfig(Section):
     template: dict[str, bool | int | float | str] = Field({}, exclude_if=lambda variables: not variables)
     """Variables of the model's chat template, such as `{enable_thinking: false}` for Qwen3. Default: the template's
     own."""
+    thoughts: Annotated[ThoughtsConfig, AsGiven] = Field(
+        ThoughtsConfig(), exclude_if=lambda thoughts: thoughts == ThoughtsConfig()
+    )
+    """How the model thinks before it answers. A role's own `thoughts` take precedence, key by key."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "bfloat16"
     """Number format of the weights and of the computation; with `local` on a CPU, of the linear layers' products
     alone, all else being float32. `auto`: `bfloat16`, or `float32` with `device: cpu` where the CPU has no
@@ -180,6 +197,8 @@ class ModelConfig(Section):
             raise ValueError("url: engine chat-api takes one address; a service has no replicas of ours")
         if self.engine != "chat-api" and self.chat_api.model_fields_set:
             raise ValueError(f"chat_api: these settings are for engine chat-api, and engine is {self.engine}")
+        if self.engine == "chat-api" and self.thoughts != ThoughtsConfig():
+            raise ValueError("thoughts: a closed model thinks as chat_api.reasoning_effort says; remove it")
         return self
 
     @model_validator(mode="after")

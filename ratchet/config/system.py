@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ratchet.config.models import ThoughtsConfig
 from ratchet.config.paths import PathText, PluginName
-from ratchet.config.section import Section
+from ratchet.config.section import AsGiven, Section
 
 
 class RoleConfig(Section):
@@ -20,6 +21,10 @@ class RoleConfig(Section):
     """Whether the role is trained. A role that is not uses the base model even when an adapter is active."""
     max_tokens: int = Field(4096, gt=0)
     """Maximum number of new tokens of one action."""
+    thoughts: Annotated[ThoughtsConfig, AsGiven] = Field(
+        ThoughtsConfig(), exclude_if=lambda thoughts: thoughts == ThoughtsConfig()
+    )
+    """How the role thinks before it acts, where that differs from `models.*.thoughts`."""
     examples: tuple[tuple[str, str], ...] = ()
     """Worked (user, assistant) exchanges that are put before the first turn, in place of the system's own. Small models
     need them. In a task with labels, `<true>` and `<false>` stand for its labels of these stances (or for its first

@@ -88,6 +88,9 @@ class TrainingConfig(Section):
     """Number of rows in one forward pass on one device."""
     max_length: int = Field(16_000, gt=0)
     """Maximum number of tokens of a row. A longer row is skipped and counted; actions are never truncated."""
+    thoughts: Literal["trained", "masked"] = Field("trained", exclude_if=lambda thoughts: thoughts == "trained")
+    """Whether what a model thought before it acted is learnt with its actions, or only what followed. Tokens that
+    `models.*.thoughts.budget` had inserted are never learnt."""
     eval_steps: int = Field(500, gt=0)
     """Number of steps between two evaluations of the held-out loss. Every evaluated adapter is kept."""
     choose_by: Literal["held_out_loss", "reward"] = Field(

@@ -70,11 +70,10 @@ def test_hostile_text_moves_no_role_boundary(chat: ChatFormat, system: str, text
     assert controls_of(chat, attacked.ids) == controls_of(chat, harmless.ids)
     conversation = attacked.freeze()
     for span in conversation.spans:
-        found = controls_of(chat, conversation.ids[span.start : span.end])
         if span.author in ("system", "user"):
-            assert not found
-        elif span.author == "assistant":
-            assert found == [chat.end_of_turn]
+            assert not controls_of(chat, conversation.ids[span.start : span.end])
+    for start, end in conversation.actions():
+        assert controls_of(chat, conversation.ids[start:end]) == [chat.end_of_turn]
 
 
 def test_a_fake_turn_in_a_passage_stays_text() -> None:

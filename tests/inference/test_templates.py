@@ -10,19 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference.chat import Dialogue
-from inference.chat_formats import chat_format
+from inference.chat_formats import chat_format, with_thoughts
 from inference.completion import Completion, SamplingParams
 from inference.rendered import JOIN, THOUGHT_KEYS, RenderedFormat
 from inference.rendering import render_messages
 from inference.thinking import generate
 from inference.thoughts import split_thought
 from inference.wrappers import WrapperFormat
+from ratchet.config import ThoughtsConfig
+from ratchet.errors import UserError
 from tests.helpers.templates import NAMES, templated_format, templated_tokenizer
 
 ALL = pytest.mark.parametrize("name", NAMES)
 THINKING = [name for name in NAMES if name.startswith(("qwen3_5_think", "qwen3_6", "nemotron", "deepseek", "glm"))]
 WORDS = st.lists(st.sampled_from(["Velm", "is", "a", "harbour", "<|im_end|>", "</think>", "?"]), min_size=1, max_size=5)
 TEXTS = WORDS.map(" ".join)
+SCHEMA, FORM = {"type": "object"}, '{"a": 1}'
 
 
 def reply(chat: Any, text: str) -> Completion:
@@ -73,8 +76,8 @@ def test_what_is_sampled_is_the_label_and_nothing_forges_a_turn(name: str, texts
         completion = reply(chat, "far\n</think>\n\nOslo." if chat.reply_opening else "Oslo.")
         dialogue.assistant(completion, True)
         said.append(completion.ids)
-    sampled = [tuple(row.ids[s.start : s.end]) for row in dialogue.rows for s in row.spans if s.sampled]
-    assert sampled == said
+    rows = [dialogue.freeze(row) for row in dialogue.rows]
+    assert [row.ids[start:end] for row in rows for start, end in row.actions()] == said
     for row in dialogue.rows:
         for span in row.spans:
             if span.author in ("user", "system"):
@@ -94,7 +97,7 @@ def test_a_dialogue_whose_thoughts_are_dropped_becomes_a_row_for_each_reply(name
     assert len(dialogue.rows) == 2
     first, second = (chat.decode(row.ids) for row in dialogue.rows)
     assert "far" in first and second.count("far") == 1, "the first thought is not in what the second reply was shown"
-    assert [sum(span.sampled for span in row.spans) for row in dialogue.rows] == [1, 1]
+    assert [len(dialogue.freeze(row).actions()) for row in dialogue.rows] == [1, 1]
 
 
 def test_models_without_thoughts_keep_one_row() -> None:
@@ -113,44 +116,127 @@ def test_thoughts_that_the_prompt_opens_are_no_answer() -> None:
 
 
 class Thinker:
-    """An engine that thinks until it is stopped, and then says what a schema asks for."""
+    """An engine that says one text where it is free, from where the prompt has come to, and `FORM` under a schema."""
 
     max_context, fingerprint = 1000, "thinker"
 
-    def __init__(self, thought: str) -> None:
-        self.format = templated_format("qwen3_5_think")
-        self.thought, self.asked = thought, list[SamplingParams]()
+    def __init__(self, chat: Any, free: str) -> None:
+        self.format, self.asked = chat, list[SamplingParams]()
+        self.dialogue = Dialogue("r", "m", chat, True)
+        self.dialogue.user("Where?")
+        self.free = (*chat.tokenizer.encode(free, add_special_tokens=False), chat.end_of_turn)
 
     async def generate(
         self, prompt: Sequence[int], params: SamplingParams, adapter: str | None = None, messages: Any = ()
     ) -> Completion:
         self.asked.append(params)
-        said = self.thought if params.schema is None else '{"a": 1}'
-        ids = self.format.tokenizer.encode(said, add_special_tokens=False)
-        ids = (*ids, self.format.end_of_turn) if params.schema else tuple(ids)[: params.max_tokens]
-        return Completion(ids, said, "length" if len(ids) == params.max_tokens else "stop", len(prompt))
+        rest = self.free[len(prompt) - len(self.dialogue.ids) :]
+        if params.schema is not None:
+            rest = reply(self.format, FORM).ids
+        stops = {self.format.end_of_turn, *params.stop_ids}
+        end = next((n for n, i in enumerate(rest, 1) if i in stops), len(rest))
+        ids = tuple(rest[: min(end, params.max_tokens)])
+        text = self.format.decode([i for i in ids if i != self.format.end_of_turn])
+        return Completion(ids, text, "stop" if ids[-1] in stops else "length", len(prompt))
 
     async def close(self) -> None: ...
 
+    async def play(self, max_tokens: int = 200, schema: dict[str, Any] | None = SCHEMA) -> Completion:
+        completion = await generate(self, self.dialogue.ids, SamplingParams(1.0, max_tokens=max_tokens, schema=schema))
+        start, end = self.dialogue.assistant(completion, True)
+        assert tuple(self.dialogue.ids[start:end]) == completion.ids
+        return completion
 
-async def test_a_schema_holds_from_the_end_of_the_thought_on() -> None:
-    engine, schema = Thinker("far</think>"), {"type": "object"}
-    dialogue = Dialogue("r", "m", engine.format, True)
-    dialogue.user("Where?")
-    completion = await generate(engine, dialogue.ids, SamplingParams(1.0, max_tokens=200, schema=schema))
-    assert [params.schema for params in engine.asked] == [None, schema]
-    assert engine.asked[0].stop_ids == (engine.format.thought_end,)
-    assert completion.text == 'far</think>{"a": 1}' and completion.ids[-1] == engine.format.end_of_turn
-    assert split_thought(engine.format.reply_opening + completion.text) == ("far", '{"a": 1}')
-    start, end = dialogue.assistant(completion, True)
-    assert tuple(dialogue.ids[start:end]) == completion.ids
-    assert [span.parsed for span in dialogue.spans if span.sampled] == [True]
+    @property
+    def spans(self) -> list[tuple[str, bool, bool]]:
+        """(text, whether it is a thought, whether it was sampled) of what the assistant said."""
+        spans = [span for span in self.dialogue.spans if span.author == "assistant"]
+        texts = [self.format.decode(self.dialogue.ids[span.start : span.end]) for span in spans]
+        return [(text, span.thought, span.sampled) for text, span in zip(texts, spans, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "free", "expected"),
+    [
+        ("qwen3_5_think", "far</think>\n\nOslo.", [("far</think>", True, True), ("\n\n", True, False)]),
+        ("qwen3", "<think>far</think>\n\nOslo.", [("<think>far</think>", True, True), ("\n\n", True, False)]),
+        ("qwen3", "Oslo.", []),
+        ("glm4moe", "<think>far</think>\nOslo.", [("<think>far</think>", True, True), ("\n", True, False)]),
+    ],
+)
+async def test_a_schema_holds_from_the_end_of_the_thought_on(
+    name: str, free: str, expected: list[tuple[str, bool, bool]]
+) -> None:
+    engine = Thinker(templated_format(name), free)
+    completion = await engine.play()
+    assert engine.spans == [*expected, (FORM + engine.format.decode([engine.format.end_of_turn]), False, True)]
+    assert [params.schema for params in engine.asked[:-1]] == [None] * (len(engine.asked) - 1)
+    assert engine.asked[-1].schema == SCHEMA and len({params.seed for params in engine.asked}) == len(engine.asked)
+    assert split_thought(engine.format.reply_opening + completion.text) == ("far" if expected else "", FORM)
+    assert engine.dialogue.freeze().actions() == [
+        (engine.dialogue.ids.index(completion.ids[0], 3), len(engine.dialogue.ids))
+    ]
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+async def test_a_thought_that_reaches_its_budget_is_closed_and_the_closing_is_no_label(
+    schema: dict[str, Any] | None,
+) -> None:
+    chat = chat_format(templated_tokenizer("qwen3"), thoughts=ThoughtsConfig(budget=3))
+    engine = Thinker(chat, "<think>far and further and on and on and on and on and on")
+    completion = await engine.play(schema=schema)
+    thought, closing, answer = engine.spans
+    assert closing == ("\n</think>\n\n", True, False) and thought[1:] == (True, True) and answer[1:] == (False, True)
+    assert len(chat.tokenizer.encode(thought[0], add_special_tokens=False)) == 3
+    assert chat.decode(completion.ids) == "".join(text for text, *_ in engine.spans)
+    short = Thinker(chat, "Oslo.")
+    assert (await short.play(schema=None)).text == "Oslo." and short.spans == [("Oslo.<|im_end|>", False, True)]
 
 
 async def test_a_thought_without_an_end_is_all_of_the_completion() -> None:
-    engine = Thinker("far and further")
-    completion = await generate(engine, (1, 2), SamplingParams(1.0, max_tokens=4, schema={"type": "object"}))
+    engine = Thinker(templated_format("qwen3_5_think"), "far and further")
+    completion = await engine.play(max_tokens=4)
     assert len(engine.asked) == 1 and completion.finish_reason == "length" and len(completion.ids) == 4
+    assert [thought for _, thought, _ in engine.spans] == [True]
+
+
+@pytest.mark.parametrize(("kept", "rows"), [(None, 2), (True, 1), (False, 2)])
+def test_thoughts_are_kept_in_later_turns_or_dropped(kept: bool | None, rows: int) -> None:
+    chat = chat_format(templated_tokenizer("qwen3"), thoughts=ThoughtsConfig(kept=kept))
+    dialogue = Dialogue("r", "m", chat, True, "Be brief.")
+    for question in ("Where?", "Who?"):
+        dialogue.user(question)
+        dialogue.assistant(reply(chat, f"<think>\nfar {question}\n</think>\n\nOslo."), True)
+    assert len(dialogue.rows) == rows
+    text = chat.decode(dialogue.ids)
+    assert ("far Where?" in text) == (kept is True)
+    assert text.count("<|im_start|>") == 5 and text.endswith("Oslo.<|im_end|>")
+
+
+def test_a_role_may_think_in_another_way_than_its_model() -> None:
+    tokenizer, dialogue = templated_tokenizer("qwen3"), Dialogue("r", "m", templated_format("qwen3"), True)
+    chat = chat_format(tokenizer, thoughts=ThoughtsConfig(budget=5, kept=True))
+    brief = with_thoughts(chat, ThoughtsConfig(enabled=False))
+    assert with_thoughts(chat, ThoughtsConfig()) is chat and brief is with_thoughts(chat, ThoughtsConfig(enabled=False))
+    dialogue = Dialogue("r", "m", brief, True)
+    dialogue.user("Where?")
+    assert brief.decode(dialogue.ids).endswith("<think>\n\n</think>\n\n") and brief.thinking is None
+    longer = with_thoughts(chat, ThoughtsConfig(budget=9))
+    assert longer.thinking and (longer.thinking.budget, getattr(longer, "kept", None)) == (9, True)
+    assert len({one.digest for one in (chat, brief, longer, templated_format("qwen3"))}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "thoughts", "problem"),
+    [
+        ("llama3_2", {"enabled": True}, r"thoughts.enabled: .*enable_thinking"),
+        ("llama3_2", {"budget": 5}, r"thoughts.budget: .*leave it out"),
+        ("qwen3", {"enabled": False, "budget": 5}, r"thoughts.budget: .*told not to think"),
+    ],
+)
+def test_settings_that_a_template_does_not_know_are_refused(name: str, thoughts: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        chat_format(templated_tokenizer(name), thoughts=ThoughtsConfig(**thoughts))
 
 
 def test_variables_of_the_template_reach_it_and_the_models_identity() -> None:
