@@ -107,12 +107,12 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     from transformers.utils import logging
 
     from inference.tokenizer import load_tokenizer
-    from inference.weights import load_causal_model, untie_changed_head
+    from inference.weights import load_whole_model, untie_changed_head
 
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers in an old way
     base = model.base
-    merged = load_causal_model(base.path, base.revision, dtype=torch.float32)
+    merged = load_whole_model(base.path, base.revision, dtype=torch.float32)
     known = {name for name, _ in merged.named_modules()}
     if unknown := [name for name in model.adapter.layers if name.removeprefix("base_model.model.") not in known]:
         raise UserError(f"{model.folder}: was trained for another model: {base.path} has no layer {unknown[0]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inference.shapes import read_shape
+from inference.weights import language_part, trained_linears
 from ratchet.errors import UserError, first_line
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -15,7 +16,7 @@ class Footprint:
     """The sizes of a model, from which its memory follows."""
 
     parameters: int
-    """The number of parameters; tied weights count once."""
+    """The number of parameters of the language model; tied weights count once."""
     weight_bytes: int
     kv_bytes_per_token: int
     """Bytes of the keys and values of all layers for one token."""
@@ -24,7 +25,7 @@ class Footprint:
     linear_parameters: int
     """The number of weights of the linear layers, the head left out: those that vLLM rounds to 8 bits."""
     linear_features: int
-    """The inputs plus outputs of every linear layer but the head; an all-linear LoRA of rank r has r times as many
+    """The inputs plus outputs of every linear layer that all-linear means; its LoRA of rank r has r times as many
     parameters."""
 
     def lora_parameters(self, rank: int) -> int:
@@ -37,12 +38,11 @@ def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
     from transformers import AutoModelForCausalLM
 
     try:
-        config = read_shape(path, revision)
+        text, _ = language_part(read_shape(path, revision))
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            model = AutoModelForCausalLM.from_config(text, trust_remote_code=False)
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included
         raise UserError(f"{path}: cannot tell its size from its config.json: {first_line(error)}") from error
-    text = config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     parameters = sum(weight.numel() for weight in model.parameters())
@@ -53,5 +53,5 @@ def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
         kv_bytes_per_token=2 * text.num_hidden_layers * heads * width * DTYPE_BYTES[dtype],
         kv_heads=heads,
         linear_parameters=sum(layer.weight.numel() for layer in layers),
-        linear_features=sum(layer.in_features + layer.out_features for layer in layers),
+        linear_features=sum(one.in_features + one.out_features for one in trained_linears(model).values()),
     )

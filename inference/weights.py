@@ -1,37 +1,117 @@
-"""Loading a causal language model with its weights: from safetensors alone, and complete or not at all."""
+"""Loading a causal language model with its weights: from safetensors alone, and complete or not at all.
+
+Of a multimodal model (Gemma 3 and 4, Qwen3.5, Mistral 3) the language model alone is loaded. Its layers are then named
+`model.layers...`, and `model.language_model.layers...` in the whole model. Adapter folders have the names of the whole,
+as PEFT and vLLM expect them: vLLM ignores others (vllm#34186, #39369, #48019).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from ratchet.errors import UserError, first_line
 
 AGAIN = "if its files are damaged, copy or download it again"
+WHOLE, ALONE = "model.language_model.", "model."
+"""What the names of a language model's layers begin with: in a multimodal model, and alone."""
+KEY_MAPPING = {r"^language_model\.lm_head\.": "lm_head.", r"^(model\.)?language_model\.(model\.)?": ALONE}
+"""Names of weights in files of multimodal models, of transformers before and after 4.52, to those alone."""
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+"""What configurations call the number of experts."""
+EXPERT_PARTS = {
+    *("experts", "shared_experts", "shared_expert", "shared_expert_gate", "router", "gate"),
+    *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "w1", "w2", "w3", "fc1_latent_proj", "fc2_latent_proj"),
+}
+"""What experts, routers and their layers are called."""
+MAMBA = {"mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h"}
+"""Models that take the weights of `out_proj` past an adapter, which PEFT refuses."""
+
+
+def language_config(path: str, revision: str | None = None) -> tuple[Any, bool]:
+    """(the configuration of the language model in a local folder or hub name, whether it is part of a larger model).
+
+    What is wrong with the files raises whatever transformers raises.
+    """
+    from transformers import AutoConfig
+
+    return language_part(AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False))
+
+
+def language_part(config: Any) -> tuple[Any, bool]:
+    """`language_config` of a configuration of transformers."""
+    text = config.get_text_config()
+    if text is not config:
+        text.tie_word_embeddings = config.tie_word_embeddings
+    return text, text is not config
+
+
+def is_multimodal(path: str, revision: str | None = None) -> bool:
+    """Whether the language model is part of a larger model; False where there is no readable configuration."""
+    try:
+        return language_config(path, revision)[1]
+    except Exception:  # the readers of damaged files raise anything
+        return False
 
 
 def load_causal_model(path: str, revision: str | None = None, **options: Any) -> Any:
-    """The model of a local folder or hub name; `options` are those of transformers' `from_pretrained`.
+    """The language model of a local folder or hub name; `options` are those of transformers' `from_pretrained`.
 
     Raises UserError for files that are damaged, lack a tensor, do not fit config.json, are in a format that may run
     code (pickle), or need code that comes with the model.
     """
-    from transformers import AutoModelForCausalLM
+    return _load(path, revision, options, whole=False)
+
+
+def load_whole_model(path: str, revision: str | None = None, **options: Any) -> Any:
+    """As `load_causal_model`; of a multimodal model all parts."""
+    return _load(path, revision, options, whole=True)
+
+
+def _load(path: str, revision: str | None, options: dict[str, Any], whole: bool) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        config, is_part = language_config(path, revision)
+        kind: Any = AutoModelForImageTextToText if whole and is_part else AutoModelForCausalLM
+        part = {"config": config, "key_mapping": KEY_MAPPING} if is_part and not whole else {}
+        model, info = kind.from_pretrained(
             path,
             revision=revision,
             trust_remote_code=False,
             use_safetensors=True,
             output_loading_info=True,
+            **part,
             **options,
         )
     except Exception as error:  # the readers of damaged files raise anything
         raise UserError(f"{path}: cannot load the model: {first_line(error)} ({AGAIN})") from error
     if missing := sorted(info["missing_keys"]):  # which transformers fills with random numbers
         raise UserError(f"{path}: its weights lack {len(missing)} tensors, such as {missing[0]} ({AGAIN})")
+    model.is_part = bool(part)
     return model
+
+
+def layer_alone(name: str) -> str:
+    """The name of an adapter's layer, as its file has it, in the language model alone."""
+    name = name.removeprefix("base_model.model.")
+    return re.sub(r"^(model\.)?language_model\.(model\.)?(?!lm_head)", ALONE, name)
+
+
+def trained_linears(model: Any) -> dict[str, Any]:
+    """The layers that `all-linear` means, by name: every linear layer but the output head, and of a mixture of experts
+    none of a feed-forward block: experts, routers and what is beside them keep the base model's weights."""
+    import torch
+
+    has_experts = any((getattr(model.config, key, None) or 0) > 1 for key in EXPERTS)
+    untrained = (EXPERT_PARTS if has_experts else set()) | ({"out_proj"} if model.config.model_type in MAMBA else set())
+    head = model.get_output_embeddings()
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not head and untrained.isdisjoint(name.split("."))
+    }
 
 
 def untie_changed_head(model: Any, layers: Iterable[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import yaml
 from jinja2 import Environment, StrictUndefined
 
+from inference.weights import is_multimodal
 from questions.benchmark import load_benchmark
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.config import ModelConfig, SplitConfig
@@ -33,11 +34,13 @@ UNKNOWN = "unknown"
 
 def describe_base(model: ModelConfig, digest: str) -> dict[str, str]:
     """The base model for the card: by its hub id, or a local folder by its name and its content's digest."""
-    folder = Path(model.path)
+    folder, more = Path(model.path), dict[str, str]()
+    if is_multimodal(model.path, model.revision):
+        more = {"auto_class": "AutoModelForImageTextToText"}
     if not folder.is_dir():
-        return {"name": model.path, "note": "", "licence": UNKNOWN}
+        return {"name": model.path, "note": "", "licence": UNKNOWN, **more}
     note = f"a local folder, content digest {digest}: put its path here"
-    return {"name": folder.resolve().name, "note": note, "licence": _card_licence(folder / "README.md")}
+    return {"name": folder.resolve().name, "note": note, "licence": _card_licence(folder / "README.md"), **more}
 
 
 def _card_licence(card: Path) -> str:
@@ -93,6 +96,7 @@ def model_card(facts: dict[str, Any], form: CardForm = "adapter", place: str = "
         front=yaml.safe_dump(front, sort_keys=False),
         heading=plain_heading(facts["run"]),
         title=title,
+        auto_class=facts["base"].get("auto_class", "AutoModelForCausalLM"),
         form=form,
         place=place or "path/to/this/folder",
         has_prompts=form == "adapter" and bool(place),

@@ -11,6 +11,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save_file
+
+from inference.adapters import WEIGHTS
+from inference.weights import ALONE, WHOLE
 from ratchet.files import disk_error, read_json_file, write_json
 from ratchet.runfolder import file_digest
 
@@ -104,10 +108,19 @@ class EvaluatedAdapters:
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             model.save_pretrained(temporary, state_dict=weights, save_embedding_layers=False)
+            if getattr(model, "is_part", False):
+                use_whole_names(temporary / WEIGHTS)
         except OSError as error:
             raise disk_error(target, error) from error
         write_json(temporary / EVALUATION, {"step": step, "dev_loss": dev_loss})
         publish_folder(temporary, target)
+
+
+def use_whole_names(path: Path) -> None:
+    """Give the layers of an adapter's file the names that they have in the multimodal model around the language model:
+    PEFT saves none that its own model has not."""
+    weights = {name.replace(f".model.{ALONE}", f".model.{WHOLE}", 1): one for name, one in load_file(path).items()}
+    save_file(weights, path, {"format": "pt"})
 
 
 def read_step(folder: Path) -> int:

@@ -14,7 +14,7 @@ from peft.tuners.lora import LoraLayer
 from safetensors.torch import load
 
 from inference.adapters import read_adapter
-from inference.weights import load_causal_model
+from inference.weights import layer_alone, load_causal_model, trained_linears
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.errors import UserError, did_you_mean, first_line
 from ratchet.processor import computes_bfloat16
@@ -57,8 +57,18 @@ def load_model(model: ModelConfig) -> Any:
 
 
 def target_modules(lora: LoraConfig) -> str | list[str]:
-    """'all-linear' (every linear layer but the head), or names separated by commas."""
+    """'all-linear' (see `inference.weights.trained_linears`), or names separated by commas."""
     return lora.targets if lora.targets == "all-linear" else [name.strip() for name in lora.targets.split(",")]
+
+
+def _targets_of(model: Any, lora: LoraConfig) -> str | list[str]:
+    """`target_modules` as PEFT is to have them: its own all-linear reaches routers and experts."""
+    wanted = target_modules(lora)
+    if wanted != "all-linear":
+        return wanted
+    layers, head = trained_linears(model), model.get_output_embeddings()
+    linear = {name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear) and one is not head}
+    return wanted if layers.keys() == linear else sorted({name.rpartition(".")[2] for name in layers})
 
 
 def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
@@ -69,13 +79,22 @@ def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
         r=lora.r,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=target_modules(lora),
+        target_modules=_targets_of(model, lora),
         task_type="CAUSAL_LM",
     )
     try:
-        return get_peft_model(model, settings)
+        adapted = get_peft_model(model, settings)
     except ValueError as error:
         raise UserError(f"training.lora.targets={lora.targets!r}: {first_line(error)}") from error
+    if settings.target_parameters:
+        raise UserError(
+            f"training.lora.targets={lora.targets!r}: PEFT takes these names for the routers and experts of this model "
+            f"({', '.join(sorted(settings.target_parameters))}), whose adapter no engine applies; leave them out"
+        )
+    if getattr(model, "is_part", False):  # in the whole model the same names are of other parts too
+        layers = {name.rpartition(".")[2] for name, one in adapted.named_modules() if isinstance(one, LoraLayer)}
+        settings.target_modules = rf".*\.language_model\.(.*\.)?({'|'.join(sorted(layers))})"
+    return adapted
 
 
 def check_targets(model: Any, lora: LoraConfig) -> None:
@@ -118,7 +137,8 @@ def round_frozen_products(model: Any) -> None:
 def start_from_adapter(model: Any, folder: Path) -> None:
     """Start the PeftModel's adapter from the one in `folder`. UserError where it is damaged, or of another shape."""
     adapter = read_adapter(folder)
-    theirs, weights = adapter.config, load(adapter.weights)
+    theirs = adapter.config
+    weights = {f"base_model.model.{layer_alone(name)}": one for name, one in load(adapter.weights).items()}
     mine = model.peft_config[model.active_adapter].to_dict()
     other = [
         f"{key} {theirs.get(key)} there, {mine[key]} here"

@@ -156,6 +156,8 @@ def pack_attention(model: Any, on_gpu: bool) -> None:
     others = sorted(set(getattr(shape, "layer_types", None) or ()) - LAYERS)
     if getattr(shape, "attn_logit_softcapping", None):
         others.append("attention with capped logits")
+    if any(hasattr(module, "sinks") for module in base.modules()):
+        others.append("attention with sinks")
     if others or not getattr(base, "_supports_attention_backend", False):
         raise UserError(
             f"training.padding_free: a {shape.model_type} model has {others[0] if others else 'attention of its own'}, "

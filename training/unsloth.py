@@ -68,8 +68,16 @@ def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any
         r=training.lora.r,
         lora_alpha=training.lora.alpha,
         lora_dropout=training.lora.dropout,
-        target_modules=LINEAR if targets == "all-linear" else targets,
+        target_modules=_linear_targets(base) if targets == "all-linear" else targets,
         bias="none",
         use_gradient_checkpointing="unsloth" if training.gradient_checkpointing else False,
         random_state=seed,
     )
+
+
+def _linear_targets(model: Any) -> list[str]:
+    """Those of LINEAR that `all-linear` means: of a mixture of experts, attention alone."""
+    from inference.weights import trained_linears
+
+    names = {name.rpartition(".")[2] for name in trained_linears(model)}
+    return [name for name in LINEAR if name in names]

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load
 
 from inference.adapters import MERGE, read_uniform_adapter
+from inference.weights import layer_alone
 from ratchet.errors import UserError
 
 
@@ -54,7 +55,7 @@ class LoraBank:
         scale = adapter.config["lora_alpha"] / (rank**0.5 if adapter.config.get("use_rslora") else rank)
         self._count += 1
         for name, layer in adapter.layers.items():
-            module_name = name.removeprefix("base_model.model.")
+            module_name = layer_alone(name)
             linear = self._linears.get(module_name)
             if linear is None and module_name in self._names:
                 raise UserError(f"{folder}: {module_name} is no linear layer, and only these can be applied; {MERGE}")

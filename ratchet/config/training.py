@@ -27,7 +27,8 @@ class LoraConfig(Section):
     """Dropout probability on the adapter's input."""
     targets: str = "all-linear"
     """Layers that get an adapter: all-linear, or names of linear layers as in PEFT's `target_modules`, with commas.
-    The output head gets none."""
+    The output head gets none. Of a mixture of experts, all-linear leaves out the feed-forward blocks: experts, routers
+    and what is beside them. Of a multimodal model the language model alone is trained."""
 
 
 class ObjectiveSection(Section):

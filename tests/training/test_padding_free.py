@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, LlamaForCausalLM, MistralConfig, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GptOssConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    Qwen2Config,
+)
 from trl import SFTTrainer
 
 from commands.train import train_round
@@ -174,10 +182,10 @@ def test_the_gpu_s_attention_takes_and_gives_these_shapes() -> None:
 
 
 def test_what_cannot_go_without_padding_is_refused() -> None:
-    shape = Gemma2Config(**SMALL, head_dim=8)
-    model = add_lora(AutoModelForCausalLM.from_config(shape), LoraConfig(), 0)
-    with pytest.raises(UserError, match=r"padding_free: a gemma2 model has attention with capped logits"):
-        pack_attention(model, on_gpu=False)
+    for shape, reason in ((Gemma2Config(**SMALL, head_dim=8), "capped logits"), (GptOssConfig(**SMALL), "sinks")):
+        model = add_lora(AutoModelForCausalLM.from_config(shape), LoraConfig(), 0)
+        with pytest.raises(UserError, match=rf"padding_free: a {shape.model_type} model has attention with {reason}"):
+            pack_attention(model, on_gpu=False)
     with pytest.raises(ValueError, match="backend unsloth has an attention of its own"):
         TrainingConfig(padding_free=True, backend="unsloth")
     with pytest.raises(ValueError, match="objective: dpo needs logits, which backend unsloth does not give"):
