@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from inference.completion import Completion, Message
 from inference.thoughts import Thinking, split_thought, thought_length
+from inference.tool_calls import CallForm
 from inference.turns import ChatTurn, Part
 from ratchet.records import Author, Conversation, Span
 
@@ -37,7 +38,17 @@ class ChatFormat(Protocol):
 
     @property
     def end_of_turn(self) -> int:
-        """The token with which the model ends its turn."""
+        """The token with which the model ends its turn, and which closes one that was cut off."""
+        ...
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """All tokens with which the model ends a turn, `end_of_turn` first: some end one that calls a tool."""
+        ...
+
+    @property
+    def calls(self) -> CallForm | None:
+        """How the model writes tool calls; None where its template takes no tools."""
         ...
 
     @property
@@ -220,7 +231,7 @@ class Dialogue:
         Those calls had other prompts (other documents), so here these tokens are context and never trained on.
         ValueError if they contain the end-of-turn token.
         """
-        if self.chat.end_of_turn in ids:
+        if not set(self.chat.end_ids).isdisjoint(ids):
             raise ValueError("an answer that has ended cannot be continued")
         self._started = tuple(ids)
         self.row.append("assistant", self._started)
@@ -249,7 +260,7 @@ class Dialogue:
         if not 0 <= keep <= len(completion.ids):
             raise ValueError(f"cannot use {keep} of {len(completion.ids)} tokens")
         self._closed = True
-        opening = self.chat.turn_ids - {self.chat.end_of_turn}
+        opening = self.chat.turn_ids.difference(self.chat.end_ids)
         return self._append_sampled(completion, keep, opening.isdisjoint((*self._started, *completion.ids[:keep])))
 
     def _append_sampled(self, completion: Completion, keep: int, parsed: bool, thinks: int = 0) -> tuple[int, int]:
@@ -263,7 +274,7 @@ class Dialogue:
             self.row.append("assistant", completion.ids[first:last], sampled, parsed or not sampled, last <= thinks)
         end = len(self.ids)
         self.row.append("assistant", completion.ids[keep:], sampled=True, parsed=False)
-        if not completion.ids or completion.ids[-1] != self.chat.end_of_turn:
+        if not completion.ids or completion.ids[-1] not in self.chat.end_ids:
             self.row.append("template", (self.chat.end_of_turn,))
         thought, text = split_thought(self.chat.reply_opening + completion.text)
         self.turns.append(ChatTurn("assistant", text, thought, raw=completion.text))

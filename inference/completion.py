@@ -25,8 +25,8 @@ class SamplingParams:
     """The limit of new tokens, the end-of-turn token included."""
     seed: int = 0
     """Seeds the request's own random stream. Not bitwise reproducible: the rest of the batch may change rounding."""
-    schema: dict[str, Any] | None = None
-    """Constrains the output to a JSON schema; None: free text."""
+    schema: dict[str, Any] | str | None = None
+    """Constrains the output to a JSON schema, or to a grammar in xgrammar's notation; None: free text."""
     stop_ids: tuple[int, ...] = ()
     """Tokens that end the completion beside the end-of-turn token."""
     logprobs: bool = False

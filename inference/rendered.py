@@ -13,10 +13,18 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from inference.messages import Piece, encode_pieces, format_turns, harmless, template_ids, template_message
+from inference.messages import (
+    Piece,
+    encode_pieces,
+    format_turns,
+    harmless,
+    template_ids,
+    template_message,
+    with_description,
+)
 from inference.rendering import SENTINEL, render_messages
 from inference.thoughts import CLOSING, OPENING, Thinking
 from inference.token_format import TokenFormat, control_names, control_pattern
@@ -37,8 +45,6 @@ class RenderedFormat(TokenFormat):
 
     where: str
     """The model, for errors."""
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    """Of the template, such as enable_thinking."""
     folds_system: bool = False
     """Whether the system message is put before the first user message, since the template takes none."""
     alternates: bool = False
@@ -128,7 +134,12 @@ class RenderedFormat(TokenFormat):
                 message["content"] = [{"type": "text", "text": content}]
             messages.append(message)
         rendered = render_messages(
-            self.tokenizer, messages, generation, self.where, harmless(self, list(tools)), self.variables
+            self.tokenizer,
+            messages,
+            generation,
+            self.where,
+            harmless(self, [with_description(tool) for tool in tools]),
+            self.variables,
         )
         pieces, at = [], 0
         for found in MARK.finditer(rendered):

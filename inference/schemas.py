@@ -41,6 +41,18 @@ def schema_grammar(schema: str) -> str:
         raise SchemaRefused(f"this JSON schema cannot constrain decoding: {error}: {schema}") from error
 
 
+def grammar_of(schema: dict[str, Any] | str) -> str:
+    """The grammar of what `SamplingParams.schema` asks for. Raises SchemaRefused."""
+    return schema if isinstance(schema, str) else schema_grammar(json.dumps(schema))
+
+
+def only_schema(schema: dict[str, Any] | str | None) -> dict[str, Any] | None:
+    """The JSON schema for a server that takes no other grammar. Raises SchemaRefused for a grammar."""
+    if isinstance(schema, str):
+        raise SchemaRefused("a model that is reached as text takes no grammar but a JSON schema's; use an open model")
+    return schema
+
+
 def check_schema(schema: Any, grammar: bool) -> None:
     """Raise SchemaRefused for a schema that is invalid, too large, or refers to something outside of it: a validator
     would fetch that, and a grammar allows anything in its place. `grammar`: also for one that has no grammar."""

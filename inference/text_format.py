@@ -31,6 +31,8 @@ class TextFormat:
     tokenizer: Any
     is_text: ClassVar[bool] = True
     end_of_turn: ClassVar[int] = LINE_BREAK
+    end_ids: ClassVar[tuple[int, ...]] = (LINE_BREAK,)
+    calls: ClassVar[None] = None
     control_ids: ClassVar[frozenset[int]] = frozenset()
     turn_ids: ClassVar[frozenset[int]] = frozenset()
     control_pattern: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")

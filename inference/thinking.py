@@ -37,7 +37,7 @@ async def generate(
     parts: list[Completion] = []
     streams = itertools.count()
 
-    async def sample(end: int, schema: dict[str, Any] | None = None, stop: tuple[int, ...] = ()) -> Completion:
+    async def sample(end: int, schema: dict[str, Any] | str | None = None, stop: tuple[int, ...] = ()) -> Completion:
         """Go on, to at most `end` ids in all. Every request has random numbers of its own."""
         own = replace(params, max_tokens=end - len(ids), seed=params.seed ^ next(streams), schema=schema, stop_ids=stop)
         parts.append(await engine.generate([*prompt, *ids], own, adapter, messages))

@@ -3,7 +3,8 @@
 Reasoning models write a thought between markers before the answer. The markers here are those of published chat
 templates: XML-like tags (DeepSeek R1, Qwen 3, GLM 4.5, LFM 2.5, Nemotron 3, SmolLM 3, EXAONE Deep, Seed-OSS), [THINK]
 (Magistral), <|START_THINKING|> (Command A), <|begin_of_thought|> (OpenThinker), ◁think▷ (Kimi), <|channel>thought
-(Gemma 4), to=self (Muse Glimmer) and the channels of gpt-oss, whose answer is in the channel `final`.
+(Gemma 4), to=self (Muse Glimmer) and the channels of gpt-oss, whose answer is in the channel `final`. A call of a tool
+ends a thought of the last two, and is none.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from inference.completion import Completion
 TAG = r"(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning)"
 OPENING = re.compile(
     rf"<{TAG}>|\[THINK\]|<\|START_THINKING\|>|<\|begin_of_thought\|>|◁think▷|<\|channel>thought\b"
-    r"|(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)\b|(?:<\|start\|>assistant)? to=self<\|message\|>",
+    r"|(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary(?! ?(?:json|to=|<\|constrain)))\b(?:<\|message\|>)?"
+    r"|(?:<\|start\|>assistant)? to=self<\|message\|>",
     re.IGNORECASE,
 )
 CLOSING = re.compile(
     rf"</{TAG}>|\[/THINK\]|<\|END_THINKING\|>|<\|end_of_thought\|>|◁/think▷|<channel\|>"
-    r"|(?:<\|start\|>assistant)?<\|channel\|>final\b(?: ?<\|constrain\|>\w+)?<\|message\|>"
-    r"|<\|eom\|>\s*(?:<\|start\|>assistant[^<]*<\|message\|>)?",
+    r"|(?:(?:<\|end\|>)?<\|start\|>assistant)?<\|channel\|>final\b(?: ?<\|constrain\|>\w+)?<\|message\|>"
+    r"|<\|end\|><\|start\|>assistant(?=(?:<\|channel\|>commentary)? ?to=functions\.|\s?\Z)"
+    r"|(?<!function_calls>)<\|eom\|>\s*(?:<\|start\|>assistant[^<]*<\|message\|>)?",
     re.IGNORECASE,
 )
 QUOTES = "`\"'“”‘’"

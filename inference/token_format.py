@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
+from inference.tool_calls import OTHER_ENDS, CallForm, find_form
 from ratchet.text import replace_surrogates
 
 
@@ -24,6 +25,8 @@ class TokenFormat:
     turn_ids: frozenset[int]
     """The control tokens that this template marks turns with."""
     control_pattern: re.Pattern[str]
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Of the template, such as enable_thinking."""
     is_text: ClassVar[bool] = False
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -68,6 +71,18 @@ class TokenFormat:
         # Not transformers' own: it may drop blanks before punctuation, and looks at every id in Python first, which
         # takes longer than all the rest.
         return str(self.tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    @cached_property
+    def calls(self) -> CallForm | None:
+        """See `inference.chat.ChatFormat`."""
+        return find_form(self.tokenizer, self.decode([self.end_of_turn]), self.control_pattern, self.variables)
+
+    @cached_property
+    def end_ids(self) -> tuple[int, ...]:
+        """See `inference.chat.ChatFormat`."""
+        names = {*OTHER_ENDS, self.calls.end if self.calls else ""}
+        others = {i for i in self.control_ids if self.tokenizer.convert_ids_to_tokens(i) in names}
+        return (self.end_of_turn, *sorted(others - {self.end_of_turn}))
 
     @cached_property
     def vocabulary(self) -> int:

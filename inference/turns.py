@@ -26,8 +26,10 @@ class FunctionCall:
     """A tool that the model wants called. Equal calls have equal arguments, however their JSON is written."""
 
     name: str
-    arguments: str
-    """JSON with sorted keys; as it was sent, where it is no JSON."""
+    meaning: str
+    """JSON of the arguments with sorted keys; as it was sent, where it is no JSON."""
+    arguments: str = field(default="", compare=False)
+    """JSON of the arguments in their own order."""
     id: str = field(default="", compare=False)
 
     @classmethod
@@ -37,8 +39,9 @@ class FunctionCall:
             try:
                 arguments = read_json(arguments)
             except ValueError:
-                return cls(name, arguments, id)
-        return cls(name, json.dumps(arguments, sort_keys=True, ensure_ascii=False), id)
+                return cls(name, arguments, arguments, id)
+        meaning = json.dumps(arguments, sort_keys=True, ensure_ascii=False)
+        return cls(name, meaning, json.dumps(arguments, ensure_ascii=False), id)
 
     @property
     def value(self) -> Any:

@@ -224,7 +224,7 @@ class Dialogues:
         self,
         dialogue: Dialogue,
         reader: Callable[[str], Any] | None = None,
-        schema: dict[str, Any] | None = None,
+        schema: dict[str, Any] | str | None = None,
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> tuple[Completion, str, Any]:
@@ -284,7 +284,7 @@ class Dialogues:
         role: str,
         text: str | None,
         reader: Callable[[str], Any],
-        constrain: dict[str, Any] | None = None,
+        constrain: dict[str, Any] | str | None = None,
         attempt: int | None = None,
         *,
         prefix: Sequence[int] = (),

@@ -10,7 +10,7 @@ Budget: the program's own, within `timeout` seconds, the roles' max_tokens and t
   sends back is compared with what the model said, and stands for these ids. Where it differs, the history is one that
   the program rewrote: a new conversation begins, with that text as context (`Conversation.foreign_turns`).
 - Temperature and top_p are the run's, whatever a request says. A tool's call is read from the model's text in the form
-  of its chat template; a template without tools refuses a request that has some.
+  of its chat template, and forced by a grammar where `tool_choice` says so; a template without tools refuses some.
 - A program that crashes or prints no answer after a model's words is unparsed: the words may be the cause, and to
   sample until it works would be a bias. It failed, and is sampled again, where no model was asked, the engine failed,
   or the time was up.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,10 +15,11 @@ from agents.core.output import Malformed, parse_output
 from agents.core.tools import OutOfBudget, Tools
 from agents.external.history import History, Position
 from agents.external.program import ProgramAnswer, ProgramError
+from inference.call_grammar import call_grammar
 from inference.completion import Completion
 from inference.engine import EngineError
-from inference.messages import CALL_ID, CallForm
 from inference.schemas import SchemaRefused, SchemaRejected, check_schema
+from inference.tool_calls import CALL_ID, NAME, CallForm
 from inference.turns import ChatTurn, FunctionCall
 from ratchet.errors import UserError
 from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
@@ -124,7 +125,8 @@ class Recording:
             self.out_of_budget = error.error
             raise ApiError(400, str(error), code="context_length_exceeded") from None
         except (SchemaRefused, SchemaRejected) as error:
-            raise ApiError(400, f"response_format: {short_line(str(error))}", param="response_format") from None
+            param = "response_format" if request.response_format else "tool_choice"
+            raise ApiError(400, f"{param}: {short_line(str(error))}", param=param) from None
         except (EngineError, UserError) as error:
             raise self._break(error) from None
         finally:
@@ -137,11 +139,17 @@ class Recording:
         schema = request.response_format.wanted if request.response_format else None
         if schema is not None:
             await asyncio.to_thread(check_schema, schema, not chat.is_text)
-        form = CallForm.of(chat) if tools else None
+        form = chat.calls if tools else None
         if tools and form is None:
             raise ApiError(400, f"tools: the chat template of {role}'s model has no form for them", param="tools")
         if tools and schema is not None:
             raise ApiError(400, "response_format: leave it out where there are tools", param="response_format")
+        constrain: dict[str, Any] | str | None = schema
+        if form is not None and (forced := forced_tools(request)):
+            try:
+                constrain = await asyncio.to_thread(call_grammar, form, forced)
+            except SchemaRefused as error:
+                raise ApiError(400, f"tool_choice: {short_line(str(error))}", param="tool_choice") from None
         opening = (role, json.dumps(tools, sort_keys=True))
         position, new = self._history.find(opening, turns)
         if not new or new[-1].role not in ("user", "tool"):
@@ -156,8 +164,8 @@ class Recording:
         dialogue = begun if goes_on else self.tools.open(begun)
         completion, plain, value = await self.tools.reply(
             dialogue,
-            _reader(None if request.tool_choice == "none" else form, schema),
-            schema,
+            _reader(None if request.tool_choice == "none" else form, schema, tools),
+            constrain,
             request.max_completion_tokens or request.max_tokens,
             [request.stop] if isinstance(request.stop, str) else request.stop or (),
         )
@@ -231,13 +239,37 @@ def _refused(problem: str) -> ApiError:
     return ApiError(400, f"messages: {problem}", param="messages")
 
 
-def _reader(form: CallForm | None, schema: dict[str, Any] | None) -> Callable[[str], Any] | None:
+def forced_tools(request: ProgramRequest) -> list[dict[str, Any]]:
+    """The tools of which the model must call one; none where it may say what it wants. ApiError."""
+    for number, tool in enumerate(request.tools or ()):
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            where = f"tools.{number}.function.name"
+            raise ApiError(400, f"{where}: expected letters, digits and any of _.:/-", param="tools")
+    choice, tools = request.tool_choice, request.tools or []
+    if choice in (None, "auto", "none"):
+        return []
+    named = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    if isinstance(named, dict):
+        tools = [tool for tool in tools if tool["function"]["name"] == named.get("name")]
+    elif choice != "required":
+        message = "tool_choice: expected auto, none, required, or one function by its name"
+        raise ApiError(400, message, param="tool_choice")
+    if not tools:
+        raise ApiError(400, "tool_choice: tools has no function of this name", param="tool_choice")
+    return tools
+
+
+def _reader(
+    form: CallForm | None, schema: dict[str, Any] | None, tools: Sequence[dict[str, Any]]
+) -> Callable[[str], Any] | None:
     """What reads the model's words; None where they may be anything."""
     if form is not None:
 
         def read_calls(text: str) -> tuple[str, tuple[FunctionCall, ...]]:
             try:
-                return form.read(text)
+                return form.read(text, tools)
             except ValueError as error:
                 raise Malformed(str(error)) from None
 

@@ -17,7 +17,7 @@ from inference.engine import EngineError
 from inference.http.connection import Connection, StatusError
 from inference.http.protocol import TextResponse, is_context_full, parse_response
 from inference.http.strict_schema import ResponseSchema, response_schema
-from inference.schemas import SchemaRefused
+from inference.schemas import SchemaRefused, only_schema
 from inference.text_format import TextFormat
 from ratchet.config import ModelConfig, written
 from ratchet.errors import UserError
@@ -78,7 +78,8 @@ class ChatApiEngine:
         prompt_tokens = self.format.count(prompt)
         if prompt_tokens >= self.max_context:
             raise EngineError(f"the prompt has {prompt_tokens} tokens, the model's context holds {self.max_context}")
-        form = response_schema(params.schema) if params.schema is not None else None
+        schema = only_schema(params.schema)
+        form = response_schema(schema) if schema is not None else None
         body = chat_request(self._model, self._name, messages, params, form)
         try:
             async with self._slots:

@@ -5,7 +5,6 @@ Fields were read from vLLM 0.32's own protocol (entrypoints/openai/completion) a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any, TypeVar
@@ -15,7 +14,7 @@ from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 from inference.chat import ChatFormat
 from inference.completion import Completion, FinishReason, Message, SamplingParams
 from inference.engine import EngineError
-from inference.schemas import schema_grammar
+from inference.schemas import grammar_of, only_schema
 
 A = TypeVar("A", bound=BaseModel)
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
@@ -149,13 +148,13 @@ def token_request(
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
-        "stop_token_ids": [chat.end_of_turn, *params.stop_ids],
+        "stop_token_ids": [*chat.end_ids, *params.stop_ids],
         "return_token_ids": True,
     }
     if send_seed:
         body["seed"] = params.seed
     if params.schema is not None:
-        body["structured_outputs"] = {"grammar": schema_grammar(json.dumps(params.schema))}
+        body["structured_outputs"] = {"grammar": grammar_of(params.schema)}
     if params.logprobs:
         body["logprobs"] = 0  # none of the alternatives, only the sampled tokens
     return body
@@ -224,8 +223,8 @@ def text_request(
     }
     if send_seed:
         body["seed"] = params.seed
-    if params.schema is not None:
-        form = {"name": "action", "schema": params.schema, "strict": True}
+    if (schema := only_schema(params.schema)) is not None:
+        form = {"name": "action", "schema": schema, "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": form}
     return body
 

@@ -38,7 +38,7 @@ class LocalEngine:
         self._vocabulary, self._blocks = first.vocabulary, first.pool.blocks
         self.fingerprint = model_fingerprint(config)
         self._config = config
-        self._grammars = Grammars(tokenizer, first.vocabulary, self.format.end_of_turn)
+        self._grammars = Grammars(tokenizer, first.vocabulary, self.format.end_ids)
         self._adapters: dict[str, tuple[int, str]] = {}
         self._schedulers = [Scheduler(config, model, self.format) for model in models]
         self._router = Router(len(models))

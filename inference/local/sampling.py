@@ -9,6 +9,7 @@ import copy
 import functools
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +31,9 @@ LARGEST = np.float32(1e30)
 class Grammars:
     """Compiled grammars of one tokenizer; compiling takes milliseconds to a second, so each schema is kept."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int, end_of_turn: int) -> None:
-        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocabulary, stop_token_ids=[end_of_turn])
+    def __init__(self, tokenizer: Any, vocabulary: int, end_ids: Sequence[int]) -> None:
+        ends = list(end_ids)
+        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocabulary, stop_token_ids=ends)
         self._compiler = xgrammar.GrammarCompiler(info)
         self._vocabulary = vocabulary
         # One of its own: the caller's changes its settings from call to call, in another thread.
@@ -42,16 +44,20 @@ class Grammars:
         self._expected = functools.cache(functools.partial(Expected, own))
         self._compiled: dict[str, Any] = {}
 
-    def matcher(self, schema: dict[str, Any], policy: str) -> Matcher:
-        """A matcher at the start of the schema. Raises SchemaRefused for one that xgrammar cannot compile.
+    def matcher(self, schema: dict[str, Any] | str, policy: str) -> Matcher:
+        """A matcher at the start of a schema, or of a grammar. Raises SchemaRefused where xgrammar cannot compile it.
 
         `policy`: what samples, the base model or an adapter; each has habits of its own.
         """
-        text = json.dumps(schema)
+        text = schema if isinstance(schema, str) else json.dumps(schema)
         if text not in self._compiled:
             try:
                 # Free white space makes small models write white space until the token limit.
-                self._compiled[text] = self._compiler.compile_json_schema(text, any_whitespace=False)
+                self._compiled[text] = (
+                    self._compiler.compile_grammar(text)
+                    if isinstance(schema, str)
+                    else self._compiler.compile_json_schema(text, any_whitespace=False)
+                )
             except RuntimeError as error:
                 raise SchemaRefused(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
         return Matcher(self._compiled[text], self._vocabulary, self._expected(policy))

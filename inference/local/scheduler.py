@@ -334,7 +334,7 @@ class Scheduler:
             request.logprobs.append(float(log_probability(logits, token)))
         if request.matcher:
             request.matcher.accept(token)
-        if token == self._format.end_of_turn or token in request.params.stop_ids:
+        if token in self._format.end_ids or token in request.params.stop_ids:
             return "stop"
         if len(request.new) >= request.max_new:
             return "length" if request.max_new == request.params.max_tokens else "context"
@@ -353,7 +353,7 @@ class Scheduler:
         if request.future.cancelled():
             return
         new = tuple(request.new)
-        text = new[:-1] if new and new[-1] == self._format.end_of_turn else new
+        text = new[:-1] if new and new[-1] in self._format.end_ids else new
         completion = Completion(
             ids=new,
             text=self._format.decode(text),

@@ -41,7 +41,7 @@ class Talker:
         self.string = " " if blank else f"harbour\n{text}"
 
     def reply(self, _: str, params: SamplingParams, messages: Sequence[Message]) -> str:
-        if params.schema is not None:
+        if isinstance(params.schema, dict):
             turn = sum(message["role"] == "assistant" for message in messages)
             return json.dumps(self._value(params.schema, params.schema.get("$defs", {}), turn))
         system = messages[0]["content"]

@@ -17,7 +17,7 @@ from tests.helpers.tiny import tiny_tokenizer
 
 FOLDER = Path(trl.__file__).parent / "chat_templates"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
-TOKENS = re.compile(r"<\|[a-zA-Z_]+\|>|<[a-z_]+>|</[a-z_]+>|\[/?[A-Z_]+\]|<｜[^｜]*｜>|<\|[a-z]+>|<[a-z]+\|>")
+TOKENS = re.compile(r"<\|[a-zA-Z_]+\|>|<[a-z_]+>|</[a-z_]+>|\[/?[A-Z_]+\]|<｜[^｜]*｜>|<\|[a-z_]+>|<[a-z_]+\|>")
 """What looks like a control token in a template."""
 
 

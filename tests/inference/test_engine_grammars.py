@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from inference.call_grammar import call_grammar
 from inference.completion import Completion, SamplingParams
 from inference.engine import EngineError
 from inference.local import scheduler
 from inference.local.engine import LocalEngine
 from inference.local.sampling import Choice, Matcher
+from inference.tool_calls import CallForm
 from tests.inference.test_local_engine import OBJECT, greedy, make_model, open_engine, prompts, run
 
 
@@ -48,6 +50,20 @@ def test_a_schema_holds_even_for_a_random_model(engine: LocalEngine) -> None:
         assert completion.ids[-1] == engine.format.end_of_turn
         value = json.loads(completion.text)
         assert value["agent"] in {"searcher", "finisher"} and len(value["relevance"]) <= 2
+
+
+def test_even_a_random_model_calls_a_tool_that_it_must_call(engine: LocalEngine) -> None:
+    form = CallForm(
+        ("<tool_call>{name}\n",), "</tool_call>", "pairs", "<tool_call>", pair=("<k>{key}</k><v>", "</v>\n")
+    )
+    schema = {"type": "object", "properties": {"q": {"enum": ["a", "b"]}, "n": {"type": "boolean"}}, "required": ["q"]}
+    tools = [{"function": {"name": "search", "parameters": schema}}]
+    grammar = call_grammar(form, tools)
+    each = [SamplingParams(1.5, max_tokens=200, seed=i, schema=grammar) for i in range(4)]
+    for completion in run(*(engine.generate([5], params) for params in each)):
+        assert completion.finish_reason == "stop" and completion.ids[-1] == engine.format.end_of_turn
+        [call] = form.read(completion.text, tools)[1]
+        assert call.name == "search" and call.value["q"] in ("a", "b")
 
 
 @pytest.mark.parametrize("logprobs", [False, True])

@@ -1,4 +1,4 @@
-"""A program's messages in the words of a chat template, tools included, and tool calls read from a model's text."""
+"""A program's messages in the words of a chat template, tools included."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from inference.chat import Dialogue
 from inference.completion import Completion
-from inference.messages import CallForm, format_turns
+from inference.messages import format_turns
 from inference.turns import ChatTurn, FunctionCall, Part
 from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
@@ -76,32 +76,6 @@ def test_tools_and_their_results_are_written_by_the_template_and_forge_no_turn()
     )
     assert ids_of(parts).count(chat.end_of_turn) == 2
     assert [author for author, _ in parts] == ["template", "user", "template", "user", "template"]
-
-
-def test_a_call_is_read_in_the_form_of_the_models_template() -> None:
-    hermes, llama = CallForm.of(with_template(HERMES)), CallForm.of(with_template(LLAMA))
-    assert hermes == CallForm("<tool_call>", "</tool_call>", "arguments") and llama == CallForm("", "", "parameters")
-    assert hermes is not None and llama is not None
-    call = FunctionCall.of("search", {"query": "Velm", "k": 2})
-    wanted = '<tool_call>\n{"name": "search", "arguments": {"k": 2, "query": "Velm"}}\n</tool_call>'
-    assert hermes.read(f"Let me see.\n{wanted}{wanted}") == ("Let me see.", (call, call))
-    assert hermes.read("It was Ada.") == ("It was Ada.", ())
-    assert llama.read('{"name": "search", "parameters": {"query": "Velm", "k": 2}}') == ("", (call,))
-    assert llama.read('{"answer": "Ada"}') == ('{"answer": "Ada"}', ())
-
-
-@pytest.mark.parametrize(
-    "text", ["<tool_call>", '<tool_call>{"name": ', '<tool_call>{"name": "a", "arguments": {}} so']
-)
-def test_a_call_that_cannot_be_read_is_malformed(text: str) -> None:
-    form = CallForm.of(with_template(HERMES))
-    assert form is not None
-    with pytest.raises(ValueError, match="call"):
-        form.read(text)
-
-
-def test_a_template_without_tools_has_no_form() -> None:
-    assert all(CallForm.of(tiny_format(style)) is None for style in STYLES)
 
 
 def test_equal_calls_have_equal_arguments_however_their_json_is_written() -> None:

@@ -28,7 +28,7 @@ def test_the_judge_sees_the_fields_of_the_figures(tmp_path: Path) -> None:
     support = {"question", "answer_aspects", "context"}
     assert fields == [{"question", "expected_output"}, match, match, {"question", "answer"}, support]
     schemas = [call.params.schema for call in engine.calls]
-    assert schemas[1] is not None
+    assert isinstance(schemas[1], dict)
     assert schemas[1]["properties"]["score"]["enum"] == [-1, 0, 1, 2]
 
 

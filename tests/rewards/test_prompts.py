@@ -69,7 +69,7 @@ def judge() -> ScriptedEngine:
     """A judge that answers whatever it is asked for by its schema, and reads no prompt."""
 
     def reply(_: str, params: SamplingParams, messages: Sequence[Message]) -> str:
-        assert params.schema
+        assert isinstance(params.schema, dict)
         return json.dumps(next(REPLIES[name] for name in params.schema["properties"] if name in REPLIES))
 
     return ScriptedEngine(tiny_format(), reply, max_context=32_000, fingerprint="judge-a")

@@ -26,7 +26,7 @@ async def test_a_text_without_a_label_is_followed_by_one_under_a_grammar() -> No
     assert [call.parse for call in trajectory.model_calls] == ["malformed", "ok"]
     assert len(trajectory.conversations) == 1, "it is asked in the same dialogue"
     free, constrained = [call.params.schema for call in agent.calls]
-    assert free is None and constrained is not None and constrained["properties"]["label"]["enum"] == NAMES
+    assert free is None and isinstance(constrained, dict) and constrained["properties"]["label"]["enum"] == NAMES
     assert "SUPPORTS" in agent.calls[1].messages[-1]["content"]
 
 
@@ -47,7 +47,11 @@ async def test_it_is_off_by_default_and_then_changes_no_key() -> None:
 @pytest.mark.parametrize("name", ["direct", "react", "mad_liang", "madke", "tool_mad", "mermaid", "fire"])
 async def test_every_system_that_gives_verdicts_comes_to_a_label(name: str) -> None:
     def reply(prompt: str, params: SamplingParams, messages: Sequence[Message]) -> str:
-        return LABEL if params.schema and "label" in params.schema.get("properties", {}) else "Who knows?"
+        return (
+            LABEL
+            if isinstance(params.schema, dict) and "label" in params.schema.get("properties", {})
+            else "Who knows?"
+        )
 
     config = {"name": name, "malformed": "give_up"}
     assert (await play(config, engine(reply), question=CLAIM)).answer == ""

@@ -160,6 +160,28 @@ async def test_tools_are_offered_called_and_answered_in_the_templates_form() -> 
     assert learnt(trajectory) == [f"So: {called}<|im_end|>It was Ada.<|im_end|>"]
 
 
+async def test_a_tools_choice_forces_a_call_of_the_tools_that_it_allows() -> None:
+    offered = [{"type": "function", "function": {"name": name}} for name in ("search", "finish")]
+    named = {"type": "function", "function": {"name": "finish"}}
+
+    def reply(_: str, params: SamplingParams, messages: Sequence[Message]) -> str:
+        names = re.findall(r'name\\": \\"(\w+)', params.schema) if isinstance(params.schema, str) else []
+        return f'<tool_call>{{"name": "{names[-1]}", "arguments": {{}}}}</tool_call>' if names else "no call"
+
+    async def program(client: httpx.AsyncClient) -> str:
+        for choice, called in (("auto", None), ("none", None), ("required", "finish"), (named, "finish")):
+            said: Any = await say(client, [user("x")], tools=offered, tool_choice=choice)
+            assert [call["function"]["name"] for call in said.get("tool_calls", [])] == ([called] if called else [])
+        for wrong in ("any", {"type": "function", "function": {"name": "else"}}, {"type": "allowed_tools"}):
+            body = {"model": "m", "messages": [user("x")], "tools": offered, "tool_choice": wrong}
+            refused = await client.post("/v1/chat/completions", json=body)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
+        return "Ada"
+
+    trajectory = await record(program, reply, tools=True)
+    assert [call.parse for call in trajectory.model_calls] == ["ok", "free", "ok", "ok"]
+
+
 async def test_results_of_parallel_calls_are_told_apart_by_their_ids_alone() -> None:
     offered = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
     called = "".join(
