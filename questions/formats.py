@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from questions.cells import Cell, as_text, is_missing, list_in
-from questions.labels import label_named, label_spellings, parse_label, set_of
+from questions.labels import label_named, parse_label, set_of
 from ratchet.records import Question
 
 Row = dict[str, Any]
@@ -160,7 +160,7 @@ def _own(row: Row) -> Row:
             raise ValueError(f"{field}: {error}") from error
     if "label" in given and "labels" not in given:
         given["labels"] = set_of(given["label"])
-        given["label"] = parse_label(given["label"], label_spellings(given["labels"]))
+        given["label"] = parse_label(given["label"], given["labels"])
     return given
 
 

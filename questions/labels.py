@@ -65,17 +65,14 @@ def label_named(name: str) -> Label:
 def set_of(name: str) -> tuple[Label, ...]:
     """The first known set of labels that has this one. Raises ValueError where none has."""
     for labels in KNOWN_SETS:
-        if name.strip().casefold() in label_spellings(labels):
+        if name.strip().casefold() in label_names(labels):
             return labels
     raise ValueError(f"label {name!r} is of no known set: list all labels of the task under `labels`")
 
 
-def claim_fields(
-    text: str, labels: Sequence[Label], value: Any, names: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def claim_fields(text: str, labels: Sequence[Label], value: Any) -> dict[str, Any]:
     """The fields of a `Question` that is a claim; `value` is its label as the row writes it."""
-    label = parse_label(value, label_spellings(labels) if names is None else names)
-    return {"text": text, "form": "claim", "labels": tuple(labels), "label": label}
+    return {"text": text, "form": "claim", "labels": tuple(labels), "label": parse_label(value, labels)}
 
 
 def choice_labels(options: Mapping[str, str]) -> tuple[Label, ...]:
@@ -83,21 +80,17 @@ def choice_labels(options: Mapping[str, str]) -> tuple[Label, ...]:
     return tuple(Label(name=name, meaning=text) for name, text in options.items())
 
 
-def parse_label(value: Any, names: Mapping[str, str]) -> str:
-    """A row's label in the task's own spelling; `names`: how rows write it (case-folded) to the label's name.
-
-    Raises ValueError with what is known, where a row's label is none of them.
-    """
+def parse_label(value: Any, labels: Sequence[Label]) -> str:
+    """A row's label in the task's own spelling, whatever its case. Raises ValueError for any other."""
     if value is None or not str(value).strip():
         raise ValueError("has no label; is this the file of a test whose labels are kept secret?")
+    names = label_names(labels)
     name = names.get(str(value).strip().casefold())
     if name is None:
         raise ValueError(f"label {str(value)!r} is none of {', '.join(names)}")
     return name
 
 
-def label_spellings(labels: Sequence[Label], **also: str) -> dict[str, str]:
-    """The map for `parse_label`: every label by its own name, and `also` other spellings."""
-    return {label.name.casefold(): label.name for label in labels} | {
-        other.casefold(): name for other, name in also.items()
-    }
+def label_names(labels: Sequence[Label]) -> dict[str, str]:
+    """Every label's name by the case-folded one."""
+    return {label.name.casefold(): label.name for label in labels}

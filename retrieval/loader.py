@@ -189,11 +189,6 @@ def _vector_ranker(
         )
     from retrieval.backends.dense import DenseRanker
 
-    if any("codes" not in shard.manifest.files for shard in store.shards):
-        raise UserError(
-            f"{folder}: was built before dense indexes had int8 codes; delete this folder and build it again with "
-            "`python -m index_build --config ...`"
-        )
     matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
     codes = [shard.array("codes") for shard in store.shards]
     return DenseRanker(matrices, codes, lambda texts: load().encode_queries(texts), threads)

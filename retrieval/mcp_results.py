@@ -27,11 +27,11 @@ class Result(BaseModel):
 
 
 class Results(BaseModel):
-    """One page of passages, with the cursor of the next page."""
+    """One page of passages, and where the next page begins."""
 
     notice: str = NOTICE
     results: list[Result]
-    cursor: str = Field("", description="pass it on for the results that follow; empty: there are no more")
+    next_offset: int = Field(0, description="the offset of the results that follow; 0: there are no more")
 
 
 def results_of(passages: Sequence[Passage], max_characters: int) -> list[Result]:
@@ -53,8 +53,8 @@ def results_of(passages: Sequence[Passage], max_characters: int) -> list[Result]
     return results
 
 
-def read_results(structured: Any, source: str, max_characters: int) -> tuple[list[Passage], str] | None:
-    """(passages, cursor) of an answer in this shape; None for any other. At most `max_characters` characters of text.
+def read_results(structured: Any, source: str, max_characters: int) -> tuple[list[Passage], int] | None:
+    """(passages, next offset) of an answer in this shape; None for any other. At most `max_characters` of text.
 
     Ids get the source's name in front, so that no server can pass its texts off as another source's.
     """
@@ -65,7 +65,7 @@ def read_results(structured: Any, source: str, max_characters: int) -> tuple[lis
     passages: list[Passage] = []
     for result in answer.results:
         if max_characters <= 0:
-            return passages, ""  # what is remaining out here does not follow under the cursor
+            return passages, 0  # what is left out here does not follow
         text = short_text(result.text, max_characters)
         max_characters -= len(text)
         name = short_line(result.id, TITLE_CHARACTERS)
@@ -78,4 +78,4 @@ def read_results(structured: Any, source: str, max_characters: int) -> tuple[lis
                 score=result.score if math.isfinite(result.score) else 0.0,
             )
         )
-    return passages, answer.cursor
+    return passages, answer.next_offset

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from questions.benchmark import HubDataset, PlacedRow
 from questions.formats import Format, Row
-from questions.labels import choice_labels, label_spellings, parse_label
+from questions.labels import choice_labels, parse_label
 
 TITLE = "MedQA (USMLE, 4 options)"
 ABOUT = "medical exam questions with four options; 10,178 / 1,272 / 1,273; labels: the letters of the options"
@@ -42,7 +42,7 @@ def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterat
 
 def _fields(row: Row, options: Row, letter: str) -> Row:
     labels = choice_labels(options)
-    return {"text": row["question"], "labels": labels, "label": parse_label(letter, label_spellings(labels))}
+    return {"text": row["question"], "labels": labels, "label": parse_label(letter, labels)}
 
 
 def _released(row: Row) -> Row:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from questions.benchmark import Document, HubDataset, PlacedRow, first_file
 from questions.formats import Format, Row
-from questions.labels import YES_NO_MAYBE, label_spellings, parse_label
+from questions.labels import YES_NO_MAYBE, parse_label
 from questions.load import read_rows
 from ratchet.errors import UserError
 
@@ -57,7 +57,7 @@ def _question(pmid: str, text: str, decision: str) -> Row:
         "id": pmid,
         "text": text,
         "labels": YES_NO_MAYBE,
-        "label": parse_label(decision, label_spellings(YES_NO_MAYBE)),
+        "label": parse_label(decision, YES_NO_MAYBE),
         "gold_ids": [f"pubmedqa:{pmid}"],
     }
 

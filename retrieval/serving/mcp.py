@@ -8,8 +8,6 @@ same as JSON text; what a tool refuses comes back as its error, as a message for
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +18,7 @@ from pydantic import Field
 from ratchet.config import Section
 from ratchet.errors import UserError
 from ratchet.http.guard import Guard
-from ratchet.records import Passage, content_key
+from ratchet.records import Passage
 from retrieval.index import Index, Retriever
 from retrieval.mcp_results import Results, results_of
 from retrieval.serving.tools import Context, Server, Tool, http_app, tool_server
@@ -33,7 +31,7 @@ MAX_RESULTS = 20
 MAX_OFFSET = 1_000
 """Ranks below it are not paged to: they cost more than they say."""
 MAX_CHARACTERS = 40_000
-"""Of one answer; what is left out follows under its cursor."""
+"""Of one answer; what is left out follows at its `next_offset`."""
 MAX_BODY = 1 << 20
 """Bytes of a request, which holds a query."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -44,14 +42,14 @@ class SearchArguments(Section):
 
     query: str = Field(min_length=1, max_length=2_000, description="what to search for")
     k: int = Field(5, ge=1, le=MAX_RESULTS, description="most results")
-    cursor: str = Field("", max_length=200, description="of an earlier answer to the same query: what follows it")
+    offset: int = Field(0, ge=0, lt=MAX_OFFSET, description="results to skip: `next_offset` of an earlier answer")
 
 
 class FetchArguments(Section):
     """The arguments of the fetch tool."""
 
     id: str = Field(min_length=1, max_length=2_000, description="of a result, or of a whole document")
-    cursor: str = Field("", max_length=200, description="of an earlier answer for the same id: what follows it")
+    offset: int = Field(0, ge=0, description="results to skip: `next_offset` of an earlier answer")
 
 
 def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server[Any]:
@@ -60,7 +58,7 @@ def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server
     async def search_index(query: str, k: int, offset: int) -> list[Passage]:
         return await asyncio.to_thread(retriever.search, query, k, offset)
 
-    tools = {"search": _search_tool("Search the documents of the local index.", search_index, retriever.digest)}
+    tools = {"search": _search_tool("Search the documents of the local index.", search_index)}
     if isinstance(retriever, Index):  # a search server gives out no document by its id
         about = "One result of `search` by its id, or a whole document by its document_id."
         tools["fetch"] = Tool(about, FetchArguments, Results, _fetching(retriever))
@@ -72,19 +70,16 @@ def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server
             )
     for name, source in sources.items():
         about = getattr(source, "about", "") or f"Search with {name}."
-        tools[name] = _search_tool(about, source.search, content_key(name, source.digest), local=False)
+        tools[name] = _search_tool(about, source.search, local=False)
     return tool_server(tools)
 
 
 def _search_tool(
-    about: str, search: Callable[[str, int, int], Awaitable[Sequence[Passage]]], digest: str, local: bool = True
+    about: str, search: Callable[[str, int, int], Awaitable[Sequence[Passage]]], local: bool = True
 ) -> Tool:
     async def run(asked: SearchArguments, context: Context) -> Results:
-        key = content_key(digest, asked.query)
-        offset = _offset(asked.cursor, key, MAX_OFFSET)
-        passages = await search(asked.query, asked.k, offset)
-        more = len(passages) == asked.k and offset + asked.k < MAX_OFFSET
-        return _page(passages, offset, key, more)
+        passages = await search(asked.query, asked.k, asked.offset)
+        return _page(passages, asked.offset, len(passages) == asked.k and asked.offset + asked.k < MAX_OFFSET)
 
     return Tool(about, SearchArguments, Results, run, local)
 
@@ -97,10 +92,8 @@ def _fetching(index: Index) -> Callable[[FetchArguments, Context], Awaitable[Res
             chunks = index.store.chunks_of(document)[int(number) : int(number) + 1]
         if not chunks:
             raise ToolError(f"There is nothing under the id {asked.id[:200]!r}; take ids from the results of `search`.")
-        key = content_key(index.digest, asked.id)
-        offset = _offset(asked.cursor, key, len(chunks))
-        page = chunks[offset : offset + MAX_RESULTS]
-        return _page([index.store.passage(chunk, 0.0) for chunk in page], offset, key, page[-1:] != chunks[-1:])
+        page = chunks[asked.offset : asked.offset + MAX_RESULTS]
+        return _page([index.store.passage(chunk, 0.0) for chunk in page], asked.offset, page[-1:] != chunks[-1:])
 
     async def run(asked: FetchArguments, context: Context) -> Results:
         return await asyncio.to_thread(fetch, asked)
@@ -108,22 +101,11 @@ def _fetching(index: Index) -> Callable[[FetchArguments, Context], Awaitable[Res
     return run
 
 
-def _page(passages: Sequence[Passage], offset: int, key: str, more: bool) -> Results:
+def _page(passages: Sequence[Passage], offset: int, more: bool) -> Results:
     """As many passages as fit, and where the next page begins."""
     results = results_of(passages, MAX_CHARACTERS)
-    more = more or len(results) < len(passages)
-    cursor = base64.urlsafe_b64encode(f"{offset + len(results)} {key[:12]}".encode()).decode() if more else ""
-    return Results(results=results, cursor=cursor)
-
-
-def _offset(cursor: str, key: str, end: int) -> int:
-    if not cursor:
-        return 0
-    with contextlib.suppress(binascii.Error, ValueError):
-        offset, _, mark = base64.urlsafe_b64decode(cursor.encode()).decode().partition(" ")
-        if mark == key[:12] and re.fullmatch(r"[0-9]{1,9}", offset, re.ASCII) and int(offset) < end:
-            return int(offset)
-    raise ToolError("cursor: no earlier answer to the same request gave this one; leave it out to start again.")
+    more = bool(results) and (more or len(results) < len(passages))
+    return Results(results=results, next_offset=offset + len(results) if more else 0)
 
 
 def guarded_app(server: Server[Any], key: str | None) -> ASGIApp:

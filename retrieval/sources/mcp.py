@@ -76,7 +76,7 @@ class McpSource:
         self._tools: dict[str, ToolSpec] = {}
 
     async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        """By the server's search tool. One that takes neither `k` nor `cursor` has one page, whatever is asked for."""
+        """By the server's search tool. One that takes neither `k` nor `offset` has one page, whatever is asked for."""
         if not query.strip() or k < 1:
             return []
         tool = await self._search_tool()
@@ -88,13 +88,13 @@ class McpSource:
         passages: list[Passage] = []
         for _ in range(MAX_PAGES):
             try:
-                page, cursor = self._read(tool.name, await self._call(tool.name, arguments))
+                page, following = self._read(tool.name, await self._call(tool.name, arguments))
             except ToolError as fault:
                 raise SourceError(f"{self.name}: {tool.name} refused the search: {fault}") from fault
             passages += page.passages
-            if len(passages) >= wanted or not page.passages or not cursor or "cursor" not in takes:
+            if len(passages) >= wanted or not page.passages or not following or "offset" not in takes:
                 break
-            arguments["cursor"] = cursor
+            arguments["offset"] = following
         return passages[offset:wanted]
 
     async def tools(self) -> list[ToolSpec]:
@@ -156,8 +156,8 @@ class McpSource:
             raise ToolError(said or f"{tool} failed and did not say why.")
         return result
 
-    def _read(self, tool: str, result: types.CallToolResult) -> tuple[ToolResult, str]:
-        """What was found, and the cursor of what follows."""
+    def _read(self, tool: str, result: types.CallToolResult) -> tuple[ToolResult, int]:
+        """What was found, and the offset of what follows."""
         most = MAX_CHARACTERS
         ours = read_results(result.structured_content, self.name, most)
         if ours is not None:
@@ -170,7 +170,7 @@ class McpSource:
             if text.strip():
                 key = f"{self.name}:{tool}:{content_key(text)[:16]}"
                 passages.append(Passage(id=key, document_id=key, text=text))
-        return ToolResult(tuple(passages), "\n\n".join(passage.text for passage in passages)), ""
+        return ToolResult(tuple(passages), "\n\n".join(passage.text for passage in passages)), 0
 
     # The connection
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +10,8 @@ from index_build import build as builder
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from retrieval.loader import open_folder
-from tests.helpers.building import SMALL, build, content, corpus, queries, results, tree, write_config
-from tests.helpers.experiment import command, preloaded
-from tests.helpers.tiny_index import index_config, write_documents
+from tests.helpers.building import SMALL, build, corpus, queries, results, tree
+from tests.helpers.tiny_index import index_config
 
 
 def whole_and_jobs(folder: Path) -> tuple[IndexConfig, IndexConfig]:
@@ -56,29 +52,8 @@ def test_the_manifest_is_written_by_the_job_that_ends_last_though_it_began_first
 
 
 @pytest.mark.slow
-def test_jobs_at_the_same_time(tmp_path: Path) -> None:
-    """Real processes, among them one job that was started twice; one of the two may be sent away, nothing is harmed."""
-    path = write_documents(tmp_path / "d.jsonl", corpus(240))
-    config = write_config(tmp_path, [path], shard_documents=8, **SMALL)
-    jobs = [f"{number}/2" for number in (0, 1, 1)]
-    random.Random(0).shuffle(jobs)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "index_build", "--config", str(config), "--job", job],
-            env=preloaded(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for job in jobs
-    ]
-    for process in processes:
-        out, errors = process.communicate(timeout=240)
-        assert process.returncode == 0 or "another process" in errors, errors
-        assert process.returncode != 0 or "shards built in" in out or "already built" in out
-    assert sum(process.returncode != 0 for process in processes) <= 1
-    done = command("-m", "index_build", "--config", str(config))
-    assert done.returncode == 0 and "240 documents" in done.stdout
-    whole = IndexConfig(path=str(tmp_path / "whole"), documents=(str(path),), shard_documents=8, **SMALL)
+def test_workers_build_the_same_index(tmp_path: Path) -> None:
+    whole, config = whole_and_jobs(tmp_path)
     build(whole)
-    assert content(tmp_path / "index") == content(tmp_path / "whole")
+    assert build(config, workers=2) == 7
+    assert tree(Path(config.path)) == tree(Path(whole.path))

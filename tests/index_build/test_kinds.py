@@ -288,19 +288,6 @@ def test_milvus_ranks_the_same_sparse_vectors(tmp_path: Path, milvus: None, lion
     assert collections_of(config) == 1
 
 
-@pytest.mark.slow
-def test_milvus_ranks_the_same_dense_vectors(tmp_path: Path, milvus: None, table: Settings) -> None:
-    same = {"kind": "dense", "encoder": table, **SMALL}
-    config = index_config(tmp_path, DOCUMENTS[:15], engine="milvus", **same)
-    ours = index_config(tmp_path / "ours", DOCUMENTS[:15], **same)
-    build(config)
-    build(ours)
-    index = opened(config)
-    assert_alike(found(index), found(opened(ours)))
-    index.ranker.close()  # type: ignore[attr-defined]
-    assert build(config) == 0
-
-
 def collections_of(config: IndexConfig) -> int:
     import pymilvus
 

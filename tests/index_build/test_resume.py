@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -119,39 +118,6 @@ def test_a_sigkill_at_every_step_of_adding(tmp_path: Path, zygote: Zygote) -> No
     assert before != after
     assert all(state in (before, after) for state in states)
     assert states[0] == before and len(states) > 30
-
-
-def encoder_config(folder: Path, **settings: Any) -> IndexConfig:
-    from tests.helpers import plain_encoders
-
-    encoder = {"path": str(plain_encoders.save_llama(folder / "lion")), "device": "cpu", "dtype": "float32"}
-    return index_config(folder, corpus(80), kind="sparse", encoder=encoder, **(SMALL | settings))
-
-
-@pytest.mark.slow
-def test_encoded_parts_outlive_sigkills(tmp_path: Path) -> None:
-    """A shard's encoding goes on where it was killed; what was encoded is not encoded again."""
-    config = encoder_config(tmp_path)
-    whole = config.model_copy(update={"path": str(tmp_path / "whole")})
-    kept = Path(config.path) / "shards" / ".00000.encoded"
-    with contextlib.closing(Zygote(torch=True)) as zygote:
-        zygote.load("retrieval.encoders.loading", "transformers.models.llama.modeling_llama")
-        assert zygote.build(whole, "never", encoded=8)[0] == 0
-        parts: dict[str, int] = {}
-        chance, killed = random.Random(2), 0
-        for _ in range(100):
-            ended = zygote.build(config, f"more parts{chance.uniform(0, 0.02)}", encoded=8)[0]
-            if ended == 0:
-                break
-            killed += 1
-            if (kept.parent / "00000").exists():  # killed while it cleared up: the parts have served
-                continue
-            now = {path.name: path.stat().st_mtime_ns for path in kept.glob("part-*")}
-            assert {name: now[name] for name in parts} == parts
-            parts = now
-        assert killed > 2 and len(parts) > 10, "10 kills as a rule; on a busy machine many parts are made before one"
-    assert not kept.exists()
-    assert_same(whole, config)
 
 
 def run(config: Path, *more: str) -> subprocess.Popen[str]:

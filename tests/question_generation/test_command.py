@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from commands.arguments import run_command
 from commands.generate import main
 from questions.load import load_questions
 from ratchet.config import SplitConfig
@@ -99,27 +98,3 @@ def test_it_writes_questions_that_the_other_commands_read(
         run(monkeypatch, "--config", path, "--set", "generation.temperature=0.5", "--set", "seed=3")
     for part in ("generation.temperature: 0.7 there, 0.5 now", "seed: changed since", "generation.out="):
         assert part in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("generation", "{}", "no section `generation`"),
-        ("generation.model", "agnet", "did you mean 'agent'"),
-        ("generation.atempts", "3", "did you mean 'attempts'"),
-        ("index.documents", "[]", "index.documents is empty"),
-    ],
-)
-def test_bad_settings_name_the_key(
-    tmp_path: Path,
-    key: str,
-    value: str,
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["x", "--config", str(config(tmp_path)), "--set", f"{key}={value}"])
-    with pytest.raises(SystemExit) as exit:
-        run_command(main)
-    assert exit.value.code == 2 and message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

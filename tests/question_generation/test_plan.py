@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given as cases
@@ -156,16 +155,3 @@ def test_the_plan_is_the_same_again_and_uses_every_document_before_one_twice() -
         assert set(t.documents) <= set(divided.pools[t.wanted.split].documents)
     singles = [t.documents[0].id for t in tasks if len(t.documents) == 1]
     assert len(set(singles)) == len(singles)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"document_words": [9, 2]}, "document_words"),
-        ({"language": "enn"}, "did you mean 'en'"),
-        ({"questions": {"train": 0, "test": 0}}, "every split wants 0"),
-    ],
-)
-def test_settings_say_what_is_wrong(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        settings(**change)

@@ -39,30 +39,6 @@ def test_files_without_a_benchmark(tmp_path: Path) -> None:
     assert (question.reference, question.gold_ids, question.answers) == ("It is X.", ("d",), ())
 
 
-@pytest.mark.parametrize(
-    ("rows", "format", "message"),
-    [
-        (
-            [{"id": "a", "text": "?"}, {"id": "a", "text": "!"}],
-            "ratchet",
-            r":2: id 'a' is already used at .*q\.jsonl:1",
-        ),
-        ([{"id": "a"}], "ratchet", r":1: text: the question is missing \(the fields are id\)"),
-        (
-            [{"id": "a", "text": "x", "anwsers": []}],
-            "ratchet",
-            r":1: anwsers: unknown field \(did you mean 'answers'\?\)",
-        ),
-        ([{"id": "a", "question": "?"}], "flashrag", ":1: no field 'golden_answers'"),
-        ([{"id": "a", "text": "half \ud800 pair"}], "ratchet", ":1: .*surrogate"),
-        ([], "ratchet", "no questions"),
-    ],
-)
-def test_bad_question_files_name_the_line(tmp_path: Path, rows: list[object], format: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        load_questions(SplitConfig.model_validate({"path": written(tmp_path, *rows), "format": format}))
-
-
 def test_question_files_come_as_people_have_them(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [
         {"question": "When?", "answer": 1969, "note": "ignored"},
@@ -147,23 +123,17 @@ def test_lines_that_hold_no_row_are_named_with_the_bad_rows(tmp_path: Path, name
         ('["Paris", "Lut\\u00e8ce"]', ("Paris", "Lutèce")),
         ("['Paris', \"L'Île\"]", ("Paris", "L'Île")),
         ("('Paris', 'Lutetia')", ("Paris", "Lutetia")),
-        ("('Paris',)", ("Paris",)),
         ("{'Paris', 'Lutetia'}", ("Paris", "Lutetia")),
         ("['Paris' 'Lutetia'\n 'Panam']", ("Paris", "Lutetia", "Panam")),
         ("array(['Paris', 'Lutetia'], dtype=object)", ("Paris", "Lutetia")),
-        ("[1912. nan]", ("1912",)),
         ("[0, 1]", ("0", "1")),
         ("(0, 1)", ("(0, 1)",)),  # an interval
-        ("[0, 1)", ("[0, 1)",)),
         ('("Heroes")', ('("Heroes")',)),
-        ("[Xe] 4f14", ("[Xe] 4f14",)),
         ("x" * 200_000, ("x" * 200_000,)),
         ("['Paris', 'Lut", None),
         ("['Paris' ... 'Panam']", None),
         ("[Paris, Lutetia]", None),
         ("[__import__('os')]", None),
-        ("[1+1]", None),
-        ("[1e3 -.5]", ("1000", "-0.5")),
         ("[" * 90_000 + "]" * 90_000, None),
         ("['" + "\\'" * 90_000 + "]", None),
     ],
@@ -178,13 +148,6 @@ def test_a_list_in_a_cell_is_read_or_refused(tmp_path: Path, cell: str, answers:
                 load_questions(config)
         else:
             assert load_questions(config)[0].answers == answers
-
-
-def test_text_is_a_list_only_where_there_are_no_types_or_the_format_has_a_list(tmp_path: Path) -> None:
-    path = written(tmp_path, {"question": "Which?", "answers": "[0, 1]"})
-    assert load_questions(SplitConfig(path=path))[0].answers == ("[0, 1]",)
-    path = written(tmp_path, {"id": 1, "question": "Which?", "golden_answers": "['Paris', 'Lutetia']"})
-    assert load_questions(SplitConfig(path=path, format="flashrag"))[0].answers == ("Paris", "Lutetia")
 
 
 @pytest.mark.parametrize("name", ["q.parquet", "q.jsonl"])

@@ -90,12 +90,6 @@ def forest(folder: Path, count: int = 300, shard_documents: int = 1000) -> Index
     return tiny_index(folder, documents, shard_documents=shard_documents)
 
 
-def test_ties_come_in_document_order(tmp_path: Path) -> None:
-    index = tiny_index(tmp_path, [{"id": name, "text": "ash fir"} for name in "zyxwv"], shard_documents=2)
-    assert [p.id for p in index.search("fir", 5)] == ["z#0", "y#0", "x#0", "w#0", "v#0"]
-    assert [p.id for p in index.search("fir", 2, 2)] == ["x#0", "w#0"]
-
-
 def test_repeats_count_and_word_order_does_not(tmp_path: Path) -> None:
     index = forest(tmp_path)
     once, twice = index.search("fir", 1)[0].score, index.search("fir fir", 1)[0].score

@@ -151,16 +151,6 @@ def test_every_judge_run_has_nuggets_of_its_own_which_all_answers_of_the_questio
     assert (draws(again), len(again.calls)) == (0, 3)
 
 
-def test_nuggets_can_be_drawn_at_a_temperature_of_their_own(tmp_path: Path) -> None:
-    engine = scripted_judge()
-    settings = {**ONCE, "nugget_temperature": 0.0}
-    judge_it(tmp_path, engine, "correctness", QUESTION, trajectory(), correctness=settings)
-    assert [call.params.temperature for call in engine.calls] == [0.0, 0.5, 0.5, 0.5, 0.5]
-    warm = scripted_judge()
-    judge_it(tmp_path, warm, "correctness", QUESTION, trajectory(), correctness=ONCE)
-    assert draws(warm) == 1, "nuggets of another temperature are not these"
-
-
 def test_the_judge_is_told_how_to_score_a_nugget_that_is_left_out(tmp_path: Path) -> None:
     prompts = {}
     for reading in ("no_answer", "incorrect"):

@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from ratchet.records import Question
-from rewards import scoring
 from rewards.builtin.reference_similarity import added_word_f1, contradicts, meaning_recall, similarity
-from rewards.reward import load_reward
 from rewards.rules import token_f1
-from rewards.store import current_settings
 from tests.helpers.reward_cases import make_config, rule_score, score_with, trajectory
 
 ASKED = "Who built the harbour of Velm?"
@@ -91,21 +88,6 @@ def test_it_is_the_best_of_the_references_and_1_for_the_reference_itself() -> No
     assert (
         rule_score("reference_similarity", bare, trajectory()).reason == "the question has no answers and no reference"
     )
-
-
-def test_a_stored_score_depends_on_the_version_and_the_embedder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scoring, "open_embedder", lambda _: vectors_of(Who=[1, 0], harbour=[1, 1], Ada=[1, 1]))
-    config = make_config(tmp_path, [QUESTION], embedder={"path": "mine"})
-    made = [trajectory(0, RIGHT), trajectory(1, "")]
-    found = score_with(config, [QUESTION], made, ["reference_similarity"], tmp_path / "scores")
-    assert found[made[1].key, "reference_similarity"].value == 0.0
-    assert current_settings(tmp_path / "scores")["reference_similarity"] == {
-        "rule": "reference_similarity",
-        "version": load_reward("reference_similarity").version,
-        "embedder": {"path": "mine"},
-    }
 
 
 def test_with_the_default_embedder_the_right_answer_wins(tmp_path: Path) -> None:

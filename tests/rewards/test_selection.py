@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.config import RewardsConfig, SelectConfig
+from ratchet.config import SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, Selection, Status, Trajectory
 from rewards.selection import cause_text, reward, select, select_at_random
@@ -127,18 +127,6 @@ def test_each_axis_needs_some_candidate_above_its_minimum_and_not_the_best_one()
     assert (choice.kept, choice.cause) == ((), "score_too_low") and "best faithfulness 0.500" in choice.reason
 
 
-def test_a_minimum_needs_a_score_that_is_computed() -> None:
-    with pytest.raises(ValueError, match=r"select.min_scores.relevance: is not computed"):
-        RewardsConfig(select=SelectConfig(min_scores={"relevance": 0.5}))
-
-
-def test_settings_that_are_not_given_change_no_digest_of_a_stage() -> None:
-    assert "min_scores" not in SelectConfig().model_dump()
-    assert not {"constrained", "correctness", "faithfulness"} & set(RewardsConfig().model_dump())
-    given = RewardsConfig.model_validate({"constrained": False, "correctness": {"nuggets": "once"}}).model_dump()
-    assert (given["constrained"], given["correctness"]) == (False, {"nuggets": "once"})
-
-
 def test_only_trajectories_that_ended_well_are_candidates() -> None:
     statuses: list[Status] = ["unparsed", "out_of_budget", "unparsed"]
     found = [trajectory(i, status=status) for i, status in enumerate(statuses)]
@@ -249,13 +237,6 @@ def test_only_mixed_drops_questions_without_a_failure_or_a_success() -> None:
     assert reason == "dropped: not both successes and failures (success: a reward of 0.5 or more) (2 of 2 succeeded)"
     causes = [choice.cause for choice in selected(rewards, only_mixed=True, success=0.3).questions]
     assert causes == ["not_mixed", "not_mixed", "kept"]
-
-
-def test_an_attempt_that_did_not_finish_is_a_failure_of_a_mixed_question() -> None:
-    found = [trajectory(0, sampled=(1,)), trajectory(1, status="unparsed")]
-    question = Question(id="q1", text="?", answers=("Velm",))
-    selection = select([question], found, scored(1.0, 1.0), {"f1": 1.0}, SelectConfig(only_mixed=True))
-    assert samples(selection) == ([0], [0])
 
 
 def test_near_identical_trajectories_count_once() -> None:

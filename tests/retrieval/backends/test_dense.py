@@ -134,21 +134,6 @@ def test_what_rounding_to_codes_hides_is_found() -> None:
     assert ranking.chunks.tolist() == [1]
 
 
-def test_few_chunks_are_scored_from_their_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    scored: list[int] = []
-    scores = DenseRanker._scores
-
-    def counted(self: DenseRanker, vector: Any, chunks: Any) -> Any:
-        scored.append(len(chunks))
-        return scores(self, vector, chunks)
-
-    monkeypatch.setattr(DenseRanker, "_scores", counted)
-    random = np.random.default_rng(1)
-    documents, queries = unit(random.standard_normal((20_000, 64))), unit(random.standard_normal((5, 64)))
-    ranker([documents], queries).rank(["0", "1", "2", "3", "4"], 10)
-    assert len(scored) == 5 and max(scored) < 60
-
-
 def test_codes_of_other_vectors_are_refused() -> None:
     documents = unit(np.random.default_rng(0).standard_normal((65, 8)))
     with pytest.raises(UserError, match="build the index again"):

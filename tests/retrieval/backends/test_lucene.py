@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,35 +128,6 @@ def test_no_queries_no_terms_no_chunks(folder: Path, tmp_path: Path) -> None:
         assert (ranking.scores.tolist(), ranking.chunks.tolist()) == ([], []), query
     empty = build([], tmp_path / "index")
     assert len(empty) == 0 and len(empty.rank(["w0"], 5)[0]) == 0
-
-
-def test_threads_may_share_a_ranker_and_java_forgets_those_that_ended(folder: Path) -> None:
-    ranker = LuceneRanker(folder, 0.9, 0.4)
-    expected = [ranking.chunks.tolist() for ranking in ranker.rank(QUERIES, 20)]
-    wrong: list[object] = []
-
-    def work() -> None:
-        for _ in range(2):
-            found = [ranking.chunks.tolist() for ranking in ranker.rank(QUERIES, 20)]
-            if found != expected:
-                wrong.append(found)
-
-    def in_threads() -> None:
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    in_threads()
-    import jpype
-
-    java_threads = jpype.JClass("java.lang.Thread").getAllStackTraces
-    before = java_threads().size()
-    for _ in range(2):
-        in_threads()
-    assert not wrong
-    assert java_threads().size() <= before
 
 
 def test_an_index_that_is_there_is_not_built_over(folder: Path) -> None:

@@ -17,9 +17,7 @@ from retrieval.backends.milvus import (
     MAX_RANKS,
     MilvusRanker,
     VectorSpace,
-    _ranking,
     build_milvus,
-    drop_milvus,
 )
 from retrieval.encoders.vectors import SparseVectors
 from retrieval.index import Ranking
@@ -116,11 +114,6 @@ def test_sparse_is_brute_force(config: str) -> None:
             assert alone.scores.tolist() == ranking.scores.tolist()
 
 
-def test_ties_by_chunk_number_however_milvus_orders_them() -> None:
-    hits = [{"id": 8, "distance": 0.5}, {"id": 3, "distance": 0.5}, {"id": 9, "distance": 0.75}]
-    assert _ranking(hits).chunks.tolist() == [9, 3, 8]
-
-
 def test_another_models_vectors_are_refused(config: str) -> None:
     other = VectorSpace("another model, corpus", sparse=False, dimension=32, chunks=CHUNKS)
     with pytest.raises(UserError, match="build it with"):
@@ -135,17 +128,6 @@ def test_another_models_vectors_are_refused(config: str) -> None:
 def test_an_address_that_is_none() -> None:
     with pytest.raises(UserError, match=r"neither a file that ends in \.db nor"):
         build_milvus("vectors.sqlite", DENSE, [])
-
-
-def test_too_few_vectors_do_not_finish(tmp_path: Path) -> None:
-    config = str(tmp_path / "short.db")
-    with pytest.raises(UserError, match=f"of {CHUNKS} chunks were sent"):
-        build_milvus(config, DENSE, [dense_vectors(700, 0)])
-    with pytest.raises(UserError, match="half-filled"):
-        MilvusRanker(config, DENSE, lambda texts: dense_vectors(len(texts), 0))
-    drop_milvus(config, DENSE)
-    with pytest.raises(UserError, match="is not there"):
-        MilvusRanker(config, DENSE, lambda texts: dense_vectors(len(texts), 0))
 
 
 def test_what_an_interrupted_build_left_is_sent_again(tmp_path: Path) -> None:

@@ -121,15 +121,6 @@ def test_batches_slices_and_order_change_nothing(
     assert again.codes.tobytes() == whole.encode_documents(TEXTS).codes.tobytes()
 
 
-def test_no_more_logits_at_once_than_asked(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse, "LOGIT_TOKENS", 5)
-    encoder = load(llama)
-    sizes = []
-    encoder._vocabulary_layer.register_forward_hook(lambda _, given, out: sizes.append(out.shape[:2].numel()))
-    encoder.encode_documents(TEXTS)
-    assert max(sizes) == 5
-
-
 def test_a_masked_model_reads_up_to_its_last_position_and_no_further(bert: Path, tmp_path: Path) -> None:
     roberta = plain.save_masked(tmp_path, "roberta")
     padding = json.loads((roberta / "config.json").read_text())["pad_token_id"]

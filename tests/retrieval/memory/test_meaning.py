@@ -87,14 +87,6 @@ def test_best_fit_first_above_the_threshold_and_no_more_than_asked_for(tmp_path:
     assert texts(more.recall(["Velm"], "x", "train", "q2", embed)) == ["at 10", "at 30", "at 55"]
 
 
-def test_what_a_piece_was_looked_up_for_counts(tmp_path: Path) -> None:
-    memory = opened(tmp_path)
-    leave(memory, "Velm", "one", claim="of the harbour")
-    leave(memory, "Velm", "two", claim="of the opera", question="q2")
-    embed = Angles({"harbour": 0, "opera": 90})
-    assert texts(memory.recall(["Velm"], "the harbour", "train", "another", embed)) == ["one"]
-
-
 def test_near_names_widen_the_choice_but_not_past_scopes_or_ones_own(tmp_path: Path) -> None:
     memory = opened(tmp_path, name_similarity=0.6)
     leave(memory, "near", "of a near name")

@@ -108,22 +108,6 @@ def test_an_odd_answer_of_a_search_server_fails_one_search(answer: bytes, odd: O
     remote.close()
 
 
-@pytest.mark.parametrize("answer", ODD.values(), ids=ODD)
-async def test_an_odd_answer_of_a_web_service_fails_one_search(
-    answer: bytes, odd: Odd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TAVILY_API_KEY", KEY)
-    source = opened(odd, "tavily", tmp_path)  # type: ignore[arg-type]
-    odd.answers = [answer]
-    with pytest.raises(SourceError) as caught:
-        await source.search("tide", 3)
-    assert len(str(caught.value)) < 600
-    odd.answers = [wire(b'{"results": [{"title": "\\ud800", "content": "half \\udfff a pair", "score": NaN}]}')]
-    (passage,) = await source.search("tides", 3)
-    passage.model_dump_json()
-    await source.close()
-
-
 async def test_no_more_is_read_than_an_answer_can_be(odd: Odd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
     for module in (remote_index, web_client, mcp_client):
