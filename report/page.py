@@ -46,8 +46,10 @@ class Drawings:
 
     def of(self, gathered: Gathered) -> list[Plot]:
         """The plots of the round."""
-        shown = (gathered.results, gathered.training)
-        if any(shown) and (not self._shown or any(new is not old for new, old in zip(shown, self._shown, strict=True))):
+        shown = (gathered.results, gathered.training, gathered.rounds)
+        if any(shown[:2]) and (
+            not self._shown or any(new is not old for new, old in zip(shown, self._shown, strict=True))
+        ):
             from report.plots import make_plots  # late: the first page of a run that begins needs no matplotlib
 
             self._shown, self._plots = shown, make_plots(*shown)
@@ -86,6 +88,7 @@ def render_page(
         primary=BY_NAME[results.primary].short if results else "",
         results=results,
         groups=_groups(results) if results else [],
+        kinds=_kinds(results) if results else [],
         extent=_extent(results) if results else 0.0,
         baselines=_baselines(results) if results else None,
         rounds=rounds_view(gathered.rounds),
@@ -222,6 +225,19 @@ def _baselines(results: Results) -> dict[str, Any] | None:
 def _difference(results: Results, arm: Arm, name: str) -> Difference | None:
     comparison = results.comparison(arm.name)
     return comparison.measures.get(name) if comparison else None
+
+
+def _kinds(results: Results) -> list[dict[str, Any]]:
+    arm, comparison = results.arm(TRAINED), results.comparison(TRAINED)
+    return [
+        {
+            "kind": kind,
+            "base": measures.get(results.primary),
+            "trained": arm.kinds.get(kind, {}).get(results.primary) if arm else None,
+            "difference": comparison.kinds.get(kind) if comparison else None,
+        }
+        for kind, measures in results.arms[0].kinds.items()
+    ]
 
 
 def _errors(tallies: tuple[Tally, ...], max_errors: int = 12) -> list[tuple[Tally, str, str, int]]:

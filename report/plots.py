@@ -17,14 +17,21 @@ from ratchet.plotting import (
     plot_style,
     svg_of,
 )
+from report.rounds import RoundNumbers
 from report.training import LogLine
 
 
-def make_plots(results: Results | None, training: Mapping[str, Sequence[LogLine]]) -> list[Plot]:
+def make_plots(
+    results: Results | None, training: Mapping[str, Sequence[LogLine]], rounds: Sequence[RoundNumbers] = ()
+) -> list[Plot]:
     """The plots for which there are records, results first. `training`: the log of each adapter by its name, which is
-    empty for a shared one."""
+    empty for a shared one. `rounds`: every round of the run."""
     with plot_style():
-        plots = [held_out(results) if results else None, *(loss_curve(log, name) for name, log in training.items())]
+        plots = [
+            held_out(results) if results else None,
+            learning_curve(rounds),
+            *(loss_curve(log, name) for name, log in training.items()),
+        ]
     return [plot for plot in plots if plot is not None]
 
 
@@ -54,6 +61,34 @@ def held_out(results: Results) -> Plot | None:
         "Before and after",
         f"{_title(name)} of each of the {results.questions} held-out questions ({results.split}). Dashed: the means.",
         svg_of(figure, f"{_title(name)} by question, base and trained"),
+    )
+
+
+def learning_curve(rounds: Sequence[RoundNumbers]) -> Plot | None:
+    """The measure of promotion, round by round; None for fewer than two rounds that have it."""
+    means = [(numbers, after) for numbers in rounds if (after := numbers.measure(TRAINED)) and after.mean is not None]
+    if len(means) < 2:
+        return None
+    figure, axes = new_figure()
+    first, base = means[0][0].promotion, means[-1][0].measure(BASE)
+    assert first is not None
+    if base and base.mean is not None:
+        axes.axhline(base.mean, color=BASE_COLOUR, linewidth=1.2, linestyle=(0, (4, 3)))
+    for numbers, after in means:
+        promoted = numbers.promotion is not None and numbers.promotion.promoted
+        if after.low is not None and after.high is not None:
+            axes.vlines(numbers.number, after.low, after.high, color=TRAINED_COLOUR, linewidth=1.6)
+        filled = TRAINED_COLOUR if promoted else "none"
+        axes.plot([numbers.number], [after.mean], "o", color=TRAINED_COLOUR, markerfacecolor=filled, markersize=7)
+        axes.annotate(f"{after.mean:.2f}", (numbers.number, after.mean), (9, 4), textcoords="offset points")
+    axes.set(xticks=[numbers.number for numbers, _ in means], xlabel="round", ylabel=_title(first.measure))
+    axes.margins(x=0.2)
+    axes.set_ylim(bottom=0)
+    return Plot(
+        "The learning curve",
+        f"{_title(first.measure)} of each round's adapter on {first.split}, with 95% intervals. Filled: promoted. "
+        "Dashed: the base model.",
+        svg_of(figure, f"{_title(first.measure)} by round"),
     )
 
 

@@ -22,6 +22,17 @@ FACTS = [["Velmora", 0], ["Haverdunk", 2], ["Velmora", 1]]
 HOTPOT = {"question": "Who rules?", "answer": "Ada", "type": "bridge", "supporting_facts": FACTS, "context": []}
 HUB_FACTS = {"title": ["Velmora", "Haverdunk"], "sent_id": [0, 2]}
 PAGES = ("Velmora", "Haverdunk")
+MUSIQUE = {
+    "id": "3hop1__12_34_56",
+    "question": "Who rules?",
+    "answer": "Ada",
+    "answer_aliases": ["Ada Pell", "Ada"],
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 0, "title": "Elsewhere", "paragraph_text": "x", "is_supporting": False},
+        {"idx": 1, "title": "Velmora", "paragraph_text": "x", "is_supporting": True},
+    ],
+}
 TRIVIA = {
     "Question": "Who rules?",
     "QuestionId": "tc_1",
@@ -81,6 +92,7 @@ MORGANA = {"id": "d", "question": "Who rules?", "answer": "Ada.", "document_ids"
 MORGANA_TWO = {"question": "Who rules?", "answer": "Ada.", "document_ids": ["u1", "u2"], "question_categories": []}
 LIVERAG_FIELDS = {"id": "3", "reference": "Ada does.", "nuggets": ("Ada rules.",), "kind": "multi-doc"}
 STRATEGY_FIELDS = {"id": "s1", "answers": ("no",), "gold_titles": ("Ada Pell", "Velm (town)", "Semi-final")}
+MUSIQUE_FIELDS = {"kind": "3hop1", "answers": ("Ada", "Ada Pell"), "gold_titles": ("Velmora",)}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +116,8 @@ STRATEGY_FIELDS = {"id": "s1", "answers": ("no",), "gold_titles": ("Ada Pell", "
         ("hotpotqa/dev", "dev.jsonl", COMPARED, {"gold_titles": PAGES}),
         ("hotpotqa/dev", "hotpot_dev_fullwiki_v1.json", {"_id": "h1", **HOTPOT}, {"id": "h1", "answers": ("Ada",)}),
         ("hotpotqa/train", "hotpot_train_v1.1.json", {"id": "h1", **HOTPOT}, {"gold_titles": PAGES, "kind": "bridge"}),
+        ("musique/dev", "musique_ans_v1.0_dev.jsonl", MUSIQUE, MUSIQUE_FIELDS),
+        ("musique/dev", "musique/dev.jsonl", flashrag(), {"gold_titles": ()}),
         (
             "bamboogle/test",
             "bamboogle.csv",
@@ -132,7 +146,7 @@ def test_a_benchmark_is_read_in_the_formats_that_people_have(
 
 def test_every_benchmark_says_what_it_is() -> None:
     known = known_plugins("benchmarks")
-    assert {"nq", "triviaqa", "popqa", "twowiki", "hotpotqa", "bamboogle", "datamorgana"} < set(known)
+    assert {"nq", "triviaqa", "popqa", "twowiki", "hotpotqa", "musique", "bamboogle", "datamorgana"} < set(known)
     for one in map(load_benchmark, known):
         assert one.title and one.about and one.licence and one.source and one.gold
         assert one.default_split in one.splits and one.formats[-1].name == "ratchet"
@@ -165,6 +179,7 @@ def test_2wikis_aliases_count_where_their_file_lies_beside(tmp_path: Path) -> No
         ("nq", "test.jsonl", {"question": " ", "answer": ["x"]}, r":1: the question is blank"),
         ("nq", "test.jsonl", {"question": "Who?", "answer": [{"x": 1}]}, r":1: not as the format 'official' has it"),
         ("hotpotqa", "dev.json", {**HOTPOT}, r"dev\.json: row 1: no field 'id'"),
+        ("musique", "dev.jsonl", {**MUSIQUE, "answerable": False}, "take the musique_ans files"),
         ("popqa", "popQA.tsv", {"id": 1, "question": "Who?", "possible_answers": "[Ada"}, r"popQA\.tsv:2: not as"),
     ],
 )

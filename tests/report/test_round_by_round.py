@@ -17,6 +17,7 @@ from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
 from report.gather import Gathered
+from report.plots import learning_curve
 from report.rounds import gather_rounds, interval, losses, number, numbers_on_disk
 from report.training import LogLine
 from tests.helpers.handmade_rounds import digest, make_rounds
@@ -88,6 +89,14 @@ def test_a_round_that_kept_nothing_is_a_row_without_numbers(rounds: Rounds) -> N
         assert "Round 2: No candidate." in words and "40 questions of dev" in words
     finally:
         path.write_text(before)
+
+
+def test_the_learning_curve_shows_every_round_with_its_interval(rounds: Rounds) -> None:
+    plot = learning_curve(rounds[2].rounds)
+    assert plot is not None and f"<b>{plot.title}</b>" in rounds[3]
+    means = [n.measure("adapter") for n in rounds[2].rounds]
+    assert all(mean is not None and f">{mean.mean:.2f}<" in plot.svg for mean in means)
+    assert learning_curve(rounds[2].rounds[:1]) is None
 
 
 def test_losses_are_means_of_a_tenth_of_the_steps() -> None:
