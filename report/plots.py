@@ -66,7 +66,7 @@ def held_out(results: Results) -> Plot | None:
 
 def learning_curve(rounds: Sequence[RoundNumbers]) -> Plot | None:
     """The measure of promotion, round by round; None for fewer than two rounds that have it."""
-    means = [(numbers, after) for numbers in rounds if (after := numbers.measure(TRAINED)) and after.mean is not None]
+    means = [(n, after, after.mean) for n in rounds if (after := n.measure(TRAINED)) and after.mean is not None]
     if len(means) < 2:
         return None
     figure, axes = new_figure()
@@ -74,14 +74,14 @@ def learning_curve(rounds: Sequence[RoundNumbers]) -> Plot | None:
     assert first is not None
     if base and base.mean is not None:
         axes.axhline(base.mean, color=BASE_COLOUR, linewidth=1.2, linestyle=(0, (4, 3)))
-    for numbers, after in means:
+    for numbers, after, mean in means:
         promoted = numbers.promotion is not None and numbers.promotion.promoted
         if after.low is not None and after.high is not None:
             axes.vlines(numbers.number, after.low, after.high, color=TRAINED_COLOUR, linewidth=1.6)
         filled = TRAINED_COLOUR if promoted else "none"
-        axes.plot([numbers.number], [after.mean], "o", color=TRAINED_COLOUR, markerfacecolor=filled, markersize=7)
-        axes.annotate(f"{after.mean:.2f}", (numbers.number, after.mean), (9, 4), textcoords="offset points")
-    axes.set(xticks=[numbers.number for numbers, _ in means], xlabel="round", ylabel=_title(first.measure))
+        axes.plot([numbers.number], [mean], "o", color=TRAINED_COLOUR, markerfacecolor=filled, markersize=7)
+        axes.annotate(f"{mean:.2f}", (numbers.number, mean), (9, 4), textcoords="offset points")
+    axes.set(xticks=[numbers.number for numbers, _, _ in means], xlabel="round", ylabel=_title(first.measure))
     axes.margins(x=0.2)
     axes.set_ylim(bottom=0)
     return Plot(
