@@ -16,20 +16,22 @@ Deviations from the paper
   trained on; its first action is carried out, and the model is told so.
 
 Malformed too is a turn without an action, or with one that cannot be carried out: it counts as a turn, and the model
-is told what is wrong.
+is told what is wrong. With `actions: native` the actions are calls of tools in the model's own form.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from pydantic import Field
 
 from agents.core.label_forms import find_label
 from agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
+from agents.core.native import Actions, Said, calls_of, dialogue_with, function
 from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
 from agents.core.prompts.documents import DOCUMENTS, documents_text
@@ -52,15 +54,23 @@ finish[a label] ends with your answer
 
 The labels:
 {{labels}}"""
+NATIVE = """\
+Find out step by step which label is right. In each turn say what you know and what you need next, and call one tool.
+
+The labels:
+{{labels}}"""
 OBSERVATION = DOCUMENTS + "\n\n{{result?}}\n\n{{problem?}}"
 PROMPTS = {
     "actor.system": Prompt(INSTRUCTIONS),
+    "native.system": Prompt(NATIVE, note="`actions: native`"),
     "actor.user": Prompt("{{task}}"),
     "observation.user": Prompt(OBSERVATION),
     "verdict.user": Prompt(f"{OBSERVATION}\n\nNo more actions. Say in a sentence or two what you found out. {VERDICT}"),
 }
 FORM = "Write one line that begins with Action: and holds search[...], lookup[...] or finish[...]."
 ONE = "Only your first action was carried out: write one action a turn, and nothing after it."
+CALL = "Call one of the tools search, lookup and finish."
+ONE_CALL = "Only your first call was carried out: make one call a turn."
 ACTION = re.compile(
     r"(?:\bAction\b[ \t]*\d*[\s*:`]*|^[\s*`]*)(search|lookup|finish)[ \t]*\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]",
     re.IGNORECASE | re.MULTILINE,
@@ -81,6 +91,8 @@ class Settings(Section):
     """Where it searches: the index, or a name under `sources`."""
     at_the_end: Literal["verdict", "nothing"] = "verdict"
     """When the steps are used up."""
+    actions: Actions = Field("text", exclude_if=lambda actions: actions == "text")
+    """native: the actions are calls of tools, in the form of the model's own chat template."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +142,17 @@ class Workspace:
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Think and act in turn until the label is given."""
     labels, workspace = labels_of(question), Workspace(tools, settings)
-    dialogue = tools.dialogue("actor", tools.prompt("actor.system"))
+    read: Callable[[str, Sequence[Label]], Step] = read_action
+    if settings.actions == "native":
+        dialogue = dialogue_with(tools, "actor", tools.prompt("native.system"), offered_tools(labels))
+        read = partial(read_call, calls_of(dialogue))
+    else:
+        dialogue = tools.dialogue("actor", tools.prompt("actor.system"))
     message, turns = tools.prompt("actor.user"), list[Turn]()
     shown = {"documents": "", "result": "", "problem": ""}
     for number in range(1, settings.steps + 1):
         step = await tools.read(
-            dialogue, message, lambda said: read_step(said, labels), lambda said: read_step_leniently(said, labels)
+            dialogue, message, lambda said: strictly(read(said, labels)), lambda said: read(said, labels)
         )
         if step.action == "finish":
             turns.append(Turn(round=number, speaker="actor", said=step.text, verdict=step.argument))
@@ -164,15 +181,40 @@ def _answer(label: str, reasons: str, workspace: Workspace, turns: Sequence[Turn
     return Answer(label, tuple(workspace.read.values()), explanation=reasons, turns=tuple(turns), stopped=why)
 
 
-def read_step(text: str, labels: Sequence[Label]) -> Step:
-    """A thought and one action. Raises Malformed."""
-    step = read_step_leniently(text, labels)
+def strictly(step: Step) -> Step:
+    """A step with nothing wrong. Raises Malformed."""
     if step.problem:
         raise Malformed(step.problem)
     return step
 
 
-def read_step_leniently(text: str, labels: Sequence[Label]) -> Step:
+def offered_tools(labels: Sequence[Label]) -> list[dict[str, Any]]:
+    """The actions as tools."""
+    text = {"type": "string"}
+    return [
+        function("search", "Shows documents for a short query.", query=text),
+        function("lookup", "Shows the next sentence with this word in those documents.", word=text),
+        function("finish", "Ends with your answer.", label={"enum": [label.name for label in labels]}),
+    ]
+
+
+def read_call(calls_in: Callable[[str], Said], text: str, labels: Sequence[Label]) -> Step:
+    """The first call of a turn, and what is wrong with the turn."""
+    try:
+        thought, calls = calls_in(text)
+    except Malformed as error:
+        return Step(text, problem=f"{error}. {CALL}")
+    if not calls:
+        return Step(text, problem=CALL)
+    name, arguments = calls[0].name, calls[0].value
+    given = list(arguments.values()) if isinstance(arguments, dict) else []
+    if name not in ("search", "lookup", "finish") or len(given) != 1 or not isinstance(given[0], str):
+        return Step(text, thought, problem=CALL)
+    step = _step(text, thought, name, given[0].strip(), ONE_CALL if calls[1:] else "", labels)
+    return replace(step, problem=step.problem.replace("[...]", ""))
+
+
+def read_action(text: str, labels: Sequence[Label]) -> Step:
     """The first action of a turn, and what is wrong with the turn."""
     match = ACTION.search(text)
     if match is None:
@@ -180,13 +222,18 @@ def read_step_leniently(text: str, labels: Sequence[Label]) -> Step:
     action, argument = match[1].lower(), match[2].strip()
     before, after = text[: match.start()], text[match.end() :].strip("*`. \t\n")
     problem = ONE if after or INVENTED.search(before) else ""
+    return _step(text, THOUGHT.sub("", before).strip(), action, argument, problem, labels)
+
+
+def _step(text: str, thought: str, action: str, argument: str, problem: str, labels: Sequence[Label]) -> Step:
+    """The step, if its action can be carried out; else what is wrong with it."""
     if action == "finish":
         argument = find_label(argument, labels)
         if not argument:
             problem = f"finish[...] takes one of the labels {names(labels)}"
     elif not argument:
         problem = f"Write in {action}[...] what to {action}."
-    return Step(text, THOUGHT.sub("", before).strip(), action if argument else "", argument, problem)
+    return Step(text, thought, action if argument else "", argument, problem)
 
 
 def first_sentences(passages: Sequence[Passage], max_sentences: int | None) -> list[Passage]:

@@ -11,12 +11,13 @@ import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from inference.completion import Completion, Message
 from inference.thoughts import Thinking, split_thought, thought_length
-from inference.tool_calls import CallForm
-from inference.turns import ChatTurn, Part
+from inference.tool_calls import CALL_ID, CallForm
+from inference.turns import ChatTurn, FunctionCall, Part
 from ratchet.records import Author, Conversation, Span
 
 MAX_CHARACTERS = 16
@@ -156,8 +157,18 @@ class Dialogue:
     token is not marked as sampled.
     """
 
-    def __init__(self, role: str, model: str, chat: ChatFormat, trainable: bool, system: str | None = None) -> None:
-        self.role, self.model, self.chat, self.trainable = role, model, chat, trainable
+    def __init__(
+        self,
+        role: str,
+        model: str,
+        chat: ChatFormat,
+        trainable: bool,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`tools`: those that the model may call, as OpenAI's API has them; the call of a turn is answered by the next
+        `user` message."""
+        self.role, self.model, self.chat, self.trainable, self.tools = role, model, chat, trainable, tools
         self.rows = [Row()]
         self.turns: list[ChatTurn] = []
         self.retokenised = False
@@ -165,8 +176,10 @@ class Dialogue:
         self._shown = 0
         self._closed = False
         self._started: tuple[int, ...] = ()
-        if system is not None:
+        if system is not None and tools is None:
             self._say(ChatTurn("system", system))
+        elif system is not None:
+            self.turns.append(ChatTurn("system", system))  # the template writes it together with the tools
 
     @property
     def row(self) -> Row:
@@ -196,7 +209,8 @@ class Dialogue:
             raise ValueError("a look-ahead ends its dialogue")
         if self.turns and self.turns[-1].role == "user":
             raise ValueError("two user messages in a row")
-        self._say(ChatTurn("user", text))
+        call = next(iter(self.turns[-1].calls if self.turns else ()), None)
+        self._say(ChatTurn("tool", text, answers=call.id) if call else ChatTurn("user", text), tools=self.tools)
 
     def _say(self, *turns: ChatTurn, tools: Sequence[Mapping[str, Any]] | None = None) -> None:
         said = [*self.turns, *turns]
@@ -277,10 +291,21 @@ class Dialogue:
         if not completion.ids or completion.ids[-1] not in self.chat.end_ids:
             self.row.append("template", (self.chat.end_of_turn,))
         thought, text = split_thought(self.chat.reply_opening + completion.text)
-        self.turns.append(ChatTurn("assistant", text, thought, raw=completion.text))
+        text, calls = self._read_calls(text)
+        self.turns.append(ChatTurn("assistant", text, thought, calls, raw=completion.text))
         self._shown = len(self.turns)
         self.retokenised |= completion.retokenised
         return start, end
+
+    def _read_calls(self, text: str) -> tuple[str, tuple[FunctionCall, ...]]:
+        """(what a turn says, the first of its calls): systems carry one out, and some templates show no more."""
+        if self.tools is None or self.chat.calls is None:
+            return text, ()
+        try:
+            said, calls = self.chat.calls.read(text, self.tools)
+        except ValueError:
+            return text, ()
+        return said, tuple(replace(call, id=CALL_ID.format(len(self.turns))) for call in calls[:1])
 
     @property
     def position(self) -> tuple[int, int, int, int, int]:

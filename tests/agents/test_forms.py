@@ -10,7 +10,7 @@ import pytest
 from agents.core.output import Malformed
 from agents.drag import Action, read_objection, read_objection_leniently, read_winner, read_winner_leniently
 from agents.madke import read_choice, read_choice_leniently
-from agents.react import read_step, read_step_leniently
+from agents.react import read_action, strictly
 from agents.tool_mad.prompts import read_query, read_query_leniently
 from questions.labels import FEVER
 
@@ -21,8 +21,8 @@ READERS: dict[str, tuple[Reader, Reader]] = {
     "action": (lambda text: read_objection(text).action, lambda text: read_objection_leniently(text).action),
     "choice": (lambda text: read_choice(text, 10, 3), lambda text: read_choice_leniently(text, 10)),
     "step": (
-        lambda text: (step := read_step(text, FEVER)) and (step.action, step.argument),
-        lambda text: (step := read_step_leniently(text, FEVER)) and (step.action, step.argument),
+        lambda text: (step := strictly(read_action(text, FEVER))) and (step.action, step.argument),
+        lambda text: (step := read_action(text, FEVER)) and (step.action, step.argument),
     ),
 }
 """The reader of what is in form, and of any text."""

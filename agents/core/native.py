@@ -1,0 +1,50 @@
+"""Actions as calls of tools in the model's own form, in place of a form that a prompt describes (`actions: native`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from agents.core.dialogues import Dialogues
+from agents.core.output import Malformed, object_schema
+from inference.chat import Dialogue
+from inference.turns import FunctionCall
+from ratchet.errors import UserError
+
+Actions = Literal["text", "native"]
+Said = tuple[str, tuple[FunctionCall, ...]]
+
+
+def function(name: str, about: str, **fields: dict[str, Any]) -> dict[str, Any]:
+    """A tool with exactly these arguments, as OpenAI's API has it."""
+    return {
+        "type": "function",
+        "function": {"name": name, "description": about, "parameters": object_schema(**fields)},
+    }
+
+
+def dialogue_with(tools: Dialogues, role: str, system: str, offered: Sequence[Mapping[str, Any]]) -> Dialogue:
+    """Open a role's conversation in which it may call these tools. UserError where the model has no form for calls."""
+    config, chat = tools.role(role), tools.chat_format(role)
+    if chat.calls is None:
+        raise UserError(
+            f"models.{config.model}: its chat template has no form for calls of tools, which {role} makes; set "
+            "system.settings.actions: text"
+        )
+    if config.examples:
+        raise UserError(f"system.roles.{role}.examples: they are texts, and {role} calls tools (actions: native)")
+    return tools.open(Dialogue(role, config.model, chat, config.trainable, system or None, offered))
+
+
+def calls_of(dialogue: Dialogue) -> Callable[[str], Said]:
+    """The reader of a dialogue with tools: (what is said before the calls, the calls). It raises Malformed."""
+    form, tools = dialogue.chat.calls, dialogue.tools or ()
+    assert form is not None, "a dialogue with tools is opened with a form for them"
+
+    def read(said: str) -> Said:
+        try:
+            return form.read(said, tools)
+        except ValueError as error:
+            raise Malformed(str(error)) from None
+
+    return read

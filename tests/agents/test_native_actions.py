@@ -1,0 +1,74 @@
+"""Systems whose actions are calls of tools in the model's own form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agents.react import CALL, ONE_CALL, Settings
+from inference.scripted import ScriptedEngine
+from inference.turns import FunctionCall
+from ratchet.errors import UserError
+from ratchet.records import Trajectory
+from tests.agents.test_react import HARBOUR, SHELF
+from tests.helpers.playing import CLAIM, Shelf, engine, play
+from tests.helpers.templates import templated_format
+from tests.inference.test_tool_calls import own_words
+
+
+async def react(name: str, said: list[str]) -> tuple[Trajectory, list[str]]:
+    """The trajectory, and the text of each conversation."""
+    agent = ScriptedEngine(templated_format(name), said)
+    config = {"name": "react", "settings": {"actions": "native"}}
+    trajectory = await play(config, agent, Shelf(SHELF), question=CLAIM)
+    return trajectory, [agent.format.decode(conversation.ids) for conversation in trajectory.conversations]
+
+
+def call(name: str, tool: str, **arguments: Any) -> str:
+    return own_words(name, FunctionCall.of(tool, arguments))
+
+
+@pytest.mark.parametrize(
+    "name", ["qwen2_5", "llama3_2", "qwen3_5_nothink", "glm4moe", "gptoss", "gemma4_v5", "lfm2_2_5"]
+)
+async def test_react_acts_by_calls_whose_results_the_template_shows(name: str) -> None:
+    said = [
+        call(name, "search", query="harbour of Velm"),
+        call(name, "lookup", word="ada"),
+        call(name, "finish", label="SUPPORTS"),
+    ]
+    trajectory, texts = await react(name, said)
+    assert (trajectory.status, trajectory.answer, trajectory.stopped) == ("finished", "SUPPORTS", "finished in step 3")
+    assert [(turn.query, turn.passages, turn.verdict) for turn in trajectory.turns] == [
+        ("harbour of Velm", ("c1", "c2", "c3"), ""),
+        ("ada", (), ""),
+        ("", (), "SUPPORTS"),
+    ]
+    assert [one.parse for one in trajectory.model_calls] == ["ok"] * 3
+    assert HARBOUR in texts[-1] and "(sentence 1 of 2) It was built by Ada Torrin." in texts[-1]
+    assert "Action:" not in texts[-1] and "lookup" in texts[0]
+
+
+async def test_a_turn_without_one_call_that_can_be_carried_out_is_malformed_and_is_told_so() -> None:
+    name = "qwen2_5"
+    finish = call(name, "finish", label="SUPPORTS")
+    said = [
+        "It is true.",
+        call(name, "search", query="harbour of Velm")[:-20],
+        call(name, "open", page="1"),
+        call(name, "finish", label="perhaps"),
+        call(name, "search", query="harbour of Velm") + finish,
+        f"Ada built it.\n{finish}",
+    ]
+    trajectory, [text] = await react(name, said)
+    assert (trajectory.answer, trajectory.explanation) == ("SUPPORTS", "Ada built it.")
+    assert [one.parse for one in trajectory.model_calls] == ["malformed"] * 5 + ["ok"]
+    assert text.count(CALL) == 3 and "takes one of the labels" in text and ONE_CALL in text
+    assert len(trajectory.searches) == 1
+
+
+async def test_a_model_whose_template_takes_no_tools_is_refused_and_the_default_is_in_no_key() -> None:
+    with pytest.raises(UserError, match=r"models\.agent.*actions: text"):
+        await play({"name": "react", "settings": {"actions": "native"}}, engine([]), Shelf(SHELF), question=CLAIM)
+    assert "actions" not in Settings().model_dump() and "actions" in Settings(actions="native").model_dump()
