@@ -1,9 +1,7 @@
-"""python -m retrieval memory stats|list|show ENTITY --config X.yaml [--scope S]: look into a run's evidence memory."""
+"""python -m retrieval memory stats|list|show ENTITY --config X.yaml: look into a run's evidence memory."""
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import textwrap
 import time
 from collections.abc import Sequence
@@ -12,7 +10,7 @@ from rich.table import Table
 
 from commands.arguments import config_of, config_parser
 from commands.subcommands import Subcommand, run_subcommand
-from ratchet.config import MemoryConfig
+from ratchet.config import Config, MemoryConfig
 from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.text import plain_line
@@ -31,7 +29,8 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval me
 
 def stats(words: Sequence[str], prog: str) -> None:
     """Print how much each scope holds."""
-    memory, pieces, scopes = _open(_parser(prog, ABOUT).parse_args(words))
+    memory, pieces = _open(prog, ABOUT, words)
+    scopes = pieces.scopes()
     segments = memory.files.segments()
     size = sum(path.stat().st_size for path in segments)
     print(f"{plain_line(str(memory.files.folder))}: {len(segments)} segment(s), {size} bytes")
@@ -58,35 +57,30 @@ def stats(words: Sequence[str], prog: str) -> None:
 
 def list_entities(words: Sequence[str], prog: str) -> None:
     """Print the entities by their number of pieces."""
-    parser = _parser(prog, "List the entities, by their number of pieces.")
-    _add_number(parser, "entities")
-    given = parser.parse_args(words)
-    _, pieces, scopes = _open(given)
+    _, pieces = _open(prog, "List the entities, by their number of pieces.", words)
     counts = [
-        (len(pieces.under(scope, entity)), scope, entity) for scope in scopes for entity in pieces.entities(scope)
+        (len(group), scope, entity)
+        for scope in pieces.scopes()
+        for entity in pieces.entities(scope)
+        if (group := pieces.under(scope, entity))
     ]
-    counts = sorted((c for c in counts if c[0]), key=lambda c: (-c[0], c[2], c[1]))
-    for count, scope, entity in counts[: given.n]:
+    for count, scope, entity in sorted(counts, key=lambda c: (-c[0], c[2], c[1])):
         print(f"{count:>6}  {plain_line(entity)}  ({plain_line(scope)})")
-    print(f"{len(counts)} entities" + (f", {given.n} shown; -n shows more" if len(counts) > given.n else ""))
+    print(f"{len(counts)} entities")
 
 
 def show(words: Sequence[str], prog: str) -> None:
     """Print the pieces of one entity."""
-    parser = _parser(prog, "Show the pieces of one entity, and where they came from.")
-    parser.add_argument("entity", nargs="?", help="the entity's name")
-    parser.add_argument("--full", action="store_true", help="show whole pieces")
-    _add_number(parser, "pieces")
+    parser = config_parser(prog, "Show the pieces of one entity, and where they came from.")
+    parser.add_argument("entity", help="the entity's name; `list` gives those that are known")
     given = parser.parse_args(words)
-    if given.entity is None:
-        raise UserError("show: name an entity; `list` gives those that are known")
-    _, pieces, scopes = _open(given)
-    matches = [(scope, piece) for scope in scopes for piece in pieces.under(scope, entity_key(given.entity))]
+    pieces, key = memory_of(config_of(given)).pieces(), entity_key(given.entity)
+    matches = [(scope, piece) for scope in pieces.scopes() for piece in pieces.under(scope, key)]
     if not matches:
-        raise _unknown_entity(pieces, scopes, given.entity)
-    for scope, piece in matches[: given.n]:
-        print(format_piece(scope, piece, given.full))
-    print(f"{len(matches)} piece(s)" + (f", {given.n} shown; -n shows more" if len(matches) > given.n else ""))
+        raise UserError(f"{plain_line(given.entity)}: nothing is kept under this name; `list` gives what there is")
+    for scope, piece in matches:
+        print(format_piece(scope, piece))
+    print(f"{len(matches)} piece(s)")
 
 
 SUBCOMMANDS = {
@@ -96,33 +90,21 @@ SUBCOMMANDS = {
 }
 
 
-def _parser(prog: str, description: str) -> argparse.ArgumentParser:
-    parser = config_parser(prog, description)
-    parser.add_argument("--scope", help="this scope alone, or all of one name, such as train/round-1; default: all")
-    return parser
+def memory_of(config: Config) -> Memory:
+    """The memory of a config's run."""
+    return Memory(config.memory or MemoryConfig(), config.folder / "memory")
 
 
-def _add_number(parser: argparse.ArgumentParser, things: str) -> None:
-    parser.add_argument("-n", type=int, default=50, help=f"at most so many {things} (default: 50)")
+def _open(prog: str, about: str, words: Sequence[str]) -> tuple[Memory, Pieces]:
+    """The memory that the command line names, and what is in it."""
+    memory = memory_of(config_of(config_parser(prog, about).parse_args(words)))
+    return memory, memory.pieces()
 
 
-def _open(given: argparse.Namespace) -> tuple[Memory, Pieces, list[str]]:
-    """The memory, what is in it, and the scopes that are asked for."""
-    if getattr(given, "n", 1) < 1:
-        raise UserError("-n must be at least 1")
-    config = config_of(given)
-    memory = Memory(config.memory or MemoryConfig(), config.folder / "memory")
-    pieces = memory.pieces()
-    scopes = [s for s in pieces.scopes() if given.scope in (None, s, s.rpartition(" ")[0])]
-    if given.scope is not None and not scopes:
-        raise UserError(f"--scope {given.scope}: nothing is kept there{_suggestion(given.scope, pieces.scopes())}")
-    return memory, pieces, scopes
-
-
-def format_piece(scope: str, piece: Piece, full: bool = False) -> str:
+def format_piece(scope: str, piece: Piece) -> str:
     """A piece and who left it, for the terminal. Texts from outside bring no control characters along."""
     passage = piece.records()[0].passage
-    text = passage.text if full else textwrap.shorten(passage.text, SHOWN_CHARACTERS, placeholder=" ...")
+    text = textwrap.shorten(passage.text, SHOWN_CHARACTERS, placeholder=" ...")
     about = (piece.key[:12], scope, passage.id, f"document {passage.document_id}", passage.title)
     body = textwrap.fill(plain_line(text), 100, initial_indent="    ", subsequent_indent="    ")
     lines = ["  ".join(map(plain_line, about)).rstrip(), body]
@@ -134,13 +116,3 @@ def format_piece(scope: str, piece: Piece, full: bool = False) -> str:
 
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-
-
-def _unknown_entity(pieces: Pieces, scopes: Sequence[str], entity: str) -> UserError:
-    known = {name for scope in scopes for name in pieces.entities(scope)}
-    return UserError(f"{plain_line(entity)}: nothing is kept under this name{_suggestion(entity_key(entity), known)}")
-
-
-def _suggestion(name: str, known: Sequence[str] | set[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(known), n=3)
-    return f"; there is {', '.join(map(plain_line, close))}" if close else "; `list` gives what there is"

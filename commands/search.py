@@ -1,4 +1,4 @@
-"""python -m retrieval "a query" --config X.yaml [-k 5] [--offset 0] [--source NAME]: search, and print the ranks.
+"""python -m retrieval "a query" --config X.yaml [-k 5] [--source NAME]: search, and print the ranks.
 
 python -m retrieval mcp ...     an MCP server over a config's index and sources (serving/mcp.py)
 python -m retrieval memory ...  the evidence memory of a run (memory/command.py)
@@ -23,11 +23,11 @@ ABOUT = "Search the index of a config, or one of its sources."
 SHOWN_CHARACTERS = 600
 
 
-def show(rank: int, passage: Passage, full: bool) -> str:
+def show(rank: int, passage: Passage) -> str:
     """Format one passage for the terminal."""
     head = f"{rank:>3}  {passage.score:.3f}  {plain_line(passage.id)}  {plain_line(passage.title)}".rstrip()
     text = plain_line(passage.text)
-    if not full and len(text) > SHOWN_CHARACTERS:
+    if len(text) > SHOWN_CHARACTERS:
         text = text[:SHOWN_CHARACTERS] + " ..."
     body = textwrap.fill(text, width=100, initial_indent="     ", subsequent_indent="     ")
     return f"{head}\n{body}"
@@ -38,26 +38,24 @@ def search(arguments: Sequence[str], prog: str) -> None:
     parser = config_parser(prog, ABOUT)
     parser.add_argument("query")
     parser.add_argument("-k", type=int, default=5, help="passages to show (default: 5)")
-    parser.add_argument("--offset", type=int, default=0, help="ranks to skip (default: 0)")
-    parser.add_argument("--full", action="store_true", help="show whole passages")
     parser.add_argument("--source", metavar="NAME", help="search this one of the config's sources, not the index")
     given = parser.parse_args(arguments)
-    if given.k < 1 or given.offset < 0:
-        raise UserError("-k must be at least 1 and --offset at least 0")
+    if given.k < 1:
+        raise UserError("-k must be at least 1")
     config = config_of(given)
     from retrieval.loader import open_index  # late: it loads Numba
 
     if given.source is None:
-        passages = open_index(config.index).search(given.query, given.k, given.offset)
+        passages = open_index(config.index).search(given.query, given.k)
     else:
-        passages = asyncio.run(_search_source(config, given.source, given.query, given.k, given.offset))
+        passages = asyncio.run(_search_source(config, given.source, given.query, given.k))
     if not passages:
-        print(f"no passage matches from rank {given.offset + 1} on")
-    for rank, passage in enumerate(passages, given.offset + 1):
-        print(show(rank, passage, given.full))
+        print("no passage matches")
+    for rank, passage in enumerate(passages, 1):
+        print(show(rank, passage))
 
 
-async def _search_source(config: Config, name: str, query: str, k: int, offset: int) -> list[Passage]:
+async def _search_source(config: Config, name: str, query: str, k: int) -> list[Passage]:
     from retrieval.loader import open_index
     from retrieval.sources.registry import open_sources
 
@@ -65,7 +63,7 @@ async def _search_source(config: Config, name: str, query: str, k: int, offset: 
         raise UserError(f"--source {name}: not under the config's sources{did_you_mean(name, config.sources)}")
     source = open_sources({name: config.sources[name]}, open_index(config.index), config.embedder)[name]
     try:
-        return await source.search(query, k, offset)
+        return await source.search(query, k)
     except SourceError as error:
         raise UserError(f"--source {name}: {error}") from error
     finally:

@@ -33,12 +33,8 @@ def write(folder: Path, **changes: object) -> Path:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_every_config_of_the_project_loads(path: Path) -> None:
-    assert open_config(path).run
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
-def test_the_in_process_engine_runs_on_the_cpu_in_every_config_of_the_project(path: Path) -> None:
-    assert {model.device for model in open_config(path).models.values() if model.engine == "local"} <= {"cpu"}
+    models = open_config(path).models.values()
+    assert {model.device for model in models if model.engine == "local"} <= {"cpu"}
 
 
 def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
@@ -57,13 +53,9 @@ def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sampling": {"sampels": 4}}, r"sampling\.sampels: unknown key \(did you mean 'samples'\?\)"),
-        ({"models": {"agent": {"path": "m", "engin": "local"}}}, r"models\.agent\.engin: .*did you mean 'engine'"),
         ({"sampling": {"samples": 0}}, r"sampling\.samples: .*greater than 0, got 0"),
-        ({"rewards": {"judge": "jugde"}}, r"rewards\.judge names the model 'jugde'"),
         ({"system": {"roles": {"answerer": {"model": "judge"}}}}, r"system\.roles\.answerer: is trainable but played"),
         ({"index": {"path": "i", "chunk_overlap": 600}}, "chunk_overlap must be smaller"),
-        ({"rewards": {"weights": {"correctnes": 1}}}, "correctnes"),
         ({"evaluation": {"benchmarks": {"nq": {}}}}, r"evaluation\.benchmarks\.nq: .*path is missing"),
         ({"evaluation": {"benchmarks": {"nq": {"path": "hub"}}}}, r"evaluation\.benchmarks\.nq: .*name a benchmark"),
         ({"evaluation": {"benchmarks": {"nq": {"path": "x", "split": "dev"}}}}, "name the benchmark as well"),

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from commands import main as entry
 from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
 
 ROOT = Path(__file__).parents[2]
@@ -97,18 +96,6 @@ def test_every_subcommand_has_a_help_of_its_own(package: str, capsys: pytest.Cap
         assert end.value.code == 0
         assert shown.startswith(f"usage: python -m {' '.join([package, *words[:-1]])}"), shown
         assert words[:-1] or all(f"  {name} " in shown for name in subcommands), shown
-
-
-@pytest.mark.parametrize("name", entry.COMMANDS)
-def test_every_command_runs_under_the_one_name(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["ratchet", name, "--help"])
-    with pytest.raises(SystemExit) as end:
-        entry.main()
-    shown = capsys.readouterr().out
-    assert end.value.code == 0
-    assert shown.startswith(f"usage: ratchet {name} "), shown
 
 
 def ratchet(*words: str) -> subprocess.CompletedProcess[str]:

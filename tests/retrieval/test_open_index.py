@@ -256,11 +256,6 @@ def test_command_prints_ranks(
     assert [(rank, *rest) for rank, _, *rest in heads] == [("1", "d0#0", "Velm"), ("2", "d1#0")]
     assert "\x1b" not in out and "\x07" not in out, "a document must not steer the terminal"
     assert " ..." in out
-    run(folder, monkeypatch, "harbour of Velm", "-k", "1", "--offset", "1")
-    out = capsys.readouterr().out
-    assert "  2  " in out and "d1#0" in out and "d0#0" not in out
-    run(folder, monkeypatch, "harbour of Velm", "--full")
-    assert " ..." not in capsys.readouterr().out
 
 
 def test_command_without_a_match_and_with_bad_numbers(

@@ -60,25 +60,18 @@ def test_stats_by_scope(command: Command, folder: Path) -> None:
     # entities, pieces, left out, questions, characters
     assert rows["train"] == ["2", "4", "0", "2", str(18 + len("She was an engineer.") + len("\x1b]0;x"))]
     assert rows["test/base/base"] == ["1", "1", "0", "1", "8"]
-    assert "train" not in command("stats", "--scope", "test/base/base").replace(str(folder), "")
 
 
 def test_list_by_pieces(command: Command, folder: Path) -> None:
     assert command("list") == (
         "     3  velm  (train)\n     1  ada torrin  (train)\n     1  velm  (test/base/base)\n3 entities\n"
     )
-    assert command("list", "--scope", "train", "-n", "1").endswith("2 entities, 1 shown; -n shows more\n")
 
 
 def test_show_says_where_pieces_came_from_and_passes_no_control_characters_on(command: Command, folder: Path) -> None:
-    out = command("show", "the velm", "--scope", "train")
-    assert (
-        out.index("fact 1") < out.index("fact 2")
-        and out.index("fact 2") < out.index("fact 3")
-        and "a test's" not in out
-    )
+    out = command("show", "the velm")
+    assert out.index("fact 1") < out.index("fact 2") < out.index("fact 3") and "a test's" in out
     [writer] = [path.stem for path in folder.glob("*.jsonl")]
     assert out.count("question q1  for: Velm is old.") == 3 and f"question q2  for: Velm is new.  ({writer})" in out
-    assert "document document of fact 1" in out and out.endswith("3 piece(s)\n")
+    assert "document document of fact 1" in out and out.endswith("4 piece(s)\n")
     assert "She was0;x an engineer." in command("show", "Ada Torrin")
-    assert "a test's" in command("show", "Velm")

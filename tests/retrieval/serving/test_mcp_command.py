@@ -173,10 +173,10 @@ def test_a_source_of_the_config_is_searched(
     http: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = f"sources={{far: {{service: mcp, url: '{http}'}}, gone: {{service: mcp, url: 'http://127.0.0.1:9/mcp'}}}}"
-    run(monkeypatch, "harbour Velm", "--source", "far", "-k", 2, "--offset", 1, "--config", config, "--set", sources)
+    run(monkeypatch, "harbour Velm", "--source", "far", "-k", 2, "--config", config, "--set", sources)
     heads = re.findall(r"^ +(\d+)  [\d.]+  (\S+)", capsys.readouterr().out, re.MULTILINE)
-    wanted = open_folder(config.parent / "index").search("harbour Velm", 2, 1)
-    assert heads == [(str(rank), f"far:{passage.id}") for rank, passage in enumerate(wanted, 2)]
+    wanted = open_folder(config.parent / "index").search("harbour Velm", 2)
+    assert heads == [(str(rank), f"far:{passage.id}") for rank, passage in enumerate(wanted, 1)]
     with pytest.raises(UserError, match=r"--source fat: .*did you mean 'far'"):
         run(monkeypatch, "harbour", "--source", "fat", "--config", config, "--set", sources)
     with pytest.raises(UserError, match=r"--source gone: .*no MCP server answers"):
