@@ -1,1 +1,1 @@
-"""Attacks on the whole project, drawn from a seed: `python -m tests.campaign`. docs/reliability.md has its table."""
+"""Attacks on the whole project, drawn from a seed (test_campaign.py). docs/reliability.md has what they found."""

@@ -82,6 +82,6 @@ def _check(message: str, name: str) -> None:
 
 
 ATTACKS = (
-    Attack("odd configs", "accepted, or an error that names file and key", configs, 20, 5000),
-    Attack("odd question files", "accepted, or an error that names file and line", questions, 20, 5000),
+    Attack("odd configs", configs, 20, 5000),
+    Attack("odd question files", questions, 20, 5000),
 )

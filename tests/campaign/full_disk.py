@@ -142,7 +142,6 @@ def attack(name: str, work: Work, fast: int, whole: int, seconds: float = 60.0) 
     """The attack of a full disk on a kind of work."""
     return Attack(
         f"full and read-only disks under {name}",
-        "one error that names the file; with room again, final state equal to that of a calm run",
         partial(little_room, work=work),
         fast,
         whole,

@@ -1,13 +1,10 @@
-"""Plug-ins of every kind that raise, return what is not asked for, hold escape sequences, or hang."""
+"""Plug-ins of every kind that raise, return what is not asked for, or hold escape sequences."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 import random
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,72 +222,4 @@ def odd_plugins(folder: Path) -> Iterator[Trial]:
     yield trial
 
 
-HANGS = ("__import__('time').sleep(600)", "all(iter(lambda: 1, 2))", "await __import__('asyncio').sleep(600)")
-PLACES = (
-    ("system", "before"),
-    ("system", "after"),
-    ("reward", "before"),
-    ("source", "within"),
-    ("benchmark", "before"),
-)
-
-
-@contextmanager
-def hanging_plugins(folder: Path) -> Iterator[Trial]:
-    """A plug-in hangs: Ctrl-C, a second one where it does not yield, ends the command, which then resumes."""
-    laboratory = Laboratory(folder)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def trial(dice: random.Random) -> None:
-        here = folder / f"{dice.getrandbits(64)}"
-        config = laboratory.make(here)
-        kind, spot = dice.choice(PLACES)
-        is_async = kind in ("system", "source")
-        hangs, hanging = dice.choice(HANGS if is_async else HANGS[:2]), here / "hanging"
-        laboratory.write(here, kind, **{spot: f"open({str(hanging)!r}, 'w').close(); {hangs}"})
-        ended = threading.Event()
-
-        def press() -> None:
-            while not ended.wait(1.0):
-                if hanging.exists():
-                    os.kill(os.getpid(), signal.SIGINT)
-
-        status = 0
-        threading.Thread(target=press, daemon=True).start()
-        with contextlib.redirect_stderr(io.StringIO()) as shown, contextlib.redirect_stdout(io.StringIO()):
-            try:
-                for main in (sample, score):
-                    run_command(lambda main=main: main(["--config", str(config)]))  # type: ignore[misc]
-            except SystemExit as end:
-                status = int(str(end.code))
-            finally:
-                ended.set()
-        assert status == 130, f"status {status}: {shown.getvalue()[-300:]}"
-        assert "stopped; run the same command again to resume" in shown.getvalue()
-        laboratory.write(here, kind)
-        assert (again := laboratory.run(config)) == "", again
-
-    try:
-        yield trial
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-ATTACKS = (
-    Attack(
-        "plug-ins that raise, return nonsense or write escapes",
-        "one readable error that names the plug-in, or a record; once it is repaired the same command ends well",
-        odd_plugins,
-        4,
-        1000,
-        60.0,
-    ),
-    Attack(
-        "plug-ins that hang",
-        "Ctrl-C ends the command with status 130; once the plug-in is repaired, the command resumes",
-        hanging_plugins,
-        1,
-        20,
-        90.0,
-    ),
-)
+ATTACKS = (Attack("plug-ins that raise, return nonsense or write escapes", odd_plugins, 4, 1000, 60.0),)

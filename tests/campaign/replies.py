@@ -126,12 +126,6 @@ def poisoned(folder: Path) -> Iterator[Trial]:
 
 
 ATTACKS = (
-    Attack(
-        "malformed replies",
-        "the trajectory ends, is not a failure of ours, and reads back as it was written",
-        malformed,
-        20,
-        20_000,
-    ),
-    Attack("poisoned documents and replies", "no control token outside template and samples", poisoned, 10, 5_000),
+    Attack("malformed replies", malformed, 20, 20_000),
+    Attack("poisoned documents and replies", poisoned, 10, 5_000),
 )

@@ -22,7 +22,7 @@ WORK = "tests.campaign.sampling_work:sample"
 
 
 def sample(request: Mapping[str, Any]) -> None:
-    """Sample what is missing in request["folder"]: request["questions"] x request["samples"], `width` at a time."""
+    """Sample what is missing in request["folder"]: request["questions"] x request["samples"]."""
     store = TrajectoryStore(Path(request["folder"]))
     questions = [
         QUESTION.model_copy(update={"id": f"q{number}", "text": f"{QUESTION.text} {number}"})
@@ -45,10 +45,9 @@ def sample(request: Mapping[str, Any]) -> None:
     done = store.finished()
     missing = [job for job in jobs if job.key not in done]
     system, agent = load_system(SYSTEM), engine(Talker().reply)
-    agent.delay = request.get("delay", 0.0)
     with store.open_segment() as segment, Progress("sampling", len(missing), out=io.StringIO()) as progress:
         tasks = [Task(job, system, SETTING, segment) for job in missing]
-        asyncio.run(run_pool(tasks, {"agent": agent}, Library(), request.get("width", 4), progress))
+        asyncio.run(run_pool(tasks, {"agent": agent}, Library(), 4, progress))
 
 
 def outcomes(folder: Path) -> list[tuple[object, ...]]:

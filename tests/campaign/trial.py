@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from pydantic import BaseModel
 
 from ratchet.errors import UserError
 
@@ -24,46 +21,24 @@ class Attack:
     """A kind of attack."""
 
     name: str
-    oracle: str
-    """What must hold after every trial, for the table."""
     open: Callable[[Path], AbstractContextManager[Trial]]
-    """Sets up in an empty folder what all trials share."""
+    """Sets up in an empty folder what all trials share. Its docstring says what a trial does; its assertions are the
+    oracle."""
     fast: int
     """The number of trials among the project's tests."""
     whole: int
     """The number of trials of a whole campaign."""
     seconds: float = 30.0
     """A trial that takes longer has failed: it hangs."""
-    mark: str = ""
-    """The mark of the test that runs the fast selection, beside `server`."""
+    mark: str = "server"
+    """The mark of the attack's test."""
     missing: Callable[[], str] = str
     """What the attack wants and is not here; empty where all is here."""
-
-
-class Result(BaseModel, frozen=True):
-    """How one trial went."""
-
-    attack: str
-    number: int
-    seconds: float
-    problem: str = ""
-    """Empty where the oracle held."""
 
 
 def dice_of(seed: int, attack: Attack, number: int) -> random.Random:
     """The chances of one trial, which do not depend on the trials before it."""
     return random.Random(f"{seed} {attack.name} {number}")
-
-
-def run_trial(attack: Attack, trial: Trial, seed: int, number: int, patience: float = 1.0) -> Result:
-    """Run one trial; what it raises becomes the result's problem. `patience`: a factor for its time limit."""
-    started, problem = time.monotonic(), ""
-    try:
-        with _time_limit(attack.seconds * patience):
-            trial(dice_of(seed, attack, number))
-    except Exception as error:
-        problem = f"{type(error).__name__}: {error}"[:2000]
-    return Result(attack=attack.name, number=number, seconds=round(time.monotonic() - started, 3), problem=problem)
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -76,7 +51,9 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[None]:
+    """TimeoutError in the block once it has taken so long."""
+
     def stop(*_: Any) -> None:
         raise TimeoutError(f"not done after {seconds:g} s")
 
