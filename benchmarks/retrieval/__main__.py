@@ -1,4 +1,4 @@
-"""Compare our retrieval engine with bm25s, tantivy, Lucene and Lion's kernel, on the same data in one run.
+"""Compare our retrieval engine with bm25s, tantivy and Lucene, on the same data in one run.
 
     python -m benchmarks.retrieval                                    200,000 documents, about 5 minutes on 2 cores
     python -m benchmarks.retrieval --large                            and the lists of one query over 29M documents
@@ -29,7 +29,7 @@ from commands.arguments import run_command
 from ratchet.errors import UserError
 
 try:
-    from benchmarks.retrieval.baselines import Bm25s, Engine, Lion, Tantivy, empty_folder
+    from benchmarks.retrieval.baselines import Bm25s, Engine, Tantivy, empty_folder
     from benchmarks.retrieval.checkout import Checkout
     from benchmarks.retrieval.engines import Lucene, Ours
 except ModuleNotFoundError as error:
@@ -55,7 +55,6 @@ ENGINES: dict[str, type[Engine]] = {
     "bm25s": Bm25s,
     "tantivy": Tantivy,
     "lucene": Lucene,
-    "lion": Lion,
 }
 VOCABULARY = 128_000
 THREADS = (1, 2)

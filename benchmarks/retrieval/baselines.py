@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import bm25s
-import numba
 import numpy as np
 import tantivy
-from numba import njit, prange
 
 from benchmarks.retrieval.corpus import K1, B, Columns, Kind, Query, Rows, columns_of
 from retrieval.index import Ranking
@@ -86,53 +84,6 @@ def in_threads(search: Callable[[Query], Ranking], queries: Sequence[Query], thr
     for future in [_pool.submit(search_next) for _ in range(threads)]:
         future.result()
     return results
-
-
-class Lion(Engine):
-    """The algorithm of the kernel that Lion and SPLADE publish: parallel inside each list, a score for every document.
-
-    Typed dictionaries of lists; every list is split over all threads (so the lists follow one another with a barrier
-    between); all scores above 0 are gathered, argpartition picks. Queries come one after the other: the published
-    server lets 8 Python threads enter the parallel kernel at once, which aborts the process where numba has only its
-    own thread pool. On busy cores two threads are slower than one, because every list ends with a barrier.
-    """
-
-    name = "Lion's kernel"
-
-    def build(self, prepared: Rows, folder: Path) -> None:
-        columns = columns_of(prepared)
-        np.save(folder / "offsets.npy", columns.offsets)
-        np.save(folder / "chunks.npy", columns.chunks)
-        np.save(folder / "weights.npy", columns.weights())
-        np.save(folder / "documents.npy", np.array(columns.documents))
-
-    def open(self, folder: Path) -> None:
-        offsets, chunks, weights = (np.load(folder / f"{name}.npy") for name in ("offsets", "chunks", "weights"))
-        self._documents = int(np.load(folder / "documents.npy"))
-        self._ids, self._values = numba.typed.Dict(), numba.typed.Dict()
-        for term in range(len(offsets) - 1):
-            self._ids[np.int32(term)] = chunks[offsets[term] : offsets[term + 1]]
-            self._values[np.int32(term)] = weights[offsets[term] : offsets[term + 1]]
-
-    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
-        before = numba.get_num_threads()
-        numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
-        try:
-            return [self._rank(query, k) for query in queries]
-        finally:
-            numba.set_num_threads(before)
-
-    def _rank(self, query: Query, k: int) -> Ranking:
-        found, scores = _lion_scores(
-            self._ids, self._values, query.terms.astype(np.int32), query.weights, np.float32(0), self._documents
-        )
-        if len(found) > k:
-            best = np.argpartition(-scores, k)[:k]
-            found, scores = found[best], scores[best]
-        return _ranked(scores, found)
-
-    def hot_bytes(self, folder: Path, columns: Columns) -> int:
-        return 8 * columns.postings
 
 
 class Bm25s(Engine):
@@ -262,14 +213,3 @@ def empty_folder(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
-
-
-@njit(nogil=True, parallel=True, cache=True)
-def _lion_scores(ids: Any, values: Any, terms: Any, factors: Any, threshold: Any, documents: int) -> Any:
-    scores = np.zeros(documents, np.float32)
-    for i in range(len(terms)):
-        listed, weights, factor = ids[terms[i]], values[terms[i]], factors[i]
-        for j in prange(len(listed)):
-            scores[listed[j]] += factor * weights[j]
-    found = np.argwhere(scores > threshold)[:, 0]
-    return found, scores[found]

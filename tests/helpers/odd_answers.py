@@ -9,7 +9,6 @@ import struct
 
 DEEP = b"[" * 100_000
 """More levels than any reader's stack holds."""
-PACKED = {"content-type": "application/json", "content-encoding": "gzip"}
 
 
 def wire(body: bytes = b"", status: int = 200, **headers: str) -> bytes:

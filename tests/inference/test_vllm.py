@@ -363,7 +363,7 @@ def test_a_server_killed_in_the_middle_of_sampling(served: Served, smollm2: Path
     assert built.returncode == 0, built.stdout
     assert isinstance(served.model.url, str)
     log, supervisor = served.folder / "served" / "servers" / "agent-1.log", served.folder / "serve.log"
-    made = sample_and_kill(config, tmp_path / "run", adapter, [(2, 0.0)], (served.model.url, log))
+    made = sample_and_kill(config, tmp_path / "run", adapter, served.model.url, log)
     assert made.status == 0, made.said
     said = supervisor.read_text()
     assert "agent-1 ended with status 137" in said and said.count("agent-1 is ready") == 2, said
