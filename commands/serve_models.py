@@ -176,8 +176,6 @@ def _server(
         served_name=spec.served_name,
         log=folder / "servers" / (f"{title}.{job}.log" if job else f"{title}.log"),
         port_socket=port_socket,
-        ready_timeout=spec.settings.ready_timeout,
-        restarts=spec.settings.restarts,
         adapters=adapters,
     )
 

@@ -30,7 +30,7 @@ TERMS = {
     "macro-F1": "The mean of the F1 of every label that is right for some question, so that rare labels count as much.",
     "re-asked": "An action that did not parse, so that the model was asked again.",
     "malformed": "An action whose text does not parse as what was asked for.",
-    "repaired": "An action that was read although it is not exactly what was asked for (system.parsing: tolerant).",
+    "repaired": "An action that was read although it is not exactly what was asked for.",
     "null": "Trajectories without a value: they are in no mean, and not counted as zero.",
 }
 MEASURES = {

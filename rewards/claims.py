@@ -161,12 +161,11 @@ def stored_claims(score: Score | None, judge: ScoreJudge) -> list[Verdict[Answer
     replies = [verdict for verdict in (score.verdicts if score else ()) if verdict["part"] == "claims"]
     if len(replies) != len(judge.runs):
         return []
-    parsing = judge.settings.parsing
     return [
         Verdict(
             reply["text"],
             reply["finish_reason"],
-            read_reply(reply["text"], AnswerAspects, parsing),
+            read_reply(reply["text"], AnswerAspects),
             reply.get("asked_again", False),
         )
         for reply in replies

@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from agents.core.output import JsonObject, Malformed, Parsing, grammar, parse_output
+from agents.core.output import JsonObject, Malformed, grammar, parse_output
 from inference.chat import Dialogue
 from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
@@ -237,7 +237,7 @@ class Judge:
                 asked_again=again,
             )
             await log.add(call)
-        value = read_reply(call.text, request.reply, self.settings.parsing)
+        value = read_reply(call.text, request.reply)
         return Verdict(call.text, call.finish_reason, value, call.asked_again)
 
     async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:
@@ -260,10 +260,10 @@ class Judge:
             return completion
 
 
-def read_reply(text: str, kind: type[R], parsing: Parsing = "tolerant") -> R | None:
+def read_reply(text: str, kind: type[R]) -> R | None:
     """The last complete object of the reply, thoughts left out; None where it is not readable."""
     try:
-        reply: R = parse_output(text, kind, parsing)
+        reply: R = parse_output(text, kind)
     except Malformed:
         return None
     return reply

@@ -35,7 +35,7 @@ from rewards.reward import ENDINGS_VERSION, Judged, Reward, Rule, judge_of, load
 from rewards.store import Settings, call_log_file, current_settings, read_scores, record_settings, score_file
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
-JUDGING = {"runs", "temperature", "top_p", "max_tokens", "constrained", "parsing"}
+JUDGING = {"runs", "temperature", "top_p", "max_tokens", "constrained"}
 """Settings under `rewards` that every judged score depends on."""
 
 MAX_IN_FLIGHT = 8

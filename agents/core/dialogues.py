@@ -136,7 +136,7 @@ class Dialogues:
         expected: Schema = without_bounds(schema)
 
         def reader(said: str) -> Parsed:
-            return read_output(said, expected, self.config.parsing, constrain)
+            return read_output(said, expected, constrain)
 
         act = await self._act_again(dialogue, role, text, reader, "reask_json.user", constrain)
         if act.error and act.full:

@@ -1,8 +1,9 @@
 """The one reader of JSON that a model wrote: an action, a judge's reply, a made question.
 
-The last complete object after the thoughts counts. `parsing: strict` takes it bare or in a ```json fence, if it fits
-its schema exactly. `tolerant` is what the papers' published parsers take: JSON5, any fence, and fields that only one
-reading fits (`ratchet.records.Repair` names the cases, and every reply says which it needed).
+The last complete object after the thoughts counts. A reply that was decoded with a grammar has to stand alone or in a
+```json fence, and to fit its schema exactly. Of any other, what the papers' published parsers take is taken: JSON5, any
+fence, and fields that only one reading fits (`ratchet.records.Repair` names the cases, and every reply says which it
+needed).
 
 A schema's upper bounds are there for grammars alone: a small model rambles, and its reply must end within its tokens.
 `grammar` has them where that is so; then what reaches a bound is counted, since more was lost. No other reply is held
@@ -16,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import pyjson5
 from jsonschema.exceptions import best_match
@@ -29,7 +30,6 @@ from ratchet.records import Repair
 from ratchet.text import MAX_LEVELS, storable_value
 
 Schema = dict[str, Any] | type[BaseModel]
-Parsing = Literal["tolerant", "strict"]
 FENCE_OPENS = re.compile(r"```[^\S\n]*(\w*)\Z")
 BRACE_OR_TEXT = re.compile(r'"(?:\\.|[^"\\])*+"?|\'(?:\\.|[^\'\\\n])*+\'?|//[^\n]*+|/\*.*?(?:\*/|\Z)|[{}]', re.DOTALL)
 """A text or comment that nothing closes reaches to the end (in single quotes, of the line): no part is read twice."""
@@ -118,29 +118,26 @@ def _model_schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema()
 
 
-def parse_output(text: str, schema: Schema, parsing: Parsing = "tolerant") -> Any:
+def parse_output(text: str, schema: Schema) -> Any:
     """The value of `read_output`."""
-    return read_output(text, schema, parsing).value
+    return read_output(text, schema).value
 
 
-def read_output(
-    text: str, schema: Schema, parsing: Parsing = "tolerant", constrained: dict[str, Any] | None = None
-) -> Parsed:
+def read_output(text: str, schema: Schema, constrained: dict[str, Any] | None = None) -> Parsed:
     """The last complete object in `text`: an instance of the model, or a dict for a JSON schema. Raises Malformed.
 
     `constrained` is the grammar that the reply was decoded with: it is read strictly, and cut to the grammar's bounds
     where the engine knows none.
     """
-    tolerant = parsing == "tolerant" and constrained is None
+    tolerant = constrained is None
     repairs: set[Repair] = set()
     try:
         value = storable_value(_last_object(without_thoughts(text), tolerant, repairs))
     except ValueError as error:
         raise Malformed(f"not valid JSON: {error}") from error
-    if tolerant or constrained is not None:
-        fit = _Fit(constrained or without_bounds(json_schema(schema)), tolerant)
-        value, repairs = fit.value(value, fit.root), repairs | fit.repairs
-    return Parsed(_checked(value, schema), tuple(sorted(repairs)))
+    fit = _Fit(constrained or without_bounds(json_schema(schema)), tolerant)
+    value = fit.value(value, fit.root)
+    return Parsed(_checked(value, schema), tuple(sorted(repairs | fit.repairs)))
 
 
 def _checked(value: Any, schema: Schema) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.core.output import Malformed, parse_output
+from agents.core.output import Malformed, read_output, without_bounds
 from agents.core.tools import OutOfBudget, Tools
 from agents.external.history import History, Position
 from agents.external.program import ProgramAnswer, ProgramError
@@ -274,7 +274,7 @@ def _reader(
                 raise Malformed(str(error)) from None
 
         return read_calls
-    return None if schema is None else lambda text: parse_output(text, schema, "strict")
+    return None if schema is None else lambda text: read_output(text, schema, without_bounds(schema)).value
 
 
 def _response(model: str, text: str, said: ChatTurn, completion: Completion) -> dict[str, Any]:

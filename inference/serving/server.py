@@ -27,6 +27,8 @@ POLL_SECONDS = 0.5
 """Seconds between two health checks of a server that is starting."""
 REQUEST_TIMEOUT = 300.0
 """Seconds that a server may take to load an adapter or answer a few tokens."""
+READY_TIMEOUT = 1800.0
+"""Seconds until a server must answer: a large model from a network disk takes minutes."""
 STOP_GRACE = 20.0
 """Seconds that a server may take to stop after SIGTERM; vLLM takes one to five."""
 LOG_LINES = 15
@@ -62,9 +64,9 @@ class Server:
     log: Path
     port_socket: socket.socket
     """Holds the port, from `reserve_port`; its creator closes it."""
-    ready_timeout: float
+    ready_timeout: float = READY_TIMEOUT
     """Seconds from the start until the server must answer."""
-    restarts: int
+    restarts: int = 3
     """The number of restarts that are left."""
     adapters: Sequence[str] = ()
     grace: float = STOP_GRACE
@@ -117,10 +119,7 @@ class Server:
                     return
             if time.monotonic() > deadline:
                 await self.stop()
-                raise ServerFailure(
-                    f"{self.title} was not ready within {self.ready_timeout:g} s (serve.ready_timeout); "
-                    f"{self._log_tail()}"
-                )
+                raise ServerFailure(f"{self.title} was not ready within {self.ready_timeout:g} s; {self._log_tail()}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _check_served_model(self, client: httpx.AsyncClient) -> None:

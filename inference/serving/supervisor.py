@@ -121,7 +121,7 @@ class Supervisor:
                 problem = server.exit_message()
             await server.stop()
             if server.restarts == 0:
-                raise ServingFailed(f"{problem}\nno restart of {server.title} is left (serve.restarts)")
+                raise ServingFailed(f"{problem}\nno restart of {server.title} is left")
             server.restarts -= 1
             print_status(f"{problem}\nrestarting it, {server.restarts} restarts left")
 

@@ -52,11 +52,6 @@ class ServeConfig(Section):
     kv_gb: float | None = Field(None, gt=0)
     """Memory for keys and values of one server over all its GPUs, in units of 10^9 bytes. Default: the server's share
     of what is free."""
-    restarts: int = Field(3, ge=0)
-    """How many times a server that died is started again while the command runs."""
-    ready_timeout: float = Field(900.0, gt=0)
-    """Seconds that a server may take from its start until it answers. Loading a large model from a network disk takes
-    minutes."""
     arguments: dict[str, bool | int | float | str] = Field(default={})
     """Further flags of vLLM by name, such as `{max-num-seqs: 128}`. `true` and `false` become `--flag` and
     `--no-flag`. Flags that other keys set are refused."""

@@ -99,8 +99,6 @@ class RewardsConfig(Section):
     spelling (Unicode's NFKC without invisible characters; apostrophes, quotation marks and dashes of ASCII), then the
     rule of the published scorers; an answer of which that leaves nothing, such as "A" or "+", is compared as it is.
     `published`: that rule alone (Rajpurkar et al. 2016, arXiv 1606.05250), with which "A" equals "The"."""
-    parsing: Literal["tolerant", "strict"] = Field("tolerant", exclude_if=lambda parsing: parsing == "tolerant")
-    """How the judge's replies are read: as `system.parsing` says of a system's."""
     prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
     """Folder of texts that replace the judge's prompts: one file for each prompt, `ratchet prompts --system rewards`
     writes them. Default: our own words."""

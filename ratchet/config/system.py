@@ -47,13 +47,6 @@ class SystemConfig(Section):
     constrained to the action's JSON schema. `reask`: the model is shown the error and asked again. `redraw`: another
     reply to the same messages is drawn, as in mRAG's published code; of the first, its text alone is recorded.
     `give_up`: the trajectory ends as unparsed."""
-    parsing: Literal["tolerant", "strict"] = Field("tolerant", exclude_if=lambda parsing: parsing == "tolerant")
-    """How JSON replies are read whose decoding is not constrained (`malformed` other than `constrain`). `tolerant`:
-    what the papers' published parsers take. The last complete object counts, also one in text or any code fence or
-    written as JSON5 (comments, single quotes, a comma too many); "1" counts as a number and "true" as a boolean; null
-    stands for an absent optional field; unknown fields are ignored, and a reason may be missing (a text field named
-    reason, rationale, evidence or ...explanation). What was tolerated is in the model call's `repairs`. `strict`: the
-    object stands alone or in a ```json fence, and fits its schema exactly."""
     labels: Literal["free", "constrain"] = Field("free", exclude_if=lambda labels: labels == "free")
     """What happens where a question has labels and the answer comes to none of them. `free`: the trajectory is
     unparsed. `constrain`: the last dialogue is asked for a label once more, with decoding constrained to the labels.

@@ -39,7 +39,6 @@ def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, An
         "serve": {
             "python": str(VLLM),
             "kv_gb": 0.5,
-            "ready_timeout": 400.0,
             "environment": {"OMP_NUM_THREADS": "1"},
             "arguments": {"distributed-executor-backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor"},
             **serve,

@@ -114,7 +114,7 @@ async def test_a_server_that_dies_at_once_shows_why(fake: FakeVllm, tmp_path: Pa
 
 async def test_a_server_that_never_answers(fake: FakeVllm, tmp_path: Path) -> None:
     fake.behave("hang")
-    with pytest.raises(UserError, match=r"not ready within 1 s \(serve.ready_timeout\)"):
+    with pytest.raises(UserError, match=r"not ready within 1 s"):
         await run(server(fake, tmp_path, ready_timeout=1.0), *waiting(tmp_path / "done"))
 
 

@@ -378,7 +378,6 @@ def test_a_server_killed_in_the_middle_of_sampling(served: Served, smollm2: Path
     restarted = made.log.rpartition("== ")[2]
     loads = re.findall(r"POST /v1/load_lora_adapter[^\n]* 200", restarted)
     assert len(loads) == 1, loads
-    assert len(made.servers) == 1
 
 
 async def test_a_server_that_mixes_adapter_and_base_is_never_used_silently(

@@ -95,7 +95,6 @@ def test_scores_belong_to_the_claims_that_a_reply_numbers(
 def test_decoding_is_held_to_what_a_tolerant_reader_does_without() -> None:
     """A score out of scale, and a missing explanation, are read; the JSON schema allows neither."""
     assert read_reply('{"score": 1}', AspectVerdict) == AspectVerdict(score=1, rationale="")
-    assert read_reply('{"score": 1}', AspectVerdict, "strict") is None
     claims = read_reply('{"answer_aspects": [{"id": "c1", "aspect": "a", "evidence": ["b"]}]}', AnswerAspects)
     assert claims is not None and claims.answer_aspects == [Claim(id=0, aspect="a", explanation="", evidence="")]
     verdict = json_schema(ClaimVerdicts)["$defs"]["ClaimVerdict"]

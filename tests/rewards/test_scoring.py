@@ -180,7 +180,6 @@ def test_another_judge_does_not_reuse_scores(judged: Judged, tmp_path: Path) -> 
         ("correctness", {"correctness": {"left_out": "incorrect"}}),
         ("correctness", {"constrained": False}),
         ("correctness", {"runs": 3}),
-        ("correctness", {"parsing": "strict"}),
         ("faithfulness", {"faithfulness": {"omitted_claims": "neutral"}}),
         ("precision", {"faithfulness": {"claims": "once"}}),
         ("precision", {"faithfulness": {"claim_temperature": 0.0}}),
@@ -190,7 +189,7 @@ def test_scores_of_other_settings_are_not_reused(config: Config, name: str, sett
     other = config.model_copy(update={"rewards": RewardsConfig(**{"runs": 2, **settings})})
     assert settings_of(config, name, "judge-a") != settings_of(other, name, "judge-a")
     unrelated = {"correctness": "faithfulness", "faithfulness": "relevance", "precision": "correctness"}[name]
-    if not settings.keys() & {"constrained", "parsing", "runs"}:
+    if not settings.keys() & {"constrained", "runs"}:
         assert settings_of(config, unrelated, "judge-a") == settings_of(other, unrelated, "judge-a")
 
 

@@ -11,7 +11,6 @@ import pytest
 from agents.core.output import (
     MAX_BOUNDED_TOKENS,
     Malformed,
-    Parsing,
     at_most,
     grammar,
     json_schema,
@@ -83,12 +82,12 @@ def test_the_last_object_counts_and_what_was_tolerated_is_named(text: str, repai
     assert (found.value.score, found.repairs) == (4, repairs)
     if repairs:
         with pytest.raises(Malformed):
-            parse_output(text, Score, "strict")
+            read_output(text, Score, json_schema(Score))
     else:
-        assert parse_output(text, Score, "strict") == found.value
+        assert read_output(text, Score, json_schema(Score)).value == found.value
 
 
-@pytest.mark.parametrize("parsing", ["tolerant", "strict"])
+@pytest.mark.parametrize("is_constrained", [False, True])
 @pytest.mark.parametrize(
     "text",
     [
@@ -101,12 +100,12 @@ def test_the_last_object_counts_and_what_was_tolerated_is_named(text: str, repai
         SCORED + '{"score": NaN, "rationale": ""}',
     ],
 )  # fmt: skip
-def test_what_is_no_such_object_is_malformed(text: str, parsing: Parsing) -> None:
+def test_what_is_no_such_object_is_malformed(text: str, is_constrained: bool) -> None:
     with pytest.raises(Malformed):
-        parse_output(text, Score, parsing)
+        read_output(text, Score, json_schema(Score) if is_constrained else None)
     if "NaN" in text or "999" in text or len(text) > 400:  # whatever the schema says of numbers
         with pytest.raises(Malformed):
-            parse_output(text, ANY_OBJECT, parsing)
+            read_output(text, ANY_OBJECT, ANY_OBJECT if is_constrained else None)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ LONG = Decomposition.model_validate(
 
 
 def test_no_bound_of_a_grammar_refuses_what_a_model_wrote_freely() -> None:
-    assert read_output(LONG.model_dump_json(), Decomposition, "strict").value == LONG
+    assert read_output(LONG.model_dump_json(), Decomposition).value == LONG
     assert "max" not in json.dumps(grammar(Decomposition, MAX_BOUNDED_TOKENS + 1))
 
 
@@ -212,9 +211,8 @@ async def test_a_repaired_action_is_counted_and_its_sampled_tokens_are_learnt() 
     learnt = [token for token, bit in zip(row.ids, row.loss_mask, strict=True) if bit]
     assert learnt == [*agent.format.encode(said), agent.format.end_of_turn]
     assert Trajectory.model_validate_json(trajectory.model_dump_json()) == trajectory
-    for config in (SystemConfig(malformed="give_up", parsing="strict"), SystemConfig()):
-        strict = await run(ask_city, engine([said]), config)
-        assert (strict.status, strict.model_calls[0].repairs) == ("unparsed", ())
+    refused = await run(ask_city, engine([said]), SystemConfig())
+    assert (refused.status, refused.model_calls[0].repairs) == ("unparsed", ()), "decoding is constrained"
 
 
 @pytest.mark.parametrize(("max_tokens", "name", "repairs"), [(4096, "Velm", ()), (128, "Vel", ("length",))])
