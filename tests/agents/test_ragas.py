@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.core.output import Malformed, json_schema, read_output
+from agents.core.output import Malformed, json_schema, read_output, without_bounds
 from agents.core.prompts.template import PromptSet
 from agents.tool_mad.ragas import (
     PROMPTS,
@@ -50,7 +50,7 @@ class Scripted:
         else:
             reply = {"verdicts": self.verdicts}
         try:
-            read = read_output(json.dumps(reply), form, json_schema(form)).value
+            read = read_output(json.dumps(reply), form, without_bounds(json_schema(form))).value
             return form.model_validate(read.model_dump())
         except Malformed:
             return None
