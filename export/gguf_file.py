@@ -1,6 +1,7 @@
-"""GGUF files of a merged model folder, for llama.cpp and what is built on it: the Llama and Qwen2 architectures.
+"""GGUF files of a merged model folder, for llama.cpp and what is built on it: Llama, Qwen2, Qwen3 and Gemma 3.
 
-Names and layouts are those of llama.cpp (github.com/ggml-org/llama.cpp, gguf-py). Tensors are read, converted and
+Names and layouts are those of llama.cpp (github.com/ggml-org/llama.cpp, gguf-py). Of a multimodal Gemma 3 the language
+model alone is written. Tensors are read, converted and
 written one at a time, so memory holds the largest one and not the model.
 """
 
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from export.gguf_vocabulary import read_vocabulary
+from export.gguf_vocabulary import CONVERTER, read_vocabulary
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
 from ratchet.files import disk_error
@@ -24,6 +26,12 @@ from training.checkpoints import sync
 GgufType = Literal["f16", "q8_0"]
 TYPES: tuple[GgufType, ...] = ("f16", "q8_0")
 Array = np.ndarray[Any, Any]
+ARCHITECTURES = {"llama": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gemma3_text": "GEMMA3"}
+"""By transformers' name, gguf's."""
+BESIDE = re.compile(r"^(model\.)?(vision_tower|multi_modal_projector)\.")
+"""Tensors of a multimodal model that are not the language model's."""
+LANGUAGE = re.compile(r"^(model\.)?language_model\.(model\.)?(?!lm_head)")
+"""What the others begin with there."""
 
 
 class _Tensor(NamedTuple):
@@ -39,7 +47,8 @@ class _Tensor(NamedTuple):
 
 
 def check_base(model: ModelConfig) -> None:
-    """UserError where the library is not installed, or the model's architecture is not supported: before any work."""
+    """UserError where the library is not installed, or the model's architecture or tokenizer is not supported: before
+    any work."""
     if importlib.util.find_spec("gguf") is None:
         raise UserError("writing GGUF files needs gguf: pip install 'ratchet[gguf]'")
     from transformers import AutoConfig
@@ -48,25 +57,50 @@ def check_base(model: ModelConfig) -> None:
         config = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise UserError(f"{model.path}: cannot read the model's configuration: {first_line(error)}") from error
+    config = config.get_text_config()
     check_architecture(config, model.path)
+    read_vocabulary(model.path, config.vocab_size, model.revision)
 
 
 def check_architecture(config: Any, where: str) -> None:
-    """UserError for a model that is not Llama or Qwen2 as llama.cpp computes them. `config`: of transformers."""
-    rope = getattr(config, "rope_parameters", None) or {}
+    """UserError for a language model that llama.cpp would compute otherwise. `config`: of transformers."""
+    kind, rope = config.model_type, _rope(config)
+    is_gemma = kind == "gemma3_text"
+    scaling = rope.get("rope_type", "default")
+    activation = getattr(config, "hidden_activation" if is_gemma else "hidden_act", "")
     problems = {
-        f"its architecture is {config.model_type}": config.model_type not in ("llama", "qwen2"),
-        f"its positions are scaled ({rope.get('rope_type')})": rope.get("rope_type", "default") != "default",
+        f"its architecture is {kind}": kind not in ARCHITECTURES,
+        f"its positions are scaled ({scaling})": scaling not in ({"default", "linear"} if is_gemma else {"default"}),
         "its attention has a sliding window": getattr(config, "use_sliding_window", False),
-        "its attention has biases": config.model_type == "llama" and getattr(config, "attention_bias", False),
+        "its attention has biases": kind != "qwen2" and getattr(config, "attention_bias", False),
         "its feed-forward layers have biases": getattr(config, "mlp_bias", False),
-        f"its activation is {getattr(config, 'hidden_act', '')}": getattr(config, "hidden_act", "") != "silu",
+        f"its activation is {activation}": activation != ("gelu_pytorch_tanh" if is_gemma else "silu"),
+        "its windows, local positions or scale are not those of Gemma 3": is_gemma and not _is_usual_gemma(config),
     }
     if found := [problem for problem, holds in problems.items() if holds]:
         raise UserError(
-            f"{where}: cannot be written as GGUF, since {' and '.join(found)}; Llama (as SmolLM2) and Qwen2 are "
-            "supported. Export it with --merged, and convert the folder with llama.cpp's own script"
+            f"{where}: cannot be written as GGUF, since {' and '.join(found)}; Llama (as SmolLM2), Qwen2, Qwen3 and "
+            f"Gemma 3 are supported; {CONVERTER}"
         )
+
+
+def _rope(config: Any) -> dict[str, Any]:
+    """How positions turn, in layers that attend to all tokens."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return dict(rope.get("full_attention", rope))
+
+
+def _is_usual_gemma(config: Any) -> bool:
+    """Whether a Gemma 3 has what llama.cpp has as constants: every sixth layer without a window, the base of positions
+    in those with one, and scores divided by the root of the head's size."""
+    kinds = ["full_attention" if number % 6 == 5 else "sliding_attention" for number in range(config.num_hidden_layers)]
+    local = config.rope_parameters["sliding_attention"]
+    return (
+        (config.layer_types, local["rope_theta"], local.get("rope_type", "default")) == (kinds, 10_000.0, "default")
+        and config.query_pre_attn_scalar == config.head_dim
+        and not (config.attn_logit_softcapping or config.final_logit_softcapping)
+        and not config.use_bidirectional_attention
+    )
 
 
 def write_gguf(model: Path, target: Path, kind: GgufType, name: str) -> bool:
@@ -80,14 +114,14 @@ def write_gguf(model: Path, target: Path, kind: GgufType, name: str) -> bool:
     import gguf
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(str(model), trust_remote_code=False)
+    config = AutoConfig.from_pretrained(str(model), trust_remote_code=False).get_text_config()
     check_architecture(config, str(model))
-    arch = gguf.MODEL_ARCH.QWEN2 if config.model_type == "qwen2" else gguf.MODEL_ARCH.LLAMA
+    arch = gguf.MODEL_ARCH[ARCHITECTURES[config.model_type]]
     tensors = _tensors(model, gguf.get_tensor_name_map(arch, config.num_hidden_layers), kind)
     temporary = target.with_name(f".{target.name}.tmp")
     writer = gguf.GGUFWriter(temporary, gguf.MODEL_ARCH_NAMES[arch])
     _add_settings(writer, config, kind, name)
-    read_vocabulary(model, config.vocab_size).write(writer)
+    read_vocabulary(str(model), config.vocab_size).write(writer)
     for tensor in tensors:
         size = int(np.prod(gguf.quants.quant_shape_to_byte_shape(tensor.shape, tensor.kind)))
         writer.add_tensor_info(tensor.target, tensor.shape, np.dtype(np.float32), size, tensor.kind)
@@ -129,7 +163,13 @@ def _add_settings(writer: Any, config: Any, kind: GgufType, name: str) -> None:
     writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_dimension_count(head_dim)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    rope = _rope(config)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if rope.get("rope_type") == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    if config.model_type == "gemma3_text":
+        writer.add_sliding_window(config.sliding_window)
     writer.add_vocab_size(config.vocab_size)
 
 
@@ -140,8 +180,11 @@ def _tensors(model: Path, names: Any, kind: GgufType) -> list[_Tensor]:
         for file in sorted(model.glob("*.safetensors")):
             with safe_open(file, framework="pt") as opened:
                 for name in opened.keys():  # noqa: SIM118 - it is no dict
+                    if BESIDE.match(name):
+                        continue
                     shape = tuple(opened.get_slice(name).get_shape())
-                    target = names.get_name(name, try_suffixes=(".weight", ".bias"))
+                    alone = LANGUAGE.sub("model.", name).removeprefix("language_model.")
+                    target = names.get_name(alone, try_suffixes=(".weight", ".bias"))
                     if target is None:
                         raise UserError(f"{file}: the tensor {name} has no place in a GGUF file of this architecture")
                     yield _Tensor(file, name, shape, target, _kind(shape, kind))
@@ -168,6 +211,8 @@ def _convert(tensor: _Tensor, config: Any) -> Array:
     if config.model_type == "llama" and tensor.name.endswith(("q_proj.weight", "k_proj.weight")):
         is_query = tensor.name.endswith("q_proj.weight")
         values = _interleaved(values, config.num_attention_heads if is_query else config.num_key_value_heads)
+    if config.model_type == "gemma3_text" and tensor.name.endswith("norm.weight"):
+        values = values + 1  # transformers adds it when it computes
     if not np.isfinite(values).all() or np.abs(values).max(initial=0) > np.finfo(np.float16).max:
         raise UserError(f"{tensor.file}: the tensor {tensor.name} has values that float16 cannot hold")
     return np.ascontiguousarray(gguf.quants.quantize(values, tensor.kind))

@@ -1,14 +1,17 @@
-"""The tokenizer of a model folder as GGUF has it: byte-level BPE, and how llama.cpp splits a text before it.
+"""A tokenizer as GGUF has it: byte-level BPE with its split of texts, or the vocabulary of SentencePiece.
 
-llama.cpp knows the splits of tokenizers by name. A name is written only where the tokenizer's own split is the one that
-llama.cpp has under it; any other tokenizer is refused, since a wrong split gives other ids without an error.
+llama.cpp knows the splits of byte-level tokenizers by name. A name is written only where the tokenizer's own split is
+the one that llama.cpp has under it. Of a SentencePiece vocabulary (Gemma's), which transformers holds as merges,
+llama.cpp wants a score of each token, and joins the neighbours whose token has the highest. Any other tokenizer is
+refused, since a wrong split gives other ids without an error.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from inference.chat_formats import chat_format
@@ -26,6 +29,12 @@ SPLITS: dict[tuple[Any, ...], str] = {
 """By the steps of a tokenizer's split, llama.cpp's name of it."""
 
 
+SPACE = "\u2581"
+"""What SentencePiece writes for a space."""
+_SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+CONVERTER = "export it with --merged, and convert the folder with llama.cpp's convert_hf_to_gguf.py"
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """What a GGUF file says of a tokenizer."""
@@ -34,6 +43,9 @@ class Vocabulary:
     types: list[int]
     """By token, a gguf.TokenType."""
     merges: list[str]
+    """Of byte-level BPE."""
+    scores: list[float]
+    """By token, of a SentencePiece vocabulary."""
     split: str
     """llama.cpp's name of the split."""
     special: dict[str, int | None]
@@ -44,11 +56,15 @@ class Vocabulary:
 
     def write(self, writer: Any) -> None:
         """Add it to a gguf.GGUFWriter."""
-        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_model("llama" if self.scores else "gpt2")
         writer.add_tokenizer_pre(self.split)
         writer.add_token_list(self.tokens)
         writer.add_token_types(self.types)
-        writer.add_token_merges(self.merges)
+        if self.scores:
+            writer.add_token_scores(self.scores)
+            writer.add_add_space_prefix(False)
+        else:
+            writer.add_token_merges(self.merges)
         for name, number in self.special.items():
             if number is not None:
                 getattr(writer, f"add_{name}_token_id")(number)
@@ -56,42 +72,83 @@ class Vocabulary:
         writer.add_chat_template(self.chat_template)
 
 
-def read_vocabulary(model: Path, size: int) -> Vocabulary:
-    """The tokenizer of a model folder, filled up with unused tokens to `size`, the rows of the embedding.
+def read_vocabulary(model: str, size: int, revision: str | None = None) -> Vocabulary:
+    """The tokenizer of a model's folder or hub name, filled up with unused tokens to `size`, the rows of the embedding.
 
     UserError for a tokenizer that llama.cpp would not imitate.
     """
     from gguf import TokenType
 
-    tokenizer = load_tokenizer(str(model))
+    tokenizer = load_tokenizer(model, revision)
     described = json.loads(tokenizer.backend_tokenizer.to_str())
-    bpe = described["model"]
-    if bpe["type"] != "BPE" or bpe.get("byte_fallback"):
-        raise UserError(f"{model}: its tokenizer is no byte-level BPE, the only kind that is written as GGUF")
-    if (described["normalizer"] or {"type": "NFC"})["type"] != "NFC":
-        raise UserError(
-            f"{model}: its tokenizer rewrites text first ({described['normalizer']['type']}), which GGUF has not"
-        )
+    bpe, normaliser, before = described["model"], described["normalizer"], described["pre_tokenizer"]
+    if bpe["type"] != "BPE":
+        raise UserError(f"{model}: its tokenizer is no BPE, the only kind that is written as GGUF; {CONVERTER}")
+    is_sentencepiece = bool(bpe.get("byte_fallback"))
+    if normaliser and normaliser != _SPACES if is_sentencepiece else (normaliser or {"type": "NFC"})["type"] != "NFC":
+        raise UserError(f"{model}: its tokenizer rewrites text first, which GGUF has not: {normaliser}; {CONVERTER}")
     names = {number: token for token, number in bpe["vocab"].items()}
     added = {token["id"]: token for token in described["added_tokens"]}
     names |= {number: token["content"] for number, token in added.items()}
     if max(names) >= size:
         raise UserError(f"{model}: its tokenizer has the token {max(names)}, and the model only {size} embeddings")
     types = [TokenType.NORMAL if number in names else TokenType.UNUSED for number in range(size)]
+    merges = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in bpe["merges"]]
+    scores: list[float] = []
+    if is_sentencepiece:
+        _check_sentencepiece(before, model)
+        for number, name in names.items():
+            if re.fullmatch("<0x[0-9A-F]{2}>", name):
+                types[number] = TokenType.BYTE
+        scores = _scores(names, merges, {token["content"] for token in added.values()}, model, size)
     for number, token in added.items():
         types[number] = TokenType.CONTROL if token["special"] else TokenType.USER_DEFINED
-    merges = (merge if isinstance(merge, str) else " ".join(merge) for merge in bpe["merges"])
+        if is_sentencepiece and not token["special"]:
+            names[number] = names[number].replace(SPACE, " ")  # these are found in the text as it is
     bos = tokenizer.bos_token_id
     special = {"bos": bos, "eos": tokenizer.eos_token_id, "pad": tokenizer.pad_token_id}
+    if is_sentencepiece:
+        special["unk"] = tokenizer.unk_token_id
     return Vocabulary(
         tokens=[names.get(number, f"[PAD{number}]") for number in range(size)],
         types=[int(kind) for kind in types],
-        merges=list(merges),
-        split=split_name(described["pre_tokenizer"] or {}, str(model)),
-        special={**special, "eot": chat_format(tokenizer, str(model)).end_of_turn},
+        merges=[" ".join(merge) for merge in merges],
+        scores=scores,
+        split="default" if is_sentencepiece else split_name(before or {}, model),
+        special={**special, "eot": chat_format(tokenizer, model).end_of_turn},
         adds_bos=bos is not None and tokenizer("a").input_ids[:1] == [bos],
         chat_template=str(tokenizer.get_chat_template()),
     )
+
+
+def _check_sentencepiece(before: dict[str, Any] | None, where: str) -> None:
+    """UserError where a text is split in another way than at spaces, which are part of tokens."""
+    plain = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+    if before and before != plain:
+        raise UserError(f"{where}: its tokenizer splits text in a way that llama.cpp does not ({before}); {CONVERTER}")
+
+
+def _scores(
+    names: dict[int, str], merges: Sequence[Sequence[str]], added: set[str], where: str, size: int
+) -> list[float]:
+    """By token, a score that is the higher the earlier it is made by a merge. UserError for merges that are not those
+    of a SentencePiece vocabulary, where a token is made of any two that it can be cut into."""
+    rank: dict[str, int] = {}
+    last = ""
+    for left, right in merges:
+        token = left + right
+        if token != last and token in rank:
+            raise UserError(
+                f"{where}: its merges are no SentencePiece vocabulary's: {token!r} comes twice; {CONVERTER}"
+            )
+        rank.setdefault(token, len(rank))
+        last = token
+    known, pairs = set(names.values()) - added, {tuple(pair) for pair in merges}
+    for token in known:
+        cuts = {(token[:at], token[at:]) for at in range(1, len(token))}
+        if any(left in known and right in known and (left, right) not in pairs for left, right in cuts):
+            raise UserError(f"{where}: its merges are no SentencePiece vocabulary's: of {token!r}; {CONVERTER}")
+    return [-float(rank.get(names.get(number, ""), len(rank))) for number in range(size)]
 
 
 def split_name(described: dict[str, Any], where: str) -> str:
@@ -101,7 +158,7 @@ def split_name(described: dict[str, Any], where: str) -> str:
     if steps not in SPLITS:
         raise UserError(
             f"{where}: its tokenizer splits text in a way that is not known to be one of llama.cpp's ({described}); "
-            f"known are {', '.join(SPLITS.values())}. Export it with --merged, and convert the folder with llama.cpp"
+            f"known are {', '.join(SPLITS.values())}; {CONVERTER}"
         )
     return SPLITS[steps]
 
