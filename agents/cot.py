@@ -45,9 +45,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Think, then give a label."""
     labels = labels_of(question)
     passages = await tools.search("thinker", question.text, settings.documents) if settings.documents else []
-    slot = "thinker_documents.user" if settings.documents else "thinker.user"
-    dialogue = tools.dialogue("thinker", tools.prompt("thinker.system"))
-    verdict = await ask_verdict(tools, dialogue, tools.prompt(slot, documents=documents_text(passages)), labels)
+    dialogue, message = tools.begin("thinker")
+    if settings.documents:
+        message = tools.prompt("thinker_documents.user", documents=documents_text(passages))
+    verdict = await ask_verdict(tools, dialogue, message, labels)
     return require_label(tools, Answer(verdict.label, tuple(passages), explanation=verdict.reasons), "thinker")
 
 

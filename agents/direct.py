@@ -41,8 +41,7 @@ async def solve(question: Question, tools: Tools, settings: Section) -> Answer:
             raise Malformed("Write the label alone.")
         return verdict.label
 
-    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system"))
-    label = await tools.read(dialogue, tools.prompt("answerer.user"), read, lambda text: find_label(text, labels))
+    label = await tools.read(*tools.begin("answerer"), read, lambda text: find_label(text, labels))
     return require_label(tools, Answer(label), "answerer")
 
 

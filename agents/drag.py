@@ -129,17 +129,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     passages = tuple({p.id: p for passages_of_query in pool.values() for p in passages_of_query}.values())
     tools.so_far = Answer("", passages)
     if not settings.answer_rounds:
-        reader = tools.dialogue("reader", tools.prompt("reader.system"))
-        said = await tools.ask(reader, tools.prompt("reader.user", documents=documents_text(passages)))
+        said = await tools.ask(*tools.begin("reader", documents=documents_text(passages)))
         return Answer(final_answer(said), passages)
     shown = pool_text(pool)
-    debaters = [
-        Debater(side.capitalize(), tools.dialogue(side, tools.prompt(f"{side}.system")), first_message)
-        for side, first_message in (
-            ("proponent", tools.prompt("proponent.user", pool=shown)),
-            ("opponent", tools.prompt("opponent.user")),
-        )
-    ]
+    debaters = [Debater(side.capitalize(), *tools.begin(side, pool=shown)) for side in ("proponent", "opponent")]
     rounds = await debate(tools, debaters, settings.answer_rounds, lambda said: unanimous_answer(said, passages))
     return replace(tools.so_far, text=await moderate(tools, rounds, pool=shown))
 
@@ -149,21 +142,12 @@ async def query_stage(question: str, tools: Tools, settings: Settings) -> Pool:
     pool = {question: await tools.search("query_proponent", question, settings.documents)}
     for _ in range(settings.query_rounds):
         shown = pool_text(pool)
-        proponent, opponent = (
-            tools.dialogue(role, tools.prompt(f"{role}.system")) for role in ("query_proponent", "query_opponent")
-        )
         argument, objection = await asyncio.gather(
-            tools.ask(proponent, tools.prompt("query_proponent.user", pool=shown)),
-            tools.read(
-                opponent,
-                tools.prompt("query_opponent.user", pool=shown),
-                read_objection,
-                read_objection_leniently,
-            ),
+            tools.ask(*tools.begin("query_proponent", pool=shown)),
+            tools.read(*tools.begin("query_opponent", pool=shown), read_objection, read_objection_leniently),
         )
         arguments = speakers_text({"Proponent": argument, "Opponent": objection.text})
-        debated = tools.prompt("judge.user", pool=shown, arguments=arguments)
-        judge = tools.dialogue("judge", tools.prompt("judge.system"))
+        judge, debated = tools.begin("judge", pool=shown, arguments=arguments)
         winner = await tools.read(judge, debated, read_winner, read_winner_leniently)
         if winner == "proponent":
             break

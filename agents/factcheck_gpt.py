@@ -126,9 +126,8 @@ async def worth_checking(tools: Tools, claims: list[str]) -> list[str]:
     flags: dict[str, Any] = {"type": "array", "items": {"type": "boolean"}}
     flags |= {"minItems": len(claims), "maxItems": len(claims)}
     text = "\n".join(f"{number}. {claim}" for number, claim in enumerate(claims, 1))
-    dialogue = tools.dialogue("filter", tools.prompt("filter.system"))
     try:
-        said = await tools.ask(dialogue, tools.prompt("filter.user", claims=text), object_schema(worth=flags))
+        said = await tools.ask(*tools.begin("filter", claims=text), object_schema(worth=flags))
     except Unparsed as problem:
         tools.note("filter", f"all claims are checked: {problem.error}")
         return claims
@@ -150,10 +149,9 @@ async def stances_on(tools: Tools, claim: str, evidence: Sequence[Passage]) -> l
 
 async def stance_on(tools: Tools, claim: str, passage: Passage) -> str:
     """How one document stands to the claim, or UNREAD."""
-    dialogue = tools.dialogue("stance", tools.prompt("stance.system"))
-    text = tools.prompt("stance.user", document=document_text(1, passage), claim=claim)
+    asked = tools.begin("stance", document=document_text(1, passage), claim=claim)
     try:
-        said = await tools.ask(dialogue, text, object_schema(stance={"enum": [*STANCES]}))
+        said = await tools.ask(*asked, object_schema(stance={"enum": [*STANCES]}))
     except Unparsed:
         return UNREAD
     return str(said["stance"])

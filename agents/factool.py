@@ -94,10 +94,10 @@ async def verify(
 
     `missing`: what the verifier is told of searches that gave no answer.
     """
-    dialogue = tools.dialogue("verifier", tools.prompt("verifier.system"))
-    message = tools.prompt("verifier.user", documents=evidence_text(evidence, missing), claim=claim)
     try:
-        said = await tools.ask(dialogue, message, Verdict)
+        said = await tools.ask(
+            *tools.begin("verifier", documents=evidence_text(evidence, missing), claim=claim), Verdict
+        )
     except Unparsed as problem:
         tools.note("verifier", f"left unverified: {claim}")
         return CheckedClaim(claim, queries, evidence, None, f"unparsed: {problem.error}")

@@ -117,12 +117,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 async def ask_verifier(tools: Tools, labels: Sequence[Label], past: Sequence[SearchStep], last: bool) -> dict[str, Any]:
     """A fresh conversation that sees the evidence so far; the `last` one must answer."""
-    slot = "last_verifier" if last else "verifier"
-    dialogue = tools.dialogue("verifier", tools.prompt(f"{slot}.system"))
     documents = evidence_text(evidence_of(past), missing_text([step.result for step in past]))
     queries = "\n".join(f"- {step.query}{' (no answer)' if step.result.error else ''}" for step in past)
-    message = tools.prompt(f"{slot}.user", documents=documents, queries=queries)
-    return await tools.ask(dialogue, message, schema(labels, last))
+    asked = tools.begin("verifier", "last_verifier" if last else "verifier", documents=documents, queries=queries)
+    return await tools.ask(*asked, schema(labels, last))
 
 
 def schema(labels: Sequence[Label], last: bool) -> dict[str, Any]:

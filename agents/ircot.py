@@ -91,8 +91,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if settings.reader == "never":
         return Answer(stated or thought.decode(prefix).strip(), passages)
     tools.so_far = Answer(stated or "", passages)
-    reader = tools.dialogue("reader", tools.prompt("reader.system", answer_form=FORMS[settings.answer_form]))
-    said = await tools.ask(reader, tools.prompt("reader.user", documents=documents_text(passages)))
+    form = FORMS[settings.answer_form]
+    said = await tools.ask(*tools.begin("reader", answer_form=form, documents=documents_text(passages)))
     return Answer(final_answer(said), passages)
 
 

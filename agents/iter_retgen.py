@@ -41,11 +41,10 @@ class Settings(FormSettings):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Retrieve with the last answer and answer again, round by round."""
-    said = ""
+    said, form = "", FORMS[settings.answer_form]
     for _ in range(settings.rounds):
         passages = await tools.search("answerer", f"{question.text} {said}".strip(), settings.documents)
-        dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", answer_form=FORMS[settings.answer_form]))
-        said = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents_text(passages)))
+        said = await tools.ask(*tools.begin("answerer", answer_form=form, documents=documents_text(passages)))
         tools.so_far = Answer(final_answer(said), tuple(passages))
     return tools.so_far
 

@@ -74,8 +74,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 def open_debaters(tools: Tools, agents: int) -> list[Debater]:
     """So many debaters, who all begin alike."""
-    system, first_message = tools.prompt("debater.system"), tools.prompt("debater.user")
-    return [Debater(f"Agent {n + 1}", tools.dialogue("debater", system), first_message) for n in range(agents)]
+    return [Debater(f"Agent {n + 1}", *tools.begin("debater")) for n in range(agents)]
 
 
 def unanimous_answer(said: Mapping[str, str], passages: tuple[Passage, ...] = ()) -> Answer:
@@ -112,9 +111,8 @@ async def debate(
 
 async def moderate(tools: Tools, rounds: Sequence[dict[str, str]], **shown: str) -> str:
     """The answer of the last round's moderator. Each round has one of its own, who sees that round and `shown`."""
-    dialogues = [tools.dialogue("moderator", tools.prompt("moderator.system")) for _ in rounds]
-    messages = [tools.prompt("moderator.user", responses=responses_text(said), **shown) for said in rounds]
-    answers = await asyncio.gather(*(tools.ask(d, text) for d, text in zip(dialogues, messages, strict=True)))
+    begun = [tools.begin("moderator", responses=responses_text(said), **shown) for said in rounds]
+    answers = await asyncio.gather(*(tools.ask(dialogue, text) for dialogue, text in begun))
     return final_answer(answers[-1])
 
 

@@ -105,9 +105,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         tools.so_far = replace(tools.so_far, turns=tuple(turns))
         if ruling.label not in ("", NO_PREFERENCE.name):
             return make_answer(ruling, said, turns, f"the moderator decided in round {number}")
-    judge = tools.dialogue("judge", tools.prompt("judge.system"))
     judged = rounds if settings.judge_reads == "all" else rounds[:1]
-    await tools.ask(judge, tools.prompt("judge.user", debate="\n\n".join(map(round_text, judged))))
+    judge, message = tools.begin("judge", debate="\n\n".join(map(round_text, judged)))
+    await tools.ask(judge, message)
     final = await ask_verdict(tools, judge, tools.prompt("judge_decision.user"), labels)
     turns.append(Turn(round=settings.rounds, speaker="judge", said=final.text, verdict=final.label))
     why = f"no preference after {settings.rounds} round(s): the judge decided"

@@ -193,23 +193,20 @@ class Debate:
 
     async def conclude(self, role: str, said: Mapping[str, Response], labels: Sequence[Label]) -> Verdict:
         """What the judge or the summariser makes of the debaters' last answers."""
-        system = self.tools.prompt(f"{role}.system", labels=labels_text(labels))
         answers = speakers_text({name: _text(response) for name, response in said.items()})
-        dialogue = self.tools.dialogue(role, system)
-        if role == "judge":
-            message = self.tools.prompt("judge.user", task=self.whole_task, answers=answers)
-            return await ask_verdict(self.tools, dialogue, message, labels, read_agreement)
-        return await ask_verdict(self.tools, dialogue, self.tools.prompt(f"{role}.user", answers=answers), labels)
+        task = {"task": self.whole_task} if role == "judge" else {}
+        dialogue, message = self.tools.begin(role, labels=labels_text(labels), answers=answers, **task)
+        read = read_agreement if role == "judge" else read_verdict
+        return await ask_verdict(self.tools, dialogue, message, labels, read)
 
     async def _choose(self, last: Response | None) -> tuple[int, ...]:
         if not self.pool or self.max_pieces is None:
             return tuple(range(1, len(self.pool) + 1))
         max_pieces, size = self.max_pieces, len(self.pool)
-        system = self.tools.prompt("selector.system", most=str(max_pieces))
         return await self.tools.read(
-            self.tools.dialogue("selector", system),
-            self.tools.prompt(
-                "selector.user",
+            *self.tools.begin(
+                "selector",
+                most=str(max_pieces),
                 documents=documents_text(self.pool) + self.missing,
                 task=self.whole_task,
                 own_answer=quoted(_text(last)) if last else "",
@@ -222,18 +219,13 @@ class Debate:
         lines = enumerate(documents_text(self.pool).split("\n"), 1)
         evidence = ("\n".join(line for number, line in lines if number in pieces) or "none") + self.missing
         others = {other: _text(response) for other, response in last.items() if other != name}
-        verdict = await ask_verdict(
-            self.tools,
-            self.tools.dialogue("debater", self.tools.prompt("debater.system")),
-            self.tools.prompt(
-                "debater.user",
-                documents=evidence,
-                other_answers=speakers_text(others),
-                own_answer=quoted(_text(last[name])) if name in last else "",
-            ),
-            self.labels,
+        dialogue, message = self.tools.begin(
+            "debater",
+            documents=evidence,
+            other_answers=speakers_text(others),
+            own_answer=quoted(_text(last[name])) if name in last else "",
         )
-        return Response(verdict, pieces)
+        return Response(await ask_verdict(self.tools, dialogue, message, self.labels), pieces)
 
 
 def _text(response: Response) -> str:

@@ -22,8 +22,8 @@ def gold_action(question: Question, settings: FormSettings) -> tuple[str, str]:
 
 async def solve(question: Question, tools: Tools, settings: FormSettings) -> Answer:
     """Answer from what the model knows."""
-    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", answer_form=FORMS[settings.answer_form]))
-    return Answer(final_answer(await tools.ask(dialogue, tools.prompt("answerer.user"))))
+    said = await tools.ask(*tools.begin("answerer", answer_form=FORMS[settings.answer_form]))
+    return Answer(final_answer(said))
 
 
 SYSTEM = SystemSpec(FormSettings, solve, roles=("answerer",), prompts=PROMPTS, gold_action=gold_action)

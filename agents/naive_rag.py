@@ -40,8 +40,8 @@ def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Retrieve, then answer from the documents."""
     passages = await tools.search("answerer", question.text, settings.documents)
-    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", answer_form=FORMS[settings.answer_form]))
-    said = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents_text(passages)))
+    form = FORMS[settings.answer_form]
+    said = await tools.ask(*tools.begin("answerer", answer_form=form, documents=documents_text(passages)))
     return Answer(final_answer(said), tuple(passages))
 
 

@@ -71,8 +71,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Propose two answers, and return the one whose summary is better supported."""
     passages = await tools.search("proposer", question.text, settings.documents)
     documents = documents_text(passages)
-    proposer = tools.dialogue("proposer", tools.prompt("proposer.system"))
-    message = tools.prompt("proposer.user", documents=documents)
+    proposer, message = tools.begin("proposer", documents=documents)
     candidates = await tools.read(proposer, message, read_candidates, read_candidates_leniently)
     named = dict(zip(("first", "second"), candidates, strict=False))
     # The first counts until they are scored: it is called the likelier one, and wins a tie.
@@ -80,20 +79,17 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if len(candidates) == 1:
         return tools.so_far
 
-    writers = [tools.dialogue("summarizer", tools.prompt("summarizer.system")) for _ in candidates]
-    messages = [tools.prompt("summarizer.user", documents=documents, answer=answer) for answer in candidates]
-    asked = [tools.ask(writer, message) for writer, message in zip(writers, messages, strict=True)]
+    writing = [tools.begin("summarizer", documents=documents, answer=answer) for answer in candidates]
+    asked = [tools.ask(writer, message) for writer, message in writing]
     summaries = [one_line(said) for said in await asyncio.gather(*asked)]
 
-    validators = [tools.dialogue("validator", tools.prompt("validator.system")) for _ in range(2)]
-    rankers = [tools.dialogue("ranker", tools.prompt("ranker.system")) for _ in range(2)]
     judged = zip(candidates, summaries, strict=True)
-    validate = [tools.prompt("validator.user", answer=answer, passage=summary) for answer, summary in judged]
+    validating = [tools.begin("validator", answer=answer, passage=summary) for answer, summary in judged]
     orders = (summaries, summaries[::-1])
-    rank = [tools.prompt("ranker.user", passage_1=first, passage_2=second) for first, second in orders]
+    ranking = [tools.begin("ranker", passage_1=first, passage_2=second) for first, second in orders]
     scores = await asyncio.gather(
-        *(tools.read(d, m, read_validation, lambda _: 0.0) for d, m in zip(validators, validate, strict=True)),
-        *(tools.read(d, m, read_ranking, lambda _: 0.5) for d, m in zip(rankers, rank, strict=True)),
+        *(tools.read(dialogue, message, read_validation, lambda _: 0.0) for dialogue, message in validating),
+        *(tools.read(dialogue, message, read_ranking, lambda _: 0.5) for dialogue, message in ranking),
     )
     first, second = scores[0] + scores[2], scores[1] + scores[3]
     tools.note("ranker", f"first candidate {first:g}, second candidate {second:g}")

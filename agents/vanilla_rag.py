@@ -73,8 +73,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         message = tools.prompt("brief_answerer.user", documents=documents)
         return Answer((await tools.ask(dialogue, message, BriefAnswer)).answer.strip(), tuple(passages))
     documents = "\n".join(f"Document {i}: {one_line(passage_text(p))}" for i, p in enumerate(passages, 1))
-    dialogue = tools.dialogue("answerer", tools.prompt("answerer.system", length=LENGTHS[settings.length]))
-    read = await tools.ask(dialogue, tools.prompt("answerer.user", documents=documents), Response)
+    asked = tools.begin("answerer", length=LENGTHS[settings.length], documents=documents)
+    read = await tools.ask(*asked, Response)
     return Answer(read.response.strip(), tuple(passages))
 
 

@@ -179,14 +179,13 @@ async def argue(tools: Tools, advocate: Dialogue, path: Path, settings: Settings
 
 async def judge(tools: Tools, answers: tuple[str, str], arguments: Sequence[str]) -> str:
     """The judge's answer, from the question, both answers and both arguments."""
-    text = tools.prompt(
-        "judge.user",
+    dialogue, text = tools.begin(
+        "judge",
         answer_1=one_line(answers[0]),
         argument_1=one_line(arguments[0]),
         answer_2=one_line(answers[1]),
         argument_2=one_line(arguments[1]),
     )
-    dialogue = tools.dialogue("judge", tools.prompt("judge.system"))
     return await tools.read(dialogue, text, read_verdict, lambda said: verdict_without_label(said, answers))
 
 

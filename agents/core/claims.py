@@ -110,9 +110,7 @@ def text_list_schema(max_texts: int, min_texts: int = 0, max_characters: int = 3
 
 async def extract_claims(tools: Tools, max_claims: int) -> list[str]:
     """The claims of the task's text, at most so many; a note says where there may be more. Raises Unparsed."""
-    dialogue = tools.dialogue("extractor", tools.prompt("extractor.system"))
-    schema = object_schema(claims=text_list_schema(max_claims))
-    said = await tools.ask(dialogue, tools.prompt("extractor.user"), schema)
+    said = await tools.ask(*tools.begin("extractor"), object_schema(claims=text_list_schema(max_claims)))
     if len(said["claims"]) >= max_claims:
         tools.note("extractor", f"took the first {max_claims} claims (claims); there may be more")
     return distinct(said["claims"][:max_claims])
@@ -120,13 +118,9 @@ async def extract_claims(tools: Tools, max_claims: int) -> list[str]:
 
 async def write_queries(tools: Tools, claim: str, count: int) -> tuple[str, ...]:
     """So many search queries for a claim; the claim itself where none can be read."""
-    dialogue = tools.dialogue("searcher", tools.prompt("searcher.system", count=str(count)))
+    schema = object_schema(queries=text_list_schema(count, min_texts=count, max_characters=120))
     try:
-        said = await tools.ask(
-            dialogue,
-            tools.prompt("searcher.user", claim=claim),
-            object_schema(queries=text_list_schema(count, min_texts=count, max_characters=120)),
-        )
+        said = await tools.ask(*tools.begin("searcher", claim=claim, count=str(count)), schema)
     except Unparsed as problem:
         tools.note("searcher", f"searched the claim itself: {problem.error}")
         return (claim,)

@@ -23,7 +23,7 @@ from agents.core.dialogues import Dialogues
 from agents.core.labels import label_of_stance, labels_text, task_text
 from agents.core.prompts.template import SHARED, TASK, Prompts, PromptSet
 from agents.core.resources import INDEX, Resources
-from inference.chat import first_tokens
+from inference.chat import Dialogue, first_tokens
 from inference.engine import Engine
 from ratchet.config import RoleConfig, SystemConfig, Thresholds
 from ratchet.errors import UserError, did_you_mean
@@ -69,6 +69,12 @@ class Tools(Dialogues):
         self.sample = sample
         """The number of the attempt at the question."""
         self._retriever, self._resources, self._question = retriever, resources or Resources(), question
+
+    def begin(self, role: str, slot: str = "", **values: str) -> tuple[Dialogue, str]:
+        """A new conversation of a role, and what is said in it first: the prompts `<slot>.system` and `<slot>.user`,
+        filled in with these values. `slot`: by default the role's name."""
+        slot = slot or role
+        return self.dialogue(role, self.prompt(f"{slot}.system", **values)), self.prompt(f"{slot}.user", **values)
 
     async def search(self, role: str, query: str, k: int, offset: int = 0, source: str = INDEX) -> list[Passage]:
         """The passages of ranks offset..offset+k-1; fewer, or none, where the source has no more.

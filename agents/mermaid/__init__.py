@@ -121,8 +121,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         labels = (*labels, UNCERTAIN)
     facts, entities = "", names_in(question.text)
     if settings.decomposer:
-        decomposer = tools.dialogue("decomposer", tools.prompt("decomposer.system"))
-        parts = await tools.ask(decomposer, tools.prompt("decomposer.user"), Decomposition)
+        parts = await tools.ask(*tools.begin("decomposer"), Decomposition)
         facts = facts_text(parts)
         entities = fact_keys(parts) if settings.memory_keys == "facts" else entities_of(parts)
     remembers = settings.memory != "off" and bool(entities)

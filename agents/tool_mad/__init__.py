@@ -27,7 +27,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
+from agents.core.labels import Verdict, ask_verdict, labels_of, require_label, task_with_options, unanimous_verdict
+from agents.core.prompts.documents import one_line, quoted
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.tool_mad.debate import (
@@ -43,16 +44,14 @@ from agents.tool_mad.debate import (
 )
 from agents.tool_mad.prompts import (
     PROMPTS,
-    answer_prompt,
-    judge_prompt,
-    keywords_prompt,
+    begin_answer,
+    begin_query,
+    begin_ruling,
     other_answer,
-    query_prompt,
     read_keywords,
     read_keywords_leniently,
     read_query,
     read_query_leniently,
-    summary_prompt,
 )
 from agents.tool_mad.ragas import F, answer_relevance, check_support, extract_statements
 from ratchet.config import Section, Thresholds
@@ -130,19 +129,16 @@ async def query_and_search(tools: Tools, settings: Settings, question: Question,
     """The agent's query and what that finds; nothing where it has no tool."""
     if agent.kind == "none":
         return Lookup()
-    query = question.text
+    query, task = question.text, task_with_options(question)
     if settings.query_formulation:
         other = other_answer(agent, last) if last else ""
         if last and settings.query_from == "summary":
-            instructions, text = summary_prompt(tools, question, other)
-            other = await tools.ask(tools.dialogue("summariser", instructions), text)
-        instructions, text = query_prompt(tools, question, agent, last, other)
-        dialogue = tools.dialogue(f"{agent.kind}_query", instructions)
+            other = await tools.ask(*tools.begin("summariser", "summary", task=task, other_answer=quoted(other)))
+        dialogue, text = begin_query(tools, question, agent, last, other)
         query = await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
     words = query
     if agent.kind in settings.keywords:
-        instructions, text = keywords_prompt(tools, question, query)
-        dialogue = tools.dialogue("keywords", instructions)
+        dialogue, text = tools.begin("keywords", task=task, query=one_line(query))
         words = await tools.read(dialogue, text, read_keywords, lambda reply: read_keywords_leniently(reply, query))
     source = settings.sources.rag if agent.kind == "rag" else settings.sources.search
     result = await tools.try_search(agent.kind, words, settings.documents, source=source)
@@ -151,8 +147,7 @@ async def query_and_search(tools: Tools, settings: Settings, question: Question,
 
 async def respond(tools: Tools, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round) -> Verdict:
     """The agent's reasons and label."""
-    instructions, text = answer_prompt(tools, agent, lookup, last)
-    dialogue = tools.dialogue(agent.kind, instructions)
+    dialogue, text = begin_answer(tools, agent, lookup, last)
     return await ask_verdict(tools, dialogue, text, labels)
 
 
@@ -231,8 +226,8 @@ async def judge(
     scores = {}
     if settings.stability:
         scores = {a.name: mean_scores(history, a.name, settings.judge_divides_by) for a in agents}
-    instructions, text = judge_prompt(tools, history, scores)
-    return await ask_verdict(tools, tools.dialogue("judge", instructions), text, labels)
+    dialogue, text = begin_ruling(tools, history, scores)
+    return await ask_verdict(tools, dialogue, text, labels)
 
 
 def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[Round], stopped: str = "") -> Answer:

@@ -1,6 +1,6 @@
 """What Tool-MAD's agents are told (figures 4 to 6 of the paper say what belongs in it), and how a query is read.
 
-Each prompt is (instructions, text): the system's message and the user's, filled in from `PROMPTS`.
+Each function opens a conversation, and returns it with what is said in it first, filled in from `PROMPTS`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from agents.core.prompts.template import Prompt
 from agents.core.tools import Tools
 from agents.tool_mad import ragas
 from agents.tool_mad.debate import Agent, Lookup, Round, Scores, passages_of
+from inference.chat import Dialogue
 from ratchet.records import Question
 
 TOOL = {"rag": "a collection of documents", "search": "a web search engine"}
@@ -82,48 +83,37 @@ HEADING = re.compile(r"^(?:.*:[ \t*_`]*|[ \t]*#.*|[ \t]*\*\*[^*\n]+\*\*[ \t]*(?=
 """A line that announces what follows: it ends with a colon, or is a heading or bold line of Markdown."""
 
 
-def query_prompt(tools: Tools, question: Question, agent: Agent, last: Round, other: str) -> tuple[str, str]:
+def begin_query(tools: Tools, question: Question, agent: Agent, last: Round, other: str) -> tuple[Dialogue, str]:
     """`last`: the round before, empty in the first. `other`: what the opponent said in it, or a summary of that."""
-    tool, task = TOOL[agent.kind], task_with_options(question)
+    values = {"tool": TOOL[agent.kind], "task": task_with_options(question), "other_answer": quoted(other)}
     if not last:
-        return tools.prompt("query.system", tool=tool), tools.prompt("query.user", task=task)
+        return tools.begin(f"{agent.kind}_query", "query", **values)
     last_query = one_line(last[agent.name].lookup.query)
-    text = tools.prompt("next_query.user", task=task, last_query=last_query, other_answer=quoted(other))
-    return tools.prompt("next_query.system", tool=tool), text
+    return tools.begin(f"{agent.kind}_query", "next_query", last_query=last_query, **values)
 
 
-def summary_prompt(tools: Tools, question: Question, other: str) -> tuple[str, str]:
-    """The prompt that sums up what the opponent said."""
-    text = tools.prompt("summary.user", task=task_with_options(question), other_answer=quoted(other))
-    return tools.prompt("summary.system"), text
-
-
-def keywords_prompt(tools: Tools, question: Question, query: str) -> tuple[str, str]:
-    """The prompt that turns an agent's query into keywords."""
-    text = tools.prompt("keywords.user", task=task_with_options(question), query=one_line(query))
-    return tools.prompt("keywords.system"), text
-
-
-def answer_prompt(tools: Tools, agent: Agent, lookup: Lookup, last: Round) -> tuple[str, str]:
-    """The prompt for an agent's answer."""
+def begin_answer(tools: Tools, agent: Agent, lookup: Lookup, last: Round) -> tuple[Dialogue, str]:
+    """Of an agent's answer."""
     has_tool = agent.kind != "none"
     documents = documents_text(lookup.passages) or f"({lookup.failure or 'none were found'})"
-    slot, other = ("next_answer", quoted(other_answer(agent, last))) if last else ("answer", "")
-    instructions = tools.prompt(f"{slot}.system", sources=FROM_DOCUMENTS if has_tool else FROM_MEMORY)
-    text = tools.prompt(f"{slot}.user", documents=documents if has_tool else "", other_answer=other)
-    return instructions, text
+    return tools.begin(
+        agent.kind,
+        "next_answer" if last else "answer",
+        sources=FROM_DOCUMENTS if has_tool else FROM_MEMORY,
+        documents=documents if has_tool else "",
+        other_answer=quoted(other_answer(agent, last)) if last else "",
+    )
 
 
-def judge_prompt(tools: Tools, history: Sequence[Round], scores: Mapping[str, Scores]) -> tuple[str, str]:
-    """`scores`: each agent's means, empty where none are kept."""
-    slot = "judge" if scores else "judge_without_scores"
-    text = tools.prompt(
-        f"{slot}.user",
+def begin_ruling(tools: Tools, history: Sequence[Round], scores: Mapping[str, Scores]) -> tuple[Dialogue, str]:
+    """Of the judge. `scores`: each agent's means, empty where none are kept."""
+    return tools.begin(
+        "judge",
+        "judge" if scores else "judge_without_scores",
         documents=documents_text(passages_of(history)),
         debate=debate_text(history),
         scores="\n".join(f"Agent {name}: {_scores_text(means)}" for name, means in scores.items()),
     )
-    return tools.prompt(f"{slot}.system"), text
 
 
 def debate_text(history: Sequence[Round]) -> str:
