@@ -107,21 +107,12 @@ async def test_cut_off_by_max_tokens_or_by_the_window(world: World) -> None:
     full = await other.ask()
     assert (full.finish_reason, len(full.ids)) == ("context", 4)
     assert other.engine.max_context == world.server.window
+    smaller = World(world.server, world.engine._model.path, max_context=world.server.window - 1)
+    await smaller.ask()
+    assert smaller.engine.max_context == world.server.window - 1
     other.engine.max_context = 5
     with pytest.raises(EngineError, match=rf"{len(world.dialogue.ids)} tokens.*context holds 5"):
         await other.ask()
-
-
-async def test_a_prompt_that_fills_a_smaller_window_exactly(world: World) -> None:
-    await world.ask()
-    world.server.faults = [Fault(400, "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)")]
-    assert (await world.ask()).finish_reason == "context"
-
-
-async def test_max_context_is_the_smaller_of_config_and_server(server: Server, folder: str) -> None:
-    world = World(server, folder, max_context=100)
-    await world.ask()
-    assert world.engine.max_context == 100
 
 
 async def test_a_context_error_ends_the_conversation(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -181,51 +172,42 @@ async def test_an_adapter_that_is_loaded_already_is_used(world: World, tmp_path:
     assert world.server.asked()[0].body["model"] == name
 
 
-async def test_adapters_that_cannot_be_loaded_say_what_the_server_needs(world: World, tmp_path: Path) -> None:
-    folder = adapter(tmp_path / "one")
-    world.server.lora = False
-    with pytest.raises(UserError, match=r"(?s)VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
-        await world.ask(adapter=str(folder))
-    world.server.lora = True
-    world.server.faults = [Fault(500, "LoRA rank 64 is greater than max_lora_rank 16.")]
-    with pytest.raises(UserError, match=r"rank 64 is greater.*\n.*--max-lora-rank"):
-        await world.ask(adapter=str(folder))
-    with pytest.raises(UserError, match="is this a PEFT adapter folder"):
-        await world.ask(adapter=str(tmp_path / "missing"))
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"lora": False}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING"),
+        ({"ignores_adapters": True}, r"exactly as the base model tiny does.*stale"),
+        ({"mixes": True}, r"mixes them up within one batch.*serve\.adapters"),
+        ({"faults": [Fault(500, "LoRA rank 64 is greater than 16.")]}, r"rank 64 is greater.*\n.*--max-lora-rank"),
+        (
+            {"faults": [Fault(raw="Success, says a server that loads nothing")]},
+            r"does not list it as ratchet-\w+; it lists \['tiny'\]",
+        ),
+    ],
+)
+async def test_an_adapter_that_does_not_work_on_the_server_is_refused(
+    world: World, tmp_path: Path, fault: dict[str, Any], message: str
+) -> None:
+    for name, value in fault.items():
+        setattr(world.server, name, value)
+    with pytest.raises(UserError, match=rf"(?s){message}"):
+        await world.ask(adapter=str(adapter(tmp_path / "one")))
     assert not world.server.asked()
 
 
-async def test_an_adapter_that_the_server_ignores_is_refused(world: World, tmp_path: Path) -> None:
-    world.server.ignores_adapters = True
-    with pytest.raises(UserError, match=r"exactly as the base model tiny does.*stale"):
-        await world.ask(adapter=str(adapter(tmp_path / "trained")))
-
-
-async def test_an_adapter_that_changes_nothing_is_refused_before_a_server_hears_of_it(
+async def test_a_folder_that_is_no_trained_adapter_is_refused_before_a_server_hears_of_it(
     world: World, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="changes nothing of its base model"):
-        await world.ask(adapter=str(adapter(tmp_path / "untrained", b=0.0)))
+    damaged = adapter(tmp_path / "damaged")
+    (damaged / "adapter_model.safetensors").write_bytes(b"half a file")
+    for folder, message in (
+        (tmp_path / "missing", "is this a PEFT adapter folder"),
+        (adapter(tmp_path / "untrained", b=0.0), "changes nothing of its base model"),
+        (damaged, r"damaged/adapter_model.safetensors: not a safetensors file"),
+    ):
+        with pytest.raises(UserError, match=message):
+            await world.ask(adapter=str(folder))
     assert not world.server.asked("load_lora_adapter")
-
-
-async def test_a_server_that_mixes_an_adapter_into_the_base_is_refused(world: World, tmp_path: Path) -> None:
-    world.server.mixes = True
-    with pytest.raises(UserError, match=r"mixes them up within one batch.*serve\.adapters"):
-        await world.ask(adapter=str(adapter(tmp_path / "one")))
-
-
-async def test_an_adapter_that_the_server_does_not_list_is_refused(world: World, tmp_path: Path) -> None:
-    world.server.faults = [Fault(raw="Success, says a server that loads nothing")]
-    with pytest.raises(UserError, match=r"does not list it as ratchet-\w+; it lists \['tiny'\]"):
-        await world.ask(adapter=str(adapter(tmp_path / "one")))
-
-
-async def test_damaged_adapters_are_named(world: World, tmp_path: Path) -> None:
-    folder = adapter(tmp_path / "one")
-    (folder / "adapter_model.safetensors").write_bytes(b"half a file")
-    with pytest.raises(UserError, match=r"one/adapter_model.safetensors: not a safetensors file"):
-        await world.ask(adapter=str(folder))
 
 
 async def test_a_server_that_has_forgotten_an_adapter_gets_it_again_once(world: World, tmp_path: Path) -> None:

@@ -231,6 +231,28 @@ def test_the_models_that_are_named(folder: Path) -> None:
             specs_of(made, [name])
 
 
+@pytest.mark.parametrize(
+    ("agent", "placement", "flags", "absent"),
+    [
+        # A seeded request whose prompt is prefilled in chunks ends the engine on a CPU.
+        ({}, Placement(kv_bytes=1), ["--no-enable-chunked-prefill"], ""),
+        ({"send_seed": False}, Placement(kv_bytes=1), [], "--no-enable-chunked-prefill"),
+        ({}, Placement(("0",), 0.5), [], "--no-enable-chunked-prefill"),
+        (
+            {"serve": {"arguments": {"max_num_seqs": 128, "--async-scheduling": False, "block-size": "32"}}},
+            Placement(),
+            ["--max-num-seqs", "128", "--no-async-scheduling", "--block-size", "32"],
+            "--async-scheduling",
+        ),
+    ],
+)
+def test_flags_for_a_cpu_and_of_the_users_own(
+    folder: Path, agent: dict[str, Any], placement: Placement, flags: list[str], absent: str
+) -> None:
+    command = server_command(wanted(folder, agent=agent)[0], placement, 1)
+    assert command[len(command) - len(flags) :] == flags and absent not in command
+
+
 def test_adapters_fit_the_model_that_is_trained(folder: Path) -> None:
     agent, judge = wanted(folder, agent={}, judge={})
     assert (agent.lora_rank, judge.lora_rank) == (16, 0)
@@ -241,21 +263,6 @@ def test_adapters_fit_the_model_that_is_trained(folder: Path) -> None:
     assert "--enable-lora" not in server_command(judge, Placement(), 1)
     assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" not in server_environment(judge, Placement())
     assert wanted(folder, agent={"serve": {"lora_rank": 10}})[0].lora_rank == 16, "vLLM takes certain ranks only"
-
-
-def test_a_seeded_request_does_not_end_the_engine_on_a_cpu(folder: Path) -> None:
-    [seeded] = wanted(folder, agent={})
-    [unseeded] = wanted(folder, agent={"send_seed": False})
-    assert "--no-enable-chunked-prefill" in server_command(seeded, Placement(kv_bytes=1), 1)
-    assert "--no-enable-chunked-prefill" not in server_command(unseeded, Placement(kv_bytes=1), 1)
-    assert "--no-enable-chunked-prefill" not in server_command(seeded, Placement(("0",), 0.5), 1)
-
-
-def test_flags_of_the_users_own(folder: Path) -> None:
-    own = {"max_num_seqs": 128, "--async-scheduling": False, "block-size": "32"}
-    [one] = wanted(folder, agent={"serve": {"arguments": own}})
-    command = server_command(one, Placement(), 1)
-    assert command[-5:] == ["--max-num-seqs", "128", "--no-async-scheduling", "--block-size", "32"]
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,6 @@ def evaluated(path: Path, arm: str = "base", **changes: Any) -> list[list[bool]]
     ("arm", "changes"),
     [
         ("base", {"temperature": 0.9}),
-        ("base", {"top_p": 0.5}),
         ("base", {"samples": 2}),
         ("other", {"baselines": {"other": {"name": "mermaid", "settings": {"decomposer": False, "steps": 4}}}}),
     ],
@@ -100,15 +99,12 @@ def test_an_arm_that_is_changed_begins_with_an_empty_memory(
     config_path: Path, arm: str, changes: dict[str, Any]
 ) -> None:
     assert evaluated(config_path, arm) == FRESH
+    arms = read_arms(RunFolder(config_path.parent / "run").round(1), "dev")
+    assert recalled(arms["other"].folder) == FRESH, "arms do not help each other"
     again = evaluated(config_path, arm, **changes)
     # The first sample of each claim is on disk already where there are more of them: the second ones begin anew.
     assert again == FRESH
     assert evaluated(config_path, arm, **changes) == [], "everything is on disk"
-
-
-def test_the_arms_of_one_question_set_do_not_help_each_other(config_path: Path) -> None:
-    assert evaluated(config_path) == FRESH
-    assert recalled(read_arms(RunFolder(config_path.parent / "run").round(1), "dev")["other"].folder) == FRESH
 
 
 def test_an_arm_that_is_resumed_goes_on_with_its_own_memory(config_path: Path) -> None:
@@ -133,18 +129,6 @@ def test_a_round_begins_with_an_empty_memory_and_its_parts_share_it(
     assert sampled(config_path, monkeypatch, 1, "--part", "1/2") == FRESH[1:]
     assert sampled(config_path, monkeypatch, 1) == []
     assert sampled(config_path, monkeypatch, 2) == FRESH
-
-
-def test_a_scope_says_what_it_is_for_and_tells_experiments_apart(config_path: Path) -> None:
-    evaluated(config_path)
-    evaluated(config_path, temperature=0.9)
-    memory = Memory(MemoryConfig(), config_path.parent / "run" / "memory")
-    scopes = [scope.split(" ") for scope in memory.pieces().scopes()]
-    assert {label for label, _ in scopes} == {
-        path.parent.relative_to(config_path.parent / "run").as_posix()
-        for path in config_path.parent.glob("run/arms/dev/*/base/part-*.jsonl")
-    }
-    assert len({key for _, key in scopes}) == 4 and all(len(key) == 12 for _, key in scopes)
 
 
 def in_sequence(path: Path, **changes: Any) -> Path:

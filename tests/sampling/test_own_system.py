@@ -84,15 +84,6 @@ def test_its_arm_has_a_folder_of_its_own_for_every_version(mine: Path, tmp_path:
     assert settings.store("test", config.system, "base").folder != before
 
 
-def test_an_error_names_the_config_s_key(mine: Path) -> None:
-    for system, message in (
-        ({"settings": {"anwser": "x"}}, r"system\.settings\.anwser: unknown key \(did you mean 'answer'\?\)"),
-        ({"roles": {"answrer": {}}}, r"system\.roles\.answrer: .*did you mean 'answerer'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            load_system(SystemConfig.model_validate({"name": "parts/mine.py", **system}))
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
