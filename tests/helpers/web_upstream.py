@@ -1,4 +1,5 @@
-"""A real HTTP server in a thread that speaks the formats of all search services, over a few invented papers.
+"""A real HTTP server in a thread that speaks the formats of all search services, over a few invented papers, and that
+of embeddings, where a text's vector tells its length.
 
 `faults` are answered first, in their order; everything that was asked is in `asked`.
 """
@@ -223,7 +224,13 @@ def xml_text(text: str) -> str:
     return html.escape("".join(c for c in text if c >= " " or c == "\n"))
 
 
+def embeddings(asked: Asked) -> Reply:
+    rows = [{"index": n, "embedding": [len(text), 1]} for n, text in enumerate(asked.body["input"])]
+    return Reply(body=json.dumps({"data": rows[::-1]}))
+
+
 FORMATS = {
+    "/v1/embeddings": embeddings,
     "/search": tavily,
     "/w/api.php": wikipedia,
     "/api/query": arxiv,

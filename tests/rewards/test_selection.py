@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.config import SelectConfig
+from ratchet.config import RewardsConfig, SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Score, Selection, Status, Trajectory
 from rewards.selection import cause_text, reward, select, select_at_random
@@ -125,6 +125,13 @@ def test_each_axis_needs_some_candidate_above_its_minimum_and_not_the_best_one()
     low = {**scores, **scored(0.1, 0.5, name="faithfulness")}
     choice = select(QUESTION, found, low, WEIGHTS, rule).questions[0]
     assert (choice.kept, choice.cause) == ((), "score_too_low") and "best faithfulness 0.500" in choice.reason
+
+
+def test_settings_that_are_not_given_change_no_digest_of_a_stage() -> None:
+    assert "min_scores" not in SelectConfig().model_dump()
+    assert not {"constrained", "correctness", "faithfulness"} & set(RewardsConfig().model_dump())
+    given = RewardsConfig.model_validate({"constrained": False, "correctness": {"nuggets": "once"}}).model_dump()
+    assert (given["constrained"], given["correctness"]) == (False, {"nuggets": "once"})
 
 
 def test_only_trajectories_that_ended_well_are_candidates() -> None:

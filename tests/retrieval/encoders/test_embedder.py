@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import deque
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from retrieval.encoders import embedder
 from retrieval.encoders.embedder import open_embedder
 from retrieval.errors import SourceError
 from tests.helpers.served import Plain
+from tests.helpers.web_upstream import Reply, Upstream, upstream
 
 pytestmark = pytest.mark.server
 
@@ -31,53 +29,18 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedder, "BACKOFF", Backoff(tries=3, first=0.01, longest=0.02))
 
 
-class Server(ThreadingHTTPServer):
-    """Embeds a text by its length; `faults` (status, body) are answered first."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}/v1"
-        self.faults: deque[tuple[int, Any]] = deque()
-        self.asked: list[tuple[str, str | None, dict[str, Any]]] = []
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.asked.append((self.path, self.headers.get("authorization"), body))
-        rows = [{"index": n, "embedding": [len(text), 1]} for n, text in enumerate(body["input"])]
-        status, answer = self.server.faults.popleft() if self.server.faults else (200, {"data": rows[::-1]})
-        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    one = Server()
-    thread = threading.Thread(target=one.serve_forever, args=(0.01,))
-    thread.start()
-    yield one
-    one.shutdown()
-    thread.join(10)
-    one.server_close()
+def server() -> Iterator[Upstream]:
+    with upstream() as state:
+        yield state
 
 
-def config(server: Server, **more: Any) -> EmbedderConfig:
-    return EmbedderConfig(path="text-embedding-3-small", engine="openai", url=server.url, **more)
+def config(server: Upstream, **more: Any) -> EmbedderConfig:
+    return EmbedderConfig(path="text-embedding-3-small", engine="openai", url=f"{server.url}/v1", **more)
 
 
 def test_vectors_come_in_the_order_of_the_texts_and_have_length_one(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RATCHET_API_KEY", "key-of-the-tests")
     embed = open_embedder(config(server, batch=2, query_prefix="q:"))
@@ -85,19 +48,19 @@ def test_vectors_come_in_the_order_of_the_texts_and_have_length_one(
     assert vectors.dtype == np.float32 and vectors.shape == (3, 2)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
     assert np.allclose(vectors[:, 0] / vectors[:, 1], [3, 5, 2])
-    (path, key, body), _ = server.asked
-    assert (path, key) == ("/v1/embeddings", "Bearer key-of-the-tests")
-    assert body == {"model": "text-embedding-3-small", "input": ["q:a", "q:abc"], "encoding_format": "float"}
+    first, _ = server.asked
+    assert first.headers["authorization"] == "Bearer key-of-the-tests"
+    assert first.body == {"model": "text-embedding-3-small", "input": ["q:a", "q:abc"], "encoding_format": "float"}
     assert embed([]).shape[0] == 0 and len(server.asked) == 2
 
 
-def test_what_is_transient_is_asked_again_and_what_stays_is_the_trajectorys_fault(server: Server) -> None:
+def test_what_is_transient_is_asked_again_and_what_stays_is_the_trajectorys_fault(server: Upstream) -> None:
     embed = open_embedder(config(server))
-    for busy in ([(503, "busy"), (429, "slow down")], [(202, b""), (200, b"<html>Bad gateway</html>")]):
+    for busy in ([Reply(503, "busy"), Reply(429, "slow down")], [Reply(202), Reply(body="<html>Bad gateway</html>")]):
         server.asked.clear()
         server.faults.extend(busy)
         assert embed(["abc"]).shape == (1, 2) and len(server.asked) == 3
-    server.faults.extend([(500, "broken")] * 3)
+    server.faults.extend([Reply(500, "broken")] * 3)
     with pytest.raises(SourceError, match=r"answered 500: .*broken.* \(after 3 tries\)"):
         embed(["abc"])
 
@@ -114,9 +77,9 @@ def test_what_is_transient_is_asked_again_and_what_stays_is_the_trajectorys_faul
     ],
 )
 def test_an_answer_that_cannot_be_used_is_named(
-    server: Server, status: int, answer: Any, error: type[Exception], words: str
+    server: Upstream, status: int, answer: Any, error: type[Exception], words: str
 ) -> None:
-    server.faults.append((status, answer))
+    server.faults.append(Reply(status, json.dumps(answer)))
     with pytest.raises(error, match=words):
         open_embedder(config(server))(["abc"])
 

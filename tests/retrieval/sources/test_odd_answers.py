@@ -1,17 +1,13 @@
-"""Odd answers of search servers, web services and MCP servers: each is the failure of one search, and no more is read
-than an answer can be."""
+"""Odd answers of search servers: each is the failure of one search. Of these, web services and MCP servers no more is
+read than an answer can be."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,69 +19,28 @@ from retrieval.errors import SourceError
 from retrieval.sources import mcp as mcp_client
 from retrieval.sources.mcp import McpSource
 from retrieval.sources.web import client as web_client
-from tests.helpers.odd_answers import DEEP, ODD, bomb, flood, send, wire
+from tests.helpers.odd_answers import DEEP, ODD, bomb, wire
 from tests.helpers.served import QUICK
 from tests.helpers.web_upstream import KEY, opened
+from tests.helpers.wire_server import Fault, Server, running
 
 pytestmark = pytest.mark.server
 
 FAST = Backoff(tries=2, first=0.01, longest=0.02)
 PASSAGE = {"id": "d:0", "document_id": "d", "text": "The harbour", "title": "", "score": 1.0}
 GOOD = wire(json.dumps({"digest": "x", "passages": [PASSAGE]}).encode())
-INDEXES = {
-    "indexes": [{"name": "only", "digest": "x", "chunks": 1}],
-    "limits": {},
-}
-
-
-class Odd(ThreadingHTTPServer):
-    """Answers GET with `listed`, and POST with `answers` in their order, then with the last one."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.answers: list[bytes | int] = []
-        self.flooded = 0
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Odd
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        send(self.connection, wire(json.dumps(INDEXES).encode()))
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        answers = self.server.answers
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(answer, int):
-            self.server.flooded += flood(self.connection, answer)
-        else:
-            send(self.connection, answer)
-
-
-@contextmanager
-def running() -> Iterator[Odd]:
-    server = Odd()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
+INDEXES = {"indexes": [{"name": "only", "digest": "x", "chunks": 1}], "limits": {}}
 
 
 @pytest.fixture
-def odd() -> Iterator[Odd]:
+def odd() -> Iterator[Server]:
     with running() as server:
         yield server
+
+
+def answer_with(server: Server, fault: Fault) -> None:
+    """To every POST; a GET is the list of indexes."""
+    server.judge = lambda body: Fault(raw=json.dumps(INDEXES)) if body is None else fault
 
 
 STRANGE = ODD | {
@@ -97,27 +52,31 @@ STRANGE = ODD | {
 
 
 @pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE)
-def test_an_odd_answer_of_a_search_server_fails_one_search(answer: bytes, odd: Odd) -> None:
+def test_an_odd_answer_of_a_search_server_fails_one_search(answer: bytes, odd: Server) -> None:
+    answer_with(odd, Fault(wire=answer))
     remote = RemoteIndex(odd.url, backoff=FAST)
-    odd.answers = [answer]
     with pytest.raises(SourceError) as caught:  # which fails a trajectory; UserError would end the command
         remote.search("harbour", 1)
     assert len(str(caught.value)) < 600
-    odd.answers = [wire(b"<html>Bad gateway</html>"), GOOD]
+    odd.faults = [Fault(wire=wire(b"<html>Bad gateway</html>"))]
+    answer_with(odd, Fault(wire=GOOD))
     assert [passage.id for passage in remote.search("harbour", 1)] == ["d:0"]
     remote.close()
 
 
-async def test_no_more_is_read_than_an_answer_can_be(odd: Odd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_is_read_than_an_answer_can_be(
+    odd: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
     for module in (remote_index, web_client, mcp_client):
         monkeypatch.setattr(module, "MAX_BYTES", 1 << 20)
+    answer_with(odd, Fault())
     remote, packed = RemoteIndex(odd.url, backoff=QUICK), bomb(256)
     web = opened(odd, "tavily", tmp_path)  # type: ignore[arg-type]
     tracemalloc.start()
     try:
-        for answer in (packed, 1 << 30):
-            odd.answers = [answer]
+        for fault in (Fault(wire=packed), Fault(flood=1 << 30)):
+            answer_with(odd, fault)
             tracemalloc.reset_peak()
             with pytest.raises(SourceError, match="more than 1 MiB is not read"):
                 await asyncio.to_thread(remote.search, "harbour", 1)
