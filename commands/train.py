@@ -103,8 +103,8 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
             for member in load_members(config).values()
             for warning in check_leakage(member.splits, member.seed, member.questions.leakage)
         ]
-        rounds, provenance = partial(learnt_rounds, config, folder), cache(partial(_provenance, config))
-        task = TrainingTask(training, model, config.seed, folder, start, rounds, provenance)
+        provenance = cache(partial(_provenance, config))
+        task = TrainingTask(training, model, config.seed, folder, start, learnt_rounds(config, folder), provenance)
         if _is_writer():
             open_run(config)
             prepare_task(task)

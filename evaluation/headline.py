@@ -15,18 +15,6 @@ def verdict(
     floor: LabelFloor | None = None,
     selection: Difference | None = None,
     rival: BaselineComparison | None = None,
-) -> str:
-    """Whether the trained model is better than its base and than the best untrained baseline, in sentences."""
-    return ". ".join(filter(None, verdict_parts(comparison, primary, best, floor, selection, rival)))
-
-
-def verdict_parts(
-    comparison: Comparison | None,
-    primary: str,
-    best: BaselineComparison | None = None,
-    floor: LabelFloor | None = None,
-    selection: Difference | None = None,
-    rival: BaselineComparison | None = None,
 ) -> tuple[str, str]:
     """(the verdict in a few words, the sentences with its numbers); no words where the numbers allow no verdict.
 

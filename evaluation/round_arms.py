@@ -265,6 +265,7 @@ def _compared(
     best = best_baseline(arms, primary, *resampling, without=also_trained)
     rival = best_baseline(arms, primary, *resampling, only=also_trained)
     floor, selection = label_floor(questions), selection_gain(arms, primary, *resampling)
+    trained = next((comparison for comparison in comparisons if comparison.arm == TRAINED), None)
     return Results(
         round=number,
         split=split,
@@ -285,7 +286,5 @@ def _compared(
         best_baseline=best,
         trained_baseline=rival,
         selection=selection,
-        verdict=verdict(
-            next((c for c in comparisons if c.arm == TRAINED), None), primary, best, floor, selection, rival
-        ),
+        verdict=". ".join(filter(None, verdict(trained, primary, best, floor, selection, rival))),
     )

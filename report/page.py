@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from evaluation.formats import SECTIONS, format_p_value, shown_measures
-from evaluation.headline import changes_sentence, verdict_parts
+from evaluation.headline import changes_sentence, verdict
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
@@ -120,7 +120,7 @@ def render_page(
 def read_script() -> str:
     """The page's script: the parts joined into one function, so that none of their names is the window's."""
     parts = "\n".join((HERE / "script" / name).read_text() for name in SCRIPTS)
-    starts = "explainTerms();\nselectionList();\nbrowser();\nfollow();"
+    starts = "selectionList();\nbrowser();\nfollow();"
     return f'"use strict";\n(() => {{\n{parts}\n{starts}\n}})();'
 
 
@@ -137,7 +137,7 @@ def _verdict(results: Results | None) -> tuple[str, str]:
     if results is None:
         return "Not evaluated yet", ""
     comparison = results.comparison(TRAINED)
-    headline, particulars = verdict_parts(
+    headline, particulars = verdict(
         comparison,
         results.primary,
         results.best_baseline,

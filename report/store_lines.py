@@ -31,23 +31,6 @@ class Replaced(Exception):
     """A file is not the one that was read before."""
 
 
-@dataclass
-class RoleCount:
-    """One role's actions."""
-
-    calls: int = 0
-    with_schema: int = 0
-    malformed: int = 0
-    repaired: int = 0
-    reasked: int = 0
-    cut_off: int = 0
-    new_tokens: int = 0
-
-    def add(self, other: RoleCount) -> None:
-        for name, count in vars(other).items():
-            setattr(self, name, getattr(self, name) + count)
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """A trajectory without its details, and where these are."""
@@ -59,9 +42,11 @@ class Line:
     length: int
     outcomes: tuple[str, ...]
     """`outcomes_of` without scores."""
-    roles: dict[str, RoleCount]
+    roles: tuple[str, ...]
+    """Those that acted."""
     prompt_tokens: int
     cached_tokens: int
+    new_tokens: int
 
     def read(self) -> Trajectory:
         """The whole trajectory. UserError where the file was changed."""
@@ -89,15 +74,11 @@ class Tally:
     statuses: Counter[str] = field(default_factory=Counter)
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(status, error) of every trajectory that did not finish."""
-    roles: dict[str, RoleCount] = field(default_factory=dict)
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    new_tokens: int = 0
     rewards: list[float] = field(default_factory=list)
     """Of the trajectories that have one."""
-
-    @property
-    def new_tokens(self) -> int:
-        return sum(role.new_tokens for role in self.roles.values())
 
     @property
     def mean_reward(self) -> float | None:
@@ -109,10 +90,9 @@ class Tally:
         self.statuses[trajectory.status] += 1
         if trajectory.status != "finished":
             self.errors[trajectory.status, _first_line(trajectory.error) or "no message"] += 1
-        for name, role in line.roles.items():
-            self.roles.setdefault(name, RoleCount()).add(role)
         self.prompt_tokens += line.prompt_tokens
         self.cached_tokens += line.cached_tokens
+        self.new_tokens += line.new_tokens
         self.rewards += [] if reward is None else [reward]
 
 
@@ -186,29 +166,17 @@ class StoreLines:
         known = lines.get(trajectory.key)
         if known is not None and (known.path, known.start) < (path, start):
             return
-        roles: dict[str, RoleCount] = {}
         calls = trajectory.model_calls
-        for call in calls:
-            roles.setdefault(call.role, RoleCount()).add(
-                RoleCount(
-                    calls=1,
-                    with_schema=call.parse != "free",
-                    malformed=call.parse == "malformed",
-                    repaired=bool(call.repairs),
-                    reasked=call.attempt > 0,
-                    cut_off=call.finish_reason != "stop",
-                    new_tokens=call.new_tokens,
-                )
-            )
         lines[trajectory.key] = Line(
             trajectory.model_copy(update={"events": (), "conversations": (), "turns": (), "passages": ()}),
             path,
             start,
             length,
             tuple(outcomes_of(self.question(trajectory), trajectory)),
-            roles,
+            tuple(sorted({call.role for call in calls})),
             sum(call.prompt_tokens for call in calls),
             sum(call.cached_tokens for call in calls),
+            sum(call.new_tokens for call in calls),
         )
         self._rewards.pop(trajectory.key, None)
 

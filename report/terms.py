@@ -1,4 +1,4 @@
-"""Explanations of the page's terms, shown while the pointer or the keyboard's focus is on one."""
+"""Explanations of the page's terms, shown while the pointer is on one."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ TERMS = {
     "best of n": "The mean over questions of the best reward among a question's samples.",
     "parsed": "The share of actions whose text could be read as what was asked for.",
     "macro-F1": "The mean of the F1 of every label that is right for some question, so that rare labels count as much.",
-    "re-asked": "An action that did not parse, so that the model was asked again.",
-    "malformed": "An action whose text does not parse as what was asked for.",
-    "repaired": "An action that was read although it is not exactly what was asked for.",
     "null": "Trajectories without a value: they are in no mean, and not counted as zero.",
 }
 MEASURES = {
@@ -79,4 +76,4 @@ def measure_term(name: str, text: str = "") -> Markup:
 def _explained(text: str, explanation: str) -> Markup:
     if not explanation:
         return escape(text)
-    return Markup('<span class="term" tabindex="0" title="{}">{}</span>').format(explanation, text)
+    return Markup('<span class="term" title="{}">{}</span>').format(explanation, text)

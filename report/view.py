@@ -129,7 +129,7 @@ def _line(section: Section, arm: str, line: Line) -> Json:
         "reward": section.rewards[trajectory.key],
         "kept": choice is not None and trajectory.key in choice.kept,
         "outcomes": with_null_scores(line.outcomes, section.scores[trajectory.key].values()),
-        "roles": sorted(line.roles),
+        "roles": line.roles,
     }
 
 

@@ -15,14 +15,13 @@ from statistics import NormalDist, stdev
 from pydantic import ValidationError
 
 from evaluation.arms import ArmSettings
-from evaluation.comparisons import compare
+from evaluation.comparisons import measure_difference
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.measures.statistics import paired
 from evaluation.results import BASE, PARENT, TRAINED
 from evaluation.round_arms import evaluate, results_path, run_arms
 from inference.adapters import adapter_digest
-from questions.load import load_questions
 from ratchet.files import read_record, write_json
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -121,9 +120,7 @@ def promote(settings: ArmSettings, number: int, level: float, sampled: bool = Fa
     [results] = evaluate(without_baselines(settings), folder, [SPLIT], folder.adapter, parent, sampled)
     before, after = results.arm(PARENT if parent else BASE), results.arm(TRAINED)
     assert before is not None and after is not None
-    questions, resamples = load_questions(settings.questions.dev, settings.seed), settings.evaluation.resamples
-    comparison = compare(before, after, questions, results.primary, resamples, settings.seed)
-    difference = comparison.measures.get(results.primary, Difference(n=0))
+    difference = measure_difference(before, after, results.primary, settings.evaluation.resamples, settings.seed)
     promoted, reason = decide(difference, level, results.primary)
     base = results.arms[0].measures.get(results.primary)
     pairs = paired(before.by_question(results.primary), after.by_question(results.primary))

@@ -101,7 +101,7 @@ def _training_inputs(task: TrainingTask, rows: str, start: Path | None) -> dict[
 
 def _name_reference(job: TrainingJob) -> None:
     """Say so where the reference model is not what sampled the trajectories."""
-    policies = {kept.store.system_and_policy()[1] for kept in read_kept(job.task.rounds())}
+    policies = {kept.store.system_and_policy()[1] for kept in read_kept(job.task.rounds)}
     start = job.inputs["starting adapter"] or "base"
     if others := sorted(policy for policy in policies if policy and policy != start):
         job.say(

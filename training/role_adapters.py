@@ -49,7 +49,7 @@ class GroupFolder(RoundFolder):
 def prepare_task(task: TrainingTask) -> tuple[RowsFile, Mapping[str, str]]:
     """The rows, built or read, and trajectory key to question; see `training.rows.prepare_rows`. UserError where a
     group of roles has nothing to learn."""
-    rows, questions = prepare_rows(task.rounds(), task.folder.rows, task.training)
+    rows, questions = prepare_rows(task.rounds, task.folder.rows, task.training)
     role_groups(task.training, rows.table)
     return rows, questions
 

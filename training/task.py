@@ -38,8 +38,8 @@ class TrainingTask:
     folder: RoundFolder
     start: Path | None
     """The adapter that training continues."""
-    rounds: Callable[[], tuple[LearntRound, ...]]
-    """What it learns from; to be asked once all of it is written."""
+    rounds: tuple[LearntRound, ...]
+    """What it learns from."""
     provenance: Callable[[], Provenance]
     """Asked for when an adapter is published."""
 

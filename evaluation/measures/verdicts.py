@@ -10,13 +10,12 @@
   other. Where every trajectory has an answer, and leniently always, scikit-learn's f1_score(average="macro") gives the
   same with those labels as its `labels`.
 - Uncertain: "UNCERTAIN", or the task's label of stance "unknown". Decided: one of the other labels. What ended
-  otherwise is neither. Whether an uncertain verdict would have been wrong cannot be known; whether it falls on hard
-  questions can: another arm should do worse there. (Where "unknown" is gold of many questions that says less.)
+  otherwise is neither. Whether an uncertain verdict would have been wrong cannot be known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
@@ -209,7 +208,7 @@ def _stacked(rows: Sequence[NDArray[np.float64]]) -> Rows:
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """An arm's uncertain verdicts: how many, and whether they fall on hard questions. Each is a share, 0 to 1."""
+    """An arm's uncertain verdicts. Each is a share, 0 to 1."""
 
     share: Estimate
     """The share of all trajectories whose verdict is uncertain, those without a verdict included in the total."""
@@ -217,40 +216,23 @@ class Uncertainty:
     """The share whose verdict is decided."""
     accuracy: Estimate
     """Accuracy of the decided verdicts: one minus the risk at this coverage."""
-    other_uncertain: Estimate
-    """Another arm's accuracy (strict) where this one is uncertain."""
-    other_decided: Estimate
-    """Another arm's accuracy where this one is decided."""
-    gap: Estimate
-    """other_uncertain - other_decided: below zero where uncertain verdicts fall on hard questions."""
 
 
-def uncertainty(verdicts: Verdicts, other: Mapping[str, float], resamples: int, seed: int) -> Uncertainty | None:
-    """Measure the uncertain verdicts; None where there are none. `other` is another arm's accuracy by question."""
-    rows, paired = [], []
-    for i, question in verdicts.questions.items():
+def uncertainty(verdicts: Verdicts, resamples: int, seed: int) -> Uncertainty | None:
+    """Measure the uncertain verdicts; None where there are none."""
+    rows = []
+    for question in verdicts.questions.values():
         unsure = fmean(verdicts.is_uncertain(s) for s in question.samples)
         decided = fmean(verdicts.is_decided(s) for s in question.samples)
         right = fmean(verdicts.is_decided(s) and s.verdict == question.gold for s in question.samples)
         rows.append((1.0, unsure, decided, right))
-        if i in other:
-            paired.append((unsure, decided, unsure * other[i], decided * other[i]))
     if not any(row[1] for row in rows):
         return None
 
-    def ratio(table: Sequence[tuple[float, ...]], above: int, below: int) -> Estimate:
-        return statistic_interval(np.array(table), lambda s: _ratio(s[:, above], s[:, below]), resamples, seed)
+    def ratio(above: int, below: int) -> Estimate:
+        return statistic_interval(np.array(rows), lambda s: _ratio(s[:, above], s[:, below]), resamples, seed)
 
-    return Uncertainty(
-        share=ratio(rows, 1, 0),
-        coverage=ratio(rows, 2, 0),
-        accuracy=ratio(rows, 3, 2),
-        other_uncertain=ratio(paired, 2, 0),
-        other_decided=ratio(paired, 3, 1),
-        gap=statistic_interval(
-            np.array(paired), lambda s: _ratio(s[:, 2], s[:, 0]) - _ratio(s[:, 3], s[:, 1]), resamples, seed
-        ),
-    )
+    return Uncertainty(share=ratio(1, 0), coverage=ratio(2, 0), accuracy=ratio(3, 2))
 
 
 def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -53,27 +53,17 @@ def _confusion_table(results: Results, arm: Arm, verdicts: Verdicts) -> Table:
 
 
 def _uncertain_table(results: Results) -> Table:
-    """Arms that gave uncertain verdicts; the arm they are compared with is base, for base the next one."""
+    """Arms that gave uncertain verdicts."""
     table = new_table(
         f"{escape(results.title)}: uncertain verdicts, in percent",
         ("method",),
-        ("uncertain", "decided", "accuracy decided", "other arm", "there", "elsewhere", "less"),
+        ("uncertain", "decided", "accuracy decided"),
         "uncertain: UNCERTAIN, or a label of stance unknown; decided: another label; accuracy decided: one minus the "
-        "risk at that coverage;\nother arm: its accuracy on the questions where this one is uncertain, where it is "
-        "decided, and the first less the second: below zero where uncertain verdicts fall on hard questions",
+        "risk at that coverage",
         PADDING,
     )
     for arm in results.arms:
-        other = next((rival for rival in results.arms if rival.name != arm.name), None)
-        values = other.values if other else {}
-        known = {i: value for i, row in values.items() if (value := row.get("accuracy")) is not None}
-        uncertain = arm.verdicts and uncertainty(arm.verdicts, known, results.resamples, results.seed)
+        uncertain = arm.verdicts and uncertainty(arm.verdicts, results.resamples, results.seed)
         if uncertain:
-            table.add_row(
-                label(arm),
-                *map(percent, (uncertain.share, uncertain.coverage, uncertain.accuracy)),
-                label(other) if other else "-",
-                *map(percent, (uncertain.other_uncertain, uncertain.other_decided)),
-                percent(uncertain.gap, signed=True),
-            )
+            table.add_row(label(arm), *map(percent, (uncertain.share, uncertain.coverage, uncertain.accuracy)))
     return table

@@ -54,34 +54,3 @@ function fillSelect(select, options, chosen) {
   }
   select.value = chosen;
 }
-
-// Explanations of terms: shown while the pointer or the focus is on one.
-
-function explainTerms() {
-  const tip = el("div", { id: "tip", role: "tooltip", hidden: "" });
-  document.body.append(tip);
-  let term = null;
-  function place() {
-    const [box, size] = [term.getBoundingClientRect(), tip.getBoundingClientRect()];
-    tip.style.left = `${Math.max(8, Math.min(box.left, innerWidth - size.width - 8))}px`;
-    tip.style.top = `${box.bottom + size.height + 12 > innerHeight ? box.top - size.height - 6 : box.bottom + 6}px`;
-  }
-  function show(target) {
-    if (term) term.removeAttribute("aria-describedby");
-    term = target && target.closest ? target.closest(".term") : null;
-    tip.hidden = !term;
-    if (!term) return;
-    if (term.title) {
-      term.dataset.tip = term.title;
-      term.removeAttribute("title");  // which the browser would show as well
-    }
-    tip.textContent = term.dataset.tip;
-    term.setAttribute("aria-describedby", "tip");
-    place();
-  }
-  document.addEventListener("pointerover", (event) => show(event.target));
-  document.addEventListener("focusin", (event) => show(event.target));
-  // The browser scrolls to what gets the focus.
-  document.addEventListener("scroll", () => (term && term === document.activeElement ? place() : show(null)), true);
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") show(null); });
-}

@@ -11,7 +11,7 @@ import yaml
 from commands.evaluate import main
 from evaluation.arms import arm_settings
 from evaluation.comparisons import compare, selection_gain
-from evaluation.headline import changes_sentence, verdict_parts
+from evaluation.headline import changes_sentence, verdict
 from evaluation.measures.gain import QuestionChanges, question_changes
 from evaluation.round_arms import plan, read_arms
 from questions.manifest import open_run
@@ -99,7 +99,7 @@ def test_the_headline_says_what_selection_is_worth_over_random_trajectories(rand
     questions, arms = invented_arms(base=right(4), adapter=right(24), random=right(random))
     control = arms[2].model_copy(update={"name": "random selection"})
     worth = selection_gain([arms[0], arms[1], control], "f1", 500, 0)
-    numbers = verdict_parts(compare(arms[0], arms[1], questions, "f1", 500, 0), "f1", selection=worth)[1]
+    numbers = verdict(compare(arms[0], arms[1], questions, "f1", 500, 0), "f1", selection=worth)[1]
     assert expected in numbers and ("in F1 over random trajectories, on 50 questions." in numbers) == (random != 24)
     assert selection_gain(arms[:2], "f1", 500, 0) is None
 

@@ -162,19 +162,6 @@ def test_keys_move_between_questions_and_trajectories(play: Play, sections: Sect
 
 
 @pytest.mark.slow
-def test_the_focus_stays_where_it_is_while_filtering(play: Play) -> None:
-    found = play("""
-      const found = [];
-      one("#question-search").focus(); set("#question-search", "lighthouse"); found.push(document.activeElement.id);
-      one('#question-filter [data-value="kept"]').focus(); document.activeElement.click();
-      found.push(document.activeElement.dataset.value + document.activeElement.getAttribute("aria-pressed"));
-      one("#filter-kind").focus(); set("#filter-kind", "one hop", "change"); found.push(document.activeElement.id);
-      const result = () => found;
-    """)
-    assert found == ["question-search", "kepttrue", "filter-kind"]
-
-
-@pytest.mark.slow
 def test_a_calls_messages_are_all_turns_that_the_model_saw(play: Play, made: tuple[Config, Gathered]) -> None:
     config, records = made
     assert records.sampled is not None
@@ -213,15 +200,3 @@ def test_hostile_outputs_become_text(play: Play, sections: Sections) -> None:
       const result = () => [answers, all("#trajectories :is(img, script, iframe)").length];
     """)
     assert any(HOSTILE in answer for answer in answers) and images == 0
-
-
-@pytest.mark.slow
-def test_terms_are_explained_at_the_focus(play: Play) -> None:
-    before, text, box, after = play("""
-      const before = one("#tip").hidden;
-      one(".results tbody .term").focus();
-      const seen = [one("#tip").textContent, one("#tip").getBoundingClientRect().width > 0];
-      key("Escape");
-      const result = () => [before, ...seen, one("#tip").hidden];
-    """)
-    assert before and box and after and "Exact match: 1 where the answer equals" in text

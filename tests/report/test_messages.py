@@ -111,7 +111,7 @@ def test_only_a_significant_difference_has_a_colour(
     assert tone_of(None, measure) == tone_of(Difference(n=0), measure) == ""
 
 
-def test_terms_can_have_the_focus_and_hold_their_explanation() -> None:
-    assert term("p").startswith('<span class="term" tabindex="0" title="The probability')
+def test_terms_hold_their_explanation() -> None:
+    assert term("p").startswith('<span class="term" title="The probability')
     assert "Lenient: only over" in measure_term("f1_lenient") and ">F1, lenient</span>" in measure_term("f1_lenient")
     assert measure_term("calls") == "Model calls"

@@ -185,13 +185,6 @@ def test_nothing_is_loaded_and_only_the_pages_own_script_may_run(run: Run, page:
     assert "innerHTML" not in own and "eval(" not in own
 
 
-def test_http_addresses_occur_in_data_alone(run: Run, page: Page) -> None:
-    outside = run[2]
-    for data in page.scripts[1:-1]:
-        outside = outside.replace(data, "")
-    assert not re.findall(r"https?://[^\s\"'<]*", outside)
-
-
 @given(st.text())
 def test_any_text_survives_the_data_element(text: str) -> None:
     page = Page(f'<script type="application/json">{json_for_script({"sections": text})}</script><p>after')
@@ -293,14 +286,6 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     page = Page(page_of(config, open_run(config).round(1)))
     assert "Not evaluated yet" in page.text
     assert "python -m sampling" in page.text
-
-
-def test_splits_of_one_file_keep_their_own_questions(tmp_path: Path) -> None:
-    config = make_config(tmp_path, train=4)
-    halves = {name: config.questions.train.model_copy(update={"rows": rows}) for name, rows in
-              (("train", (0, 2)), ("test", (2, 4)))}  # fmt: skip
-    config = config.model_copy(update={"questions": config.questions.model_copy(update=halves)})
-    assert list(gathered(config, open_run(config).round(1)).questions) == [f"train-00{i}" for i in (2, 3, 0, 1)]
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -14,12 +14,10 @@ import pytest
 
 from commands.report import main
 from ratchet.config import Config
-from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
 from report.gather import Gathered
 from report.plots import learning_curve
-from report.rounds import gather_rounds, interval, losses, number, numbers_on_disk
-from report.training import LogLine
+from report.rounds import interval, number, numbers_on_disk
 from tests.helpers.handmade_rounds import digest, make_rounds
 from tests.helpers.handmade_run import make_run
 from tests.helpers.reported import gathered, page
@@ -99,12 +97,6 @@ def test_the_learning_curve_shows_every_round_with_its_interval(rounds: Rounds) 
     assert learning_curve(rounds[2].rounds[:1]) is None
 
 
-def test_losses_are_means_of_a_tenth_of_the_steps() -> None:
-    log = [LogLine(step=i, loss=float(i)) for i in range(20)]
-    assert losses([*log, LogLine(step=20, dev_loss=9.0)]) == (0.5, 18.5)
-    assert losses(log[:1]) == (0.0, 0.0) and losses([LogLine(step=0)]) is None
-
-
 def test_the_table_shows_form_and_substance(rounds: Rounds) -> None:
     for n in rounds[2].rounds:
         comparison = n.results.comparison("adapter") if n.results else None
@@ -165,15 +157,3 @@ def test_a_second_look_at_the_test_questions_is_told(rounds: Rounds) -> None:
         assert "looked at 2 times" in words_of(page(config, run.round(3)))
     finally:
         again.unlink()
-
-
-def test_a_damaged_promotion_is_named(rounds: Rounds) -> None:
-    config, run, _, _ = rounds
-    path = run.round(2).path / "promotion.json"
-    before = path.read_text()
-    try:
-        path.write_text("{}")
-        with pytest.raises(UserError, match=r"round-2/promotion\.json"):
-            gather_rounds(config.evaluation, run)
-    finally:
-        path.write_text(before)

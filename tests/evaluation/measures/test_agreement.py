@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from evaluation.measures.agreement import agreement_table, judge_agreement, krippendorff_alpha
+from evaluation.measures.agreement import judge_agreement, krippendorff_alpha
 from ratchet.records import Score
 
 # Four observers, twelve units: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section C.
@@ -104,12 +102,3 @@ def test_null_verdicts_are_counted_and_rules_have_no_judge() -> None:
     assert set(found) == {"faithfulness"}
     it = found["faithfulness"]
     assert (it.nulls, it.units, it.identical, it.alpha, it.score_sd, it.run_sd) == (4, 0, None, None, None, None)
-
-
-def test_the_table_has_a_row_for_each_judged_score() -> None:
-    scores = [claimed("a", [1], [1]), claimed("b", [-1], [-1]), claimed("a", [1], [-1], name="precision")]
-    console = Console(width=120, record=True, file=StringIO())
-    console.print(agreement_table(scores))
-    rows = [line.split() for line in console.export_text().splitlines()]
-    assert ["faithfulness", "2", "2", "0", "1.000", "1.000", "0.000", "0.000"] in rows
-    assert ["precision", "2", "1", "0", "0.000", "0.000", "0.707", "0.707"] in rows

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from io import StringIO
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from evaluation.measures.complementarity import complementarity, complementarity_table
+from evaluation.measures.complementarity import complementarity
 from ratchet.records import Label, Question, Trajectory
 
 QUESTIONS = [Question(id=f"q{i}", text="?", answers=("sea", "the coast")) for i in range(6)]
@@ -84,17 +82,6 @@ def test_three_candidates_have_eight_outcomes_and_more_only_what_occurred() -> N
     assert [outcome.right for outcome in found.outcomes if outcome.questions] == [("a", "c")]
     four = complementarity(QUESTIONS, [made(0, "", "", "sea", candidates={**three, "d": "lake"})])
     assert four is not None and [outcome.right for outcome in four.outcomes] == [("a", "c")]
-
-
-def test_the_table_names_the_outcomes() -> None:
-    found = complementarity(QUESTIONS, [made(0, "sea", "hill", "sea"), made(1, "hill", "lake", "lake")])
-    assert found is not None
-    console = Console(width=100, record=True, file=StringIO())
-    console.print(complementarity_table(found))
-    text = console.export_text()
-    assert [word in text for word in ("both", "only knowledge", "only retrieval", "neither")] == [True] * 4
-    row = next(line for line in text.splitlines() if "only knowledge" in line)
-    assert row.replace("│", " ").split()[2:] == ["1", "0.500", "1.000"]
 
 
 def test_labels_are_compared_as_labels_and_not_as_words() -> None:

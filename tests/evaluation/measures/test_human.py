@@ -55,11 +55,6 @@ def test_a_row_of_another_form_is_named(tmp_path: Path, change: Row, message: st
         pairs_of(tmp_path, [labelled("q", [0, 0, 0]), {**labelled("r", [0, 0, 0]), **change}])
 
 
-def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no rows"):
-        pairs_of(tmp_path, [])
-
-
 def test_every_label_counts_by_itself_and_missing_differences_are_put_at_the_median(many: list[Pair]) -> None:
     differences = np.random.default_rng(1).normal(size=len(many)).round(3).tolist()
     labels = np.array([[label[2] for label in pair.labels] for pair in many])

@@ -23,16 +23,6 @@ def test_interval_agrees_with_scipy() -> None:
     assert ours.high == pytest.approx(theirs.high, abs=0.003)
 
 
-def test_interval_covers_the_true_mean_about_nineteen_times_in_twenty() -> None:
-    rng = np.random.default_rng(2)
-    covered = 0
-    for seed in range(400):
-        found = bootstrap_interval(rng.binomial(1, 0.3, 60).tolist(), 400, seed)
-        assert found.low is not None and found.high is not None
-        covered += found.low <= 0.3 <= found.high
-    assert 0.91 <= covered / 400 <= 0.98
-
-
 def test_p_agrees_with_scipy_and_is_exact_on_few_questions() -> None:
     rng = np.random.default_rng(5)
     for n in (3, 8, 12):
@@ -51,11 +41,6 @@ def test_p_of_known_cases() -> None:
     assert sign_flip_p([0.0, 0.0], 10_000, 0) == 1.0
     assert sign_flip_p([0.5], 10_000, 0) == 1.0, "one question can tell nothing"
     assert sign_flip_p([1.0] * 40, 999, 0) == pytest.approx(1 / 1000), "never zero: the seen flip is one of them"
-
-
-def test_questions_without_a_difference_do_not_change_p() -> None:
-    few = [0.4, -0.1, 0.3, 0.2]
-    assert sign_flip_p(few, 10_000, 0) == sign_flip_p([*few, *[0.0] * 50], 10_000, 0)
 
 
 def test_one_question_has_no_interval_and_equal_ones_a_point() -> None:
@@ -82,15 +67,6 @@ def test_a_seed_gives_the_same_numbers_whatever_the_block(monkeypatch: pytest.Mo
     assert bootstrap_interval(sample, 1000, 8) != before
     monkeypatch.setattr(statistics, "BLOCK", 120)
     assert bootstrap_interval(sample, 1000, 7) == before
-
-
-@given(values, st.integers(0, 5))
-@settings(deadline=None, max_examples=60)
-def test_interval_lies_within_the_values(sample: list[float], seed: int) -> None:
-    found = bootstrap_interval(sample, 200, seed)
-    assert found.low is not None and found.high is not None
-    slack = 1e-9 * (1 + max(abs(v) for v in sample))
-    assert min(sample) - slack <= found.low <= found.high <= max(sample) + slack
 
 
 @given(values, st.data())
@@ -123,12 +99,6 @@ def test_holm_keeps_the_order_and_lies_between_no_correction_and_bonferroni(raw:
     adjusted = holm(raw)
     assert all(p <= a <= min(1.0, p * len(raw)) for p, a in zip(raw, adjusted, strict=True))
     assert [a for _, a in sorted(zip(raw, adjusted, strict=True))] == sorted(adjusted)
-
-
-def test_holm_holds_the_chance_of_any_false_alarm() -> None:
-    rng = np.random.default_rng(4)
-    alarms = sum(min(holm(rng.random(6).tolist())) <= 0.05 for _ in range(2000))
-    assert 0.035 <= alarms / 2000 <= 0.065
 
 
 def test_groups_weigh_alike_and_are_resampled_within() -> None:

@@ -149,13 +149,3 @@ def test_the_curve_runs_over_rounds_and_steps(finished: Path) -> None:
         drawn = [curve.index(f">{cell.arm.measures['f1'].mean:.3f}<") for cell in of_system]
         assert len(drawn) == 4, "base, a step, and two rounds"
         assert all(f">{label}<" in curve for label in ("base", "1", "2"))
-
-
-def test_the_table_is_printed_completely(finished: Path) -> None:
-    out = io.StringIO()
-    results = results_of(finished)
-    print_sweep(results, out)
-    text = out.getvalue()
-    assert "one, =search" in text and "the 6 differences of this table" in text
-    assert all(f"{cell.arm.measures['f1'].mean:.3f}" in text for cell in results.cells)
-    assert results.choices[0].sentence in " ".join(text.split())

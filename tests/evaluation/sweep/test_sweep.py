@@ -12,7 +12,7 @@ from evaluation.sweep.cells import Sweep, plan_sweep
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError
-from ratchet.files import Segment, read_segments
+from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from tests.helpers.sweeping import make_adapter, make_sweep, results_of, run, without_seconds
 
@@ -165,12 +165,3 @@ def test_a_wrong_section_is_said_by_its_key(path: Path, override: str, message: 
     override = override.replace("{dev}", str(path.parent / "dev.jsonl"))
     with pytest.raises(UserError, match=message):
         planned(open_config(path, [override]))
-
-
-def test_two_processes_cannot_write_one_cell(path: Path) -> None:
-    folder = planned(load_config(path)).cells()[0].arm.store.folder
-    folder.mkdir(parents=True)
-    with Segment(folder / "part-0.jsonl"):
-        run(path, "cell", "1/4")  # another cell is free
-        with pytest.raises(UserError):
-            run(path, "cell", "0/4")

@@ -163,9 +163,3 @@ def test_an_arm_that_is_missing_on_a_question_set_is_not_averaged() -> None:
     two = two.model_copy(update={"arms": two.arms[:1], "comparisons": ()})
     table = average_table([one, two])
     assert list(table.columns[0].cells) == ["s (base)"]
-
-
-def test_names_from_outside_are_not_markup() -> None:
-    one = results_of("[bold]one[/bold][/]", [True] * 3, [True] * 3)
-    named = one.model_copy(update={"arms": (one.arms[0], one.arms[1].model_copy(update={"name": "[red]x[/]"}))})
-    assert "[bold]one" in printed(named, named) and "[red]x" in printed(named, named)

@@ -62,7 +62,7 @@ def invented(title: str = "2WikiMultihopQA, shuffled") -> Results:
     made = [wide_arm(name, 4 + 10 * n) for n, name in enumerate(NAMES)]
     questions, arms = made[0][0], [arm for _, arm in made]
     results, best = compared(title, questions, arms, "f1"), best_baseline(arms, "f1", 500, 0)
-    told = verdict(results.comparisons[0], "f1", best)
+    told = ". ".join(verdict(results.comparisons[0], "f1", best))
     return results.model_copy(update={"best_baseline": best, "verdict": told})
 
 
