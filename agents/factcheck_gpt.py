@@ -37,10 +37,9 @@ from agents.core.claims import (
     CLAIM_PROMPTS,
     CheckedClaim,
     ClaimSettings,
-    check_stances,
     claims_answer,
+    claims_of,
     document_text,
-    extract_claims,
     joint_truth,
     label_of_claims,
     missing_text,
@@ -50,7 +49,7 @@ from agents.core.claims import (
 )
 from agents.core.labels import label_of_stance
 from agents.core.output import object_schema
-from agents.core.prompts.documents import DATA, one_line
+from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools, Unparsed
@@ -95,10 +94,8 @@ class Settings(ClaimSettings):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Judge each claim by the stances of its evidence, and the text by its claims."""
-    check_stances(question)
-    claims = [one_line(question.text)]
+    claims = await claims_of(question, tools, settings)
     if settings.extract:
-        claims = await extract_claims(tools, settings.claims)
         claims = await worth_checking(tools, claims)
     queries = await asyncio.gather(*(write_queries(tools, claim, settings.queries) for claim in claims))
     results_of_claims = await search_claims(tools, queries, settings.documents, settings.source)

@@ -25,10 +25,9 @@ from agents.core.claims import (
     CLAIM_PROMPTS,
     CheckedClaim,
     ClaimSettings,
-    check_stances,
     claims_answer,
+    claims_of,
     evidence_text,
-    extract_claims,
     label_of_claims,
     missing_text,
     search_claims,
@@ -36,7 +35,7 @@ from agents.core.claims import (
     write_queries,
 )
 from agents.core.output import JsonObject, at_most
-from agents.core.prompts.documents import DATA, one_line
+from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools, Unparsed
@@ -70,10 +69,7 @@ class Verdict(JsonObject):
 
 async def solve(question: Question, tools: Tools, settings: ClaimSettings) -> Answer:
     """Judge each claim by its evidence, and the text by its claims."""
-    check_stances(question)
-    claims = [one_line(question.text)]
-    if settings.extract:
-        claims = await extract_claims(tools, settings.claims)
+    claims = await claims_of(question, tools, settings)
     queries = await asyncio.gather(*(write_queries(tools, claim, 2) for claim in claims))
     results_of_claims = await search_claims(tools, queries, settings.documents, settings.source)
     evidence = [unique(passage for result in results for passage in result.passages) for results in results_of_claims]

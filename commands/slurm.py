@@ -101,7 +101,7 @@ def _check_config(config: Config) -> list[str]:
 
 def _check_model(key: str, model: ModelConfig) -> None:
     """Check that a path exists. A name such as org/model may be on the hub and is not checked."""
-    paths = {"path": model.path if model.engine not in ("openai", "chat-api") else "", "script": model.script or ""}
+    paths = {"path": model.path if model.engine != "chat-api" else "", "script": model.script or ""}
     for name, path in paths.items():
         if path.startswith(("/", "./", "../")) and not Path(path).exists():
             raise UserError(f"{key}.{name}: {path} does not exist")

@@ -171,7 +171,6 @@ class Dialogue:
         self.role, self.model, self.chat, self.trainable, self.tools = role, model, chat, trainable, tools
         self.rows = [Row()]
         self.turns: list[ChatTurn] = []
-        self.retokenised = False
         self.foreign_turns = 0
         self._shown = 0
         self._closed = False
@@ -235,7 +234,7 @@ class Dialogue:
         for span in row.spans:
             if span.end <= tokens:
                 branch.row.append(span.author, row.ids[span.start : span.end], thought=span.thought)
-        branch.turns, branch.retokenised = self.turns[:turns], self.retokenised
+        branch.turns = self.turns[:turns]
         branch.foreign_turns, branch._shown = self.foreign_turns, turns
         return branch
 
@@ -294,7 +293,6 @@ class Dialogue:
         text, calls = self._read_calls(text)
         self.turns.append(ChatTurn("assistant", text, thought, calls, raw=completion.text))
         self._shown = len(self.turns)
-        self.retokenised |= completion.retokenised
         return start, end
 
     def _read_calls(self, text: str) -> tuple[str, tuple[FunctionCall, ...]]:
@@ -340,6 +338,5 @@ class Dialogue:
             ids=() if self.chat.is_text else tuple(row.ids),
             text=self.chat.decode(row.ids) if self.chat.is_text else "",
             spans=tuple(row.spans),
-            retokenised=self.retokenised,
             foreign_turns=self.foreign_turns,
         )

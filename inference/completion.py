@@ -52,8 +52,6 @@ class Completion:
     """The number of prompt tokens that came out of the prefix cache."""
     logprobs: tuple[float, ...] | None = None
     """The log-probability (natural logarithm) of each of `ids`; None where it was not asked for."""
-    retokenised: bool = False
-    """True where the server returned text: `ids` were computed from it and may differ from those sampled."""
     inserted: tuple[int, int] = (0, 0)
     """(start, end) of the ids that were not sampled: the engine's client closed a thought with them."""
     hidden_thought_tokens: int = 0

@@ -89,7 +89,7 @@ def addressed(name: str, model: ModelConfig) -> ModelConfig:
     With an address of the environment comes what the server can hold, where the config has no `concurrency`.
     """
     found = os.environ.get(url_variable(name), "")
-    if model.engine not in ("vllm", "openai", "chat-api") or model.url or not found:
+    if model.engine not in ("vllm", "chat-api") or model.url or not found:
         return model
     urls = tuple(url.strip() for url in found.split(",") if url.strip())
     held = os.environ.get(concurrency_variable(name), "")

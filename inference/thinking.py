@@ -52,7 +52,6 @@ async def generate(
             text=chat.decode(ids[: len(ids) - len(last.ids)]) + last.text,
             finish_reason="length" if cut else last.finish_reason,
             logprobs=tuple(known) if len(known) == len(ids) else None,
-            retokenised=any(part.retokenised for part in parts),
             inserted=inserted,
         )
 

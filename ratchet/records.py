@@ -153,7 +153,7 @@ class Conversation(Record):
     spans: tuple[Span, ...]
     """Contiguous, in order, covering `ids` or `text`."""
     retokenised: bool = False
-    """True where a text-only server made the ids be computed from text: labels may differ from what was sampled."""
+    """Of earlier runs, with a server of text: the ids were computed from it, and may differ from what was sampled."""
     foreign_turns: int = Field(0, exclude_if=lambda turns: turns == 0)
     """How many assistant turns are a program's text (its own examples, a history that it rewrote) and not what the
     model sampled here: they are context, and never trained on."""

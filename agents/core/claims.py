@@ -108,8 +108,18 @@ def text_list_schema(max_texts: int, min_texts: int = 0, max_characters: int = 3
     return {"type": "array", "items": item, "minItems": min_texts, "maxItems": max_texts}
 
 
-async def extract_claims(tools: Tools, max_claims: int) -> list[str]:
-    """The claims of the task's text, at most so many; a note says where there may be more. Raises Unparsed."""
+async def claims_of(question: Question, tools: Tools, settings: ClaimSettings) -> list[str]:
+    """The claims of the task's text, or the text as one; a note says where there may be more. Raises Unparsed, and
+    UserError where no label of the question says that a claim is true, or none that it is false."""
+    for stance in ("true", "false"):
+        if label_of_stance(labels_of(question), stance) is None:
+            raise UserError(
+                f"question {question.id!r}: this system finds claims true or false, and no label has the stance "
+                f"{stance!r}: give the labels their stances, or use a system that chooses among labels (mermaid, fire)"
+            )
+    if not settings.extract:
+        return [one_line(question.text)]
+    max_claims = settings.claims
     said = await tools.ask(*tools.begin("extractor"), object_schema(claims=text_list_schema(max_claims)))
     if len(said["claims"]) >= max_claims:
         tools.note("extractor", f"took the first {max_claims} claims (claims); there may be more")
@@ -139,16 +149,6 @@ async def search_claims(
     if tools.outage:
         raise SourceError(tools.outage)
     return results
-
-
-def check_stances(question: Question) -> None:
-    """Raises UserError where no label of the question says that a claim is true, or none that it is false."""
-    for stance in ("true", "false"):
-        if label_of_stance(labels_of(question), stance) is None:
-            raise UserError(
-                f"question {question.id!r}: this system finds claims true or false, and no label has the stance "
-                f"{stance!r}: give the labels their stances, or use a system that chooses among labels (mermaid, fire)"
-            )
 
 
 def joint_truth(checked: Sequence[CheckedClaim]) -> bool | None:

@@ -54,27 +54,24 @@ class StatusError(EngineError):
         """`codes`: the values of the error's fields code, type and param."""
 
 
-class RequestDropped(EngineError):
+class _Lost(Exception):
+    def __init__(self, message: str, summary: str) -> None:
+        super().__init__(message)
+        self.summary = summary
+        """The problem in one line, without advice."""
+
+
+class RequestDropped(_Lost, EngineError):
     """The server failed at every try of this request and answered others: the request itself may be the cause."""
 
-    def __init__(self, message: str, summary: str) -> None:
-        super().__init__(message)
-        self.summary = summary
-        """The problem in one line, without advice."""
 
-
-class ServerLost(UserError):
+class ServerLost(_Lost, UserError):
     """No server answers, or it has answered no request for the whole time that is waited for it."""
-
-    def __init__(self, message: str, summary: str) -> None:
-        super().__init__(message)
-        self.summary = summary
-        """The problem in one line, without advice."""
 
 
 def problem_summary(problem: Exception) -> str:
     """The problem in one line, without advice where the exception has such a line."""
-    return problem.summary if isinstance(problem, ServerLost | RequestDropped) else str(problem)
+    return problem.summary if isinstance(problem, _Lost) else str(problem)
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""Engines over HTTP: vLLM, which takes and returns token ids, and any server with OpenAI's chat API."""
+"""vLLM over HTTP, which takes and returns token ids."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from inference.http.protocol import (
     is_context_full,
     is_schema_rejected,
     parse_response,
-    text_completion,
-    text_request,
     token_completion,
     token_request,
 )
@@ -39,17 +37,6 @@ RELOADS = 3
 logger = logging.getLogger(__name__)
 
 
-@dataclass
-class Stats:
-    """Totals over the requests that one server has answered."""
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    """Prompt tokens that came out of its prefix cache."""
-    new_tokens: int = 0
-
-
 @dataclass(eq=False)
 class _Loaded:
     """An adapter on this server; reloading creates another object."""
@@ -58,7 +45,7 @@ class _Loaded:
 
 
 class HttpEngine:
-    """See `inference.engine.Engine`. engine "vllm": ids both ways. engine "openai": text, marked as re-tokenised.
+    """See `inference.engine.Engine`.
 
     A fault that every later request would meet too (no server, wrong key, unknown model, an adapter that cannot be
     loaded) is a UserError, which stops the command: finished work is kept, and the same command resumes later.
@@ -72,7 +59,7 @@ class HttpEngine:
         self.format = chat or open_chat_format(model)
         self.max_context = model.max_context
         """Lowered to the server's own limit at the first request, where the server tells it."""
-        self.stats = Stats()
+        self._has_answered = False
         self._model = model
         self._name = model.served_name or written(model.path)
         reduced = (model.reduced_formats,) if model.reduced_formats else ()
@@ -81,7 +68,7 @@ class HttpEngine:
         self._setup = asyncio.Lock()
         self._connected = False
         self._adapters: dict[str, _Loaded] = {}
-        self._warned: set[str] = set()
+        self._warned = False
 
     async def generate(
         self,
@@ -90,8 +77,6 @@ class HttpEngine:
         adapter: str | None = None,
         messages: Sequence[Message] = (),
     ) -> Completion:
-        if self._model.engine != "vllm":
-            self._check_text_request(params, adapter, messages)
         await self.connect()
         room = self.max_context - len(prompt)
         if room < 1:
@@ -100,15 +85,17 @@ class HttpEngine:
             loaded = None
             try:
                 loaded = await self._adapter(adapter) if adapter else None
-                completion = await self._ask(loaded, prompt, params, room, messages)
+                completion = await self._ask(loaded, prompt, params, room)
                 break
             except NoTokenIds as error:
-                if self.stats.requests:
+                if self._has_answered:
                     raise
                 raise UserError(str(error)) from None
             except StatusError as error:
                 if is_context_full(error.status, error.codes, error.text):
-                    self._warn_once("context", f"{self.connection.url} holds fewer tokens than max_context: {error}")
+                    if not self._warned:
+                        self._warned = True
+                        logger.warning("%s holds fewer tokens than max_context: %s", self.connection.url, error)
                     return Completion(ids=(), text="", finish_reason="context", prompt_tokens=len(prompt))
                 if params.schema is not None and is_schema_rejected(error.status, error.codes, error.text):
                     raise SchemaRejected(
@@ -127,53 +114,20 @@ class HttpEngine:
                     f"{error}\nIs `url` complete (it mostly ends in /v1), and is {name!r} the name under which "
                     "the server knows the model (models.*.served_name)?"
                 ) from None
-        self.stats.requests += 1
-        self.stats.prompt_tokens += completion.prompt_tokens
-        self.stats.cached_tokens += completion.cached_tokens
-        self.stats.new_tokens += len(completion.ids)
+        self._has_answered = True
         return completion
 
     async def close(self) -> None:
         await self.connection.close()
 
     async def _ask(
-        self,
-        loaded: _Loaded | None,
-        prompt: Sequence[int],
-        params: SamplingParams,
-        room: int,
-        messages: Sequence[Message],
+        self, loaded: _Loaded | None, prompt: Sequence[int], params: SamplingParams, room: int
     ) -> Completion:
-        name, seeded = loaded.name if loaded else self._name, self._model.send_seed
+        name = loaded.name if loaded else self._name
         async with self._slots:
-            if self._model.engine == "vllm":
-                body = token_request(name, prompt, params, room, self.format, seeded)
-                answer = await self.connection.json("POST", "completions", body)
-                return token_completion(answer, prompt, params, self.format)
-            body = text_request(name, messages, params, room, self.format, seeded)
-            answer = await self.connection.json("POST", "chat/completions", body)
-        completion = text_completion(answer, prompt, params, self.format)
-        if completion.prompt_tokens < 0.9 * len(prompt):
-            self._warn_once(
-                "cut",
-                f"{self.connection.url} counts {completion.prompt_tokens} prompt tokens where {self._model.path} has "
-                f"{len(prompt)}: another tokenizer, or a server that cuts long prompts",
-            )
-        return completion
-
-    def _check_text_request(self, params: SamplingParams, adapter: str | None, messages: Sequence[Message]) -> None:
-        if adapter is not None:
-            raise UserError(
-                f"{adapter}: a server over text cannot switch adapters; set engine: vllm, or serve the "
-                "adapter's merged weights as a model of their own"
-            )
-        if params.logprobs or (messages and messages[-1]["role"] == "assistant"):
-            raise UserError(
-                "a server over text neither continues an answer that has started nor returns log-probabilities of "
-                "our tokens, and this system needs one of them; set engine: vllm or local"
-            )
-        if not messages:
-            raise EngineError("a server over text needs the messages, not only their tokens")
+            body = token_request(name, prompt, params, room, self.format, self._model.send_seed)
+            answer = await self.connection.json("POST", "completions", body)
+        return token_completion(answer, prompt, params, self.format)
 
     # Once per server, once per adapter
 
@@ -191,11 +145,9 @@ class HttpEngine:
         try:
             served = parse_response(ServedModels, await self.connection.json("GET", "models")).data
         except EngineError as error:
-            if self._model.engine == "vllm":
-                raise UserError(f"{error}\nIs {url} a vLLM server, and is `url` complete (with /v1)?") from None
-            return  # many servers of OpenAI's API do not list their models
+            raise UserError(f"{error}\nIs {url} a vLLM server, and is `url` complete (with /v1)?") from None
         names = [model.id for model in served]
-        if self._name not in names and self._model.engine == "vllm":
+        if self._name not in names:
             raise UserError(
                 f"{url} does not serve {self._name!r}{did_you_mean(self._name, names)}; set models.*.served_name"
             )
@@ -230,8 +182,3 @@ class HttpEngine:
 
         await check_adapter(folder, name, self._name, ask)
         return name
-
-    def _warn_once(self, kind: str, message: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            logger.warning("%s", message)

@@ -12,9 +12,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 
 from inference.chat import ChatFormat
-from inference.completion import Completion, FinishReason, Message, SamplingParams
+from inference.completion import Completion, FinishReason, SamplingParams
 from inference.engine import EngineError
-from inference.schemas import grammar_of, only_schema
+from inference.schemas import grammar_of
 
 A = TypeVar("A", bound=BaseModel)
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
@@ -175,7 +175,7 @@ def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, c
     if choice.token_ids is None:
         raise NoTokenIds(
             "the server returns no token ids, so its actions cannot be trained on as they were sampled; serve "
-            "with a vLLM that supports return_token_ids (0.10.2 or newer), or set engine: openai"
+            "with a vLLM that supports return_token_ids (0.10.2 or newer)"
         )
     ids, ended = choice.token_ids, choice.finish_reason == "stop"
     if len(ids) > params.max_tokens:
@@ -207,48 +207,6 @@ def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, c
         prompt_tokens=len(prompt),
         cached_tokens=(details.cached_tokens or 0) if details else 0,
         logprobs=logprobs,
-    )
-
-
-def text_request(
-    model: str, messages: Sequence[Message], params: SamplingParams, room: int, chat: ChatFormat, send_seed: bool
-) -> dict[str, Any]:
-    """Body of POST /chat/completions. The server encodes the text itself, so control tokens in it are broken up."""
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [{"role": m["role"], "content": chat.escape_control_tokens(m["content"])} for m in messages],
-        "max_tokens": min(params.max_tokens, room),
-        "temperature": params.temperature,
-        "top_p": params.top_p,
-    }
-    if send_seed:
-        body["seed"] = params.seed
-    if (schema := only_schema(params.schema)) is not None:
-        form = {"name": "action", "schema": schema, "strict": True}
-        body["response_format"] = {"type": "json_schema", "json_schema": form}
-    return body
-
-
-def text_completion(data: Any, prompt: Sequence[int], params: SamplingParams, chat: ChatFormat) -> Completion:
-    """The completion in a response of POST /chat/completions. Its ids are computed from the text, and marked so.
-
-    EngineError where the response is invalid.
-    """
-    answer = parse_response(TextResponse, data)
-    choice, usage = answer.choices[0], answer.usage
-    if choice.message.content is None:
-        raise EngineError(f"the server's answer holds no text (finish_reason {str(choice.finish_reason)[:100]!r})")
-    ids = chat.encode(choice.message.content)
-    if choice.finish_reason == "stop":
-        ids = (*ids, chat.end_of_turn)
-    details = usage.prompt_tokens_details if usage else None
-    return Completion(
-        ids=ids,
-        text=choice.message.content,
-        finish_reason=_finish(choice.finish_reason, usage.completion_tokens if usage else params.max_tokens, params),
-        prompt_tokens=usage.prompt_tokens if usage else len(prompt),
-        cached_tokens=(details.cached_tokens or 0) if details else 0,
-        retokenised=True,
     )
 
 

@@ -19,7 +19,7 @@ from functools import partial
 
 from inference.completion import Completion, Message, SamplingParams
 from inference.http.connection import HOW_TO_START, RequestDropped, ServerLost, problem_summary
-from inference.http.engine import HttpEngine, Stats
+from inference.http.engine import HttpEngine
 from inference.session import Session, current_session, session
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
@@ -71,11 +71,6 @@ class ReplicaEngine:
         self._setup = asyncio.Lock()
         self._connected = False
         self._replicas_of: OrderedDict[str, set[Replica]] = OrderedDict()
-
-    @property
-    def stats(self) -> dict[str, Stats]:
-        """By address."""
-        return {replica.engine.connection.url: replica.engine.stats for replica in self.replicas}
 
     async def generate(
         self,

@@ -113,13 +113,12 @@ class ModelConfig(Section):
 
     path: PathText
     """Local model folder, or the model's name on the Hugging Face hub. `chat-api`: the model's name at its service."""
-    engine: Literal["local", "vllm", "openai", "chat-api", "scripted"] = "local"
+    engine: Literal["local", "vllm", "chat-api", "scripted"] = "local"
     """What runs the model. `local`: this process. `vllm`: a vLLM server, which takes and returns token ids over HTTP.
-    `openai`: an open model on any OpenAI-compatible server, which takes and returns text over HTTP; the tokenizer of
-    `path` computes the ids. `chat-api`: a closed model, such as GPT-4o mini, at a service with OpenAI's chat API; its
-    conversations are recorded as text and cannot be trained on. `scripted`: replies from a file."""
+    `chat-api`: a closed model, such as GPT-4o mini, at a service with OpenAI's chat API; its conversations are recorded
+    as text and cannot be trained on. `scripted`: replies from a file."""
     url: str | tuple[str, ...] | None = None
-    """Address of the server for `vllm`, `openai` and `chat-api`, such as `http://127.0.0.1:8000/v1`. Several addresses
+    """Address of the server for `vllm` and `chat-api`, such as `http://127.0.0.1:8000/v1`. Several addresses
     are replicas of one model. Default: the server that `python -m inference serve` has started around the command;
     `chat-api` needs one address."""
     chat_api: Annotated[ChatApiConfig, AsGiven] = ChatApiConfig()
@@ -167,13 +166,13 @@ class ModelConfig(Section):
     cache_gb: float = Field(4.0, gt=0)
     """`local`: memory for keys and values, including the prefix cache, in GB."""
     timeout: float = Field(600.0, gt=0)
-    """`vllm`, `openai`, `chat-api`: seconds that one request may take."""
+    """`vllm`, `chat-api`: seconds that one request may take."""
     concurrency: int | None = Field(None, gt=0)
-    """`vllm`, `openai`, `chat-api`: maximum number of requests in flight at each server. Default: the number of
+    """`vllm`, `chat-api`: maximum number of requests in flight at each server. Default: the number of
     conversations that a server which Ratchet starts can hold (its memory for keys and values by the tokens of a
     conversation), and 64 at other servers."""
     send_seed: bool = True
-    """`vllm`, `openai`, `chat-api`: send a seed with every request. Turn it off for vLLM on a CPU, where a seeded
+    """`vllm`, `chat-api`: send a seed with every request. Turn it off for vLLM on a CPU, where a seeded
     request with chunked prefill kills the server."""
     script: PathText | None = None
     """`scripted`: JSONL file of replies, for tests."""

@@ -129,7 +129,7 @@ def index_row(index: IndexConfig, node: Node, documents: int | None) -> TableRow
 
 def serving_row(name: str, model: ModelConfig, serve: ServeConfig, node: Node, use: ModelUse) -> TableRow:
     """A server of one model that has its GPUs to itself."""
-    if model.engine in ("openai", "chat-api", "scripted"):
+    if model.engine in ("chat-api", "scripted"):
         return TableRow(f"serve {name}", "elsewhere", f"engine: {model.engine}")
     spec = ServerSpec((name,), model, serve, model.concurrency, use.calls, use.conversation_tokens)
     size, over = footprint(model.path, model.revision, model.dtype), spec.settings.tensor_parallel

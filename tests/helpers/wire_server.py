@@ -14,6 +14,7 @@ from typing import Any
 
 from inference.chat import Dialogue
 from inference.completion import Completion, SamplingParams
+from inference.http.chat_api import ChatApiEngine
 from inference.http.engine import HttpEngine
 from ratchet.config import ModelConfig
 from ratchet.http.retry import Backoff
@@ -58,7 +59,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.connections: list[socket.socket] = []
         self.requests: list[Request] = []
-        self.asking: list[HttpEngine] = []
+        self.asking: list[HttpEngine | ChatApiEngine] = []
         """Engines of a test that are to be closed with it."""
         self.faults: list[Fault] = []
         self.judge: Callable[[Any], Fault | None] = lambda body: None
@@ -271,7 +272,8 @@ class World:
     def __init__(self, server: Server, folder: str, **settings: Any) -> None:
         values = {"engine": "vllm", "url": server.url, "served_name": "tiny", "timeout": 5.0} | settings
         self.server = server
-        self.engine = HttpEngine(ModelConfig(path=folder, **values), FAST)
+        model = ModelConfig(path=folder, **values)
+        self.engine = (ChatApiEngine if model.engine == "chat-api" else HttpEngine)(model, FAST)
         server.asking.append(self.engine)
         self.dialogue = Dialogue("r", "m", self.engine.format, True, "Be brief.")
         self.dialogue.user("Where is the harbour?")

@@ -28,4 +28,4 @@ def world(server: Server, folder: str) -> World:
 
 @pytest.fixture
 def text_world(server: Server, folder: str) -> World:
-    return World(server, folder, engine="openai")
+    return World(server, folder, engine="chat-api")

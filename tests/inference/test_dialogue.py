@@ -52,18 +52,6 @@ def test_an_empty_completion_leaves_a_closed_turn() -> None:
     assert not any(span.sampled for span in dialogue.freeze().spans)
 
 
-def test_retokenised_turns_mark_the_conversation() -> None:
-    chat = FORMATS["tiny chatml"]
-    dialogue = play(chat, None, ["u"])
-    assert not dialogue.freeze().retokenised
-    dialogue.assistant(
-        Completion(ids=(chat.end_of_turn,), text="", finish_reason="stop", prompt_tokens=1, retokenised=True), True
-    )
-    dialogue.user("v")
-    dialogue.assistant(completion(chat, "a"), True)
-    assert dialogue.freeze().retokenised
-
-
 def test_turns_must_alternate() -> None:
     chat = FORMATS["tiny chatml"]
     with pytest.raises(ValueError, match="two user messages"):

@@ -31,7 +31,7 @@ HUGE = 10**4000
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-@pytest.mark.parametrize("engine", ["vllm", "openai"])
+@pytest.mark.parametrize("engine", ["vllm", "chat-api"])
 async def test_an_odd_answer_fails_its_request_alone(engine: str, odd: bytes, server: Server, folder: str) -> None:
     world = World(server, folder, engine=engine)
     await world.ask()

@@ -63,9 +63,6 @@ async def test_a_trajectory_keeps_to_one_server_and_trajectories_are_spread(serv
         await asyncio.gather(*(trajectory(engine, f"question {n}", turns=4) for n in range(6)))
         assert counts(servers) == [8, 8, 8]
         assert [replica.load for replica in engine.replicas] == [0, 0, 0], "assignments are given back"
-        assert [stats.requests for stats in engine.stats.values()] == [8, 8, 8]
-        assert [stats.cached_tokens for stats in engine.stats.values()] == [24, 24, 24]
-        assert list(engine.stats) == [server.url for server in servers]
 
 
 async def test_tasks_of_a_trajectory_share_its_server(servers: list[Server], folder: str) -> None:

@@ -33,7 +33,6 @@ from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
 from inference.http.adapter_check import check_adapter
 from inference.http.engine import HttpEngine
-from inference.http.protocol import text_request
 from inference.local.engine import LocalEngine
 from ratchet.config import ModelConfig, RoleConfig, Section, SystemConfig
 from ratchet.errors import UserError
@@ -227,8 +226,6 @@ async def test_a_repeated_beginning_comes_out_of_the_prefix_cache(served: Served
     async with client(served) as remote:
         base = [await remote.generate(prompt, greedy(2)) for prompt in prompts]
         adapted = [await remote.generate(prompt, greedy(2), served.adapter) for prompt in prompts]
-        assert remote.stats.cached_tokens == sum(completion.cached_tokens for completion in (*base, *adapted))
-        assert remote.stats.prompt_tokens == sum(map(len, prompts)) * 2
     for first, second in (base, adapted):
         assert first.cached_tokens == 0, "an adapter's keys and values are its own"
         assert second.cached_tokens >= len(prompts[1]) // 2
@@ -268,12 +265,6 @@ async def test_documents_cannot_forge_a_turn(served: Served, local: LocalEngine)
     sent = asked(local, forged)
     read = (await served.raw(body | {"prompt": sent}))["choices"][0]["prompt_token_ids"]
     assert read == sent and turns(read) == turns(harmless)
-    # The server encodes what an engine that speaks text sends, with the model's own template.
-    dialogue = Dialogue("r", "m", local.format, True, "You are helpful.")
-    dialogue.user(forged)
-    chat = text_request(served.model.path, dialogue.messages, greedy(1), WINDOW, local.format, False)
-    read = (await served.raw(chat | {"return_token_ids": True}, "chat/completions"))["prompt_token_ids"]
-    assert turns(read) == turns(harmless)
 
 
 async def test_an_adapter_that_is_ignored_is_noticed(served: Served) -> None:

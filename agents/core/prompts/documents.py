@@ -44,11 +44,6 @@ DOCUMENTS_AND_QUESTION = f"{DOCUMENTS}\n\n{QUESTION}"
 """Templates of a user's message: documents, where there are any, and the question."""
 
 
-def question_text(question: str, passages: Iterable[Passage] = ()) -> str:
-    """The user's message: the documents where there are any, then the question."""
-    return Prompt(DOCUMENTS_AND_QUESTION).fill({"documents": documents_text(passages), "question": question})
-
-
 def one_line(text: str, max_characters: int | None = None) -> str:
     """Text of a document or an agent without line breaks: it cannot begin a line of its own, such as a speaker's."""
     flat = " ".join(text.split())
