@@ -120,8 +120,6 @@ class CallForm:
                     raise ValueError(f"the argument {found['key'][:50]!r} stands there twice")
                 value[found["key"]] = _typed(found["value"], parameters.get(found["key"]))
                 at = found.end()
-        if not isinstance(value, dict):
-            raise ValueError("a tool's arguments are no object")
         return value, at
 
     @cached_property
@@ -270,7 +268,10 @@ def template_call(name: str, arguments: Any, id: str) -> dict[str, Any]:
 
 
 def _call(name: str, arguments: Any) -> FunctionCall:
-    return FunctionCall.of(name, storable_value(arguments))
+    call = FunctionCall.of(name, storable_value(arguments))
+    if not isinstance(call.value, dict):
+        raise ValueError("a tool's arguments are no object")
+    return call
 
 
 def _parameters(tools: Tools, name: str) -> Mapping[str, Any]:

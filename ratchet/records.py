@@ -288,6 +288,8 @@ class Note(Record):
     kind: Literal["note"] = "note"
     role: str
     text: str
+    reward: float | None = Field(None, ge=0, le=1, exclude_if=lambda reward: reward is None)
+    """What an agent makes of its own work."""
     at: float
 
 

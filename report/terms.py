@@ -48,6 +48,7 @@ MEASURES = {
     "by words and by the embedder: without a judge.",
     "nugget_containment": "The share of the question's facts whose words are in the answer: a rule, without a judge.",
     "lexical_support": "The share of the answer's words that are in the returned documents: a rule, without a judge.",
+    "reported": "What the agent made of its own work, as it told the gateway.",
     "unattributed_rule": "The share of sentences with few words in the documents: a rule. Lower is better.",
     "reward": TERMS["reward"],
     **ENDINGS,

@@ -259,10 +259,11 @@ class Tools(Dialogues):
         """The config's `embedder.thresholds`."""
         return self._resources.thresholds
 
-    def note(self, role: str, text: str) -> None:
-        """Leave a remark in the trajectory: a decision of the system's own, for whoever reads the log."""
+    def note(self, role: str, text: str, reward: float | None = None) -> None:
+        """Leave a remark in the trajectory: a decision of the system's own, for whoever reads the log. `reward`: what
+        an agent makes of its own work, from 0 to 1."""
         slot, at = self._start()
-        self._finish(slot, Note(role=role, text=text, at=at))
+        self._finish(slot, Note(role=role, text=text, reward=reward, at=at))
 
     def _examples(self, config: RoleConfig, examples: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
         """The config's examples in place of the system's own; <true> and <false> in them become labels of the task."""

@@ -1,8 +1,13 @@
-"""The gateway: an OpenAI-compatible server on 127.0.0.1 in front of a run's engines, which records what it answers.
+"""The gateway: a server on 127.0.0.1 in front of a run's engines, with the APIs of OpenAI and Anthropic, which records
+what it answers.
 
     POST /v1/chat/completions   one completion, streamed or not; tools, stop and response_format included
+    POST /v1/responses          the same in OpenAI's Responses API (`responses.py`)
+    POST /v1/messages           the same in Anthropic's Messages API (`messages.py`)
     GET  /v1/models             the roles
     POST /search                {"query", "k", "offset"} -> {"passages"}
+    POST /reward                {"reward", "text"}: what the program makes of its own work, from 0 to 1
+    POST /step                  {"text"}: a remark for whoever reads the trajectory
     POST /finish                {"answer", "explanation", "documents"}: ends a trajectory whose program came by itself
     GET  /trajectories          those that are open: their question, and the addresses that they have
 
@@ -17,7 +22,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,8 +32,11 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
+from agents.external.messages import MessagesRequest
 from agents.external.program import ProgramAnswer, Task
+from agents.external.protocols import Protocol
 from agents.external.recording import ProgramRequest, Recording
+from agents.external.responses import ResponsesRequest
 from ratchet.errors import UserError
 from ratchet.http.app import open_app
 from ratchet.http.openai import ApiError, EventStream, run_until_disconnect
@@ -39,6 +47,8 @@ HOST = "127.0.0.1"
 HEADER = "x-ratchet-trajectory"
 MAX_BODY = 8 << 20
 """Bytes of a request."""
+MAX_REMARK = 10_000
+"""Characters of a program's remark."""
 OWN_PATH = "/t/{name:path}"
 
 logger = logging.getLogger(__name__)
@@ -56,6 +66,19 @@ class SearchAnswer(BaseModel):
     """What a search found, the best first."""
 
     passages: list[Passage]
+
+
+class OwnReward(BaseModel):
+    """What a program makes of its own work."""
+
+    reward: float = Field(ge=0, le=1)
+    text: str = Field("", max_length=MAX_REMARK)
+
+
+class Step(BaseModel):
+    """A remark of a program."""
+
+    text: str = Field(max_length=MAX_REMARK)
 
 
 class Finish(BaseModel):
@@ -96,7 +119,8 @@ class Gateway:
     def find(self, request: Request) -> tuple[str, Recording]:
         """(the name, the trajectory) that a request belongs to. ApiError 401 where it names none that is open."""
         _, _, token = request.headers.get("authorization", "").partition(" ")
-        name = request.path_params.get("name") or request.headers.get(HEADER) or token.strip()
+        key = token.strip() or request.headers.get("x-api-key", "")  # OpenAI's clients, and Anthropic's
+        name = request.path_params.get("name") or request.headers.get(HEADER) or key
         if name in self._open:
             return name, self._open[name]
         message = "no trajectory of this name is open: name it by the path /t/NAME/v1, the header "
@@ -129,15 +153,25 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
     """The gateway's app. `lists`: whoever asks may see the trajectories."""
     app = open_app("Ratchet gateway", max_body_bytes=MAX_BODY)
 
-    async def chat(request: Request, body: ProgramRequest) -> Response:
+    async def respond(request: Request, protocol: Protocol) -> Response:
         gateway.find(request)
+        body = protocol.chat()
         if body.stream:
-            return EventStream(_chunks(gateway, request, body))
+            return EventStream(_stream(gateway, request, body, protocol))
         try:
             answer = await run_until_disconnect(request.receive, gateway.run(request, body))
         except ClientDisconnect:
             return Response(status_code=499)  # which nobody reads
-        return JSONResponse(answer)
+        return JSONResponse(protocol.answer(answer))
+
+    async def chat(request: Request, body: ProgramRequest) -> Response:
+        return await respond(request, Completions(body))
+
+    async def responses(request: Request, body: ResponsesRequest) -> Response:
+        return await respond(request, body)
+
+    async def messages(request: Request, body: MessagesRequest) -> Response:
+        return await respond(request, body)
 
     async def models(request: Request) -> dict[str, Any]:
         _, recording = gateway.find(request)
@@ -147,6 +181,16 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
     async def search(request: Request, body: SearchRequest) -> SearchAnswer:
         _, recording = gateway.find(request)
         return SearchAnswer(passages=await recording.search(body.query, body.k, body.offset))
+
+    async def reward(request: Request, body: OwnReward) -> dict[str, Any]:
+        _, recording = gateway.find(request)
+        recording.remark(body.text, body.reward)
+        return {"recorded": True}
+
+    async def step(request: Request, body: Step) -> dict[str, Any]:
+        _, recording = gateway.find(request)
+        recording.remark(body.text)
+        return {"recorded": True}
 
     async def finish(request: Request, body: Finish) -> dict[str, Any]:
         _, recording = gateway.find(request)
@@ -158,6 +202,10 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
 
     for prefix in ("", OWN_PATH):
         app.add_api_route(f"{prefix}/v1/chat/completions", chat, methods=["POST"], response_model=None)
+        app.add_api_route(f"{prefix}/v1/responses", responses, methods=["POST"], response_model=None)
+        app.add_api_route(f"{prefix}/v1/messages", messages, methods=["POST"], response_model=None)
+        app.add_api_route(f"{prefix}/reward", reward, methods=["POST"])
+        app.add_api_route(f"{prefix}/step", step, methods=["POST"])
         app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"])
         app.add_api_route(f"{prefix}/search", search, methods=["POST"])
         app.add_api_route(f"{prefix}/finish", finish, methods=["POST"])
@@ -170,18 +218,37 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
     return app
 
 
-async def _chunks(gateway: Gateway, request: Request, body: ProgramRequest) -> AsyncGenerator[dict[str, Any]]:
-    """A completion as the chunks of a stream. The engine gives it as a whole, and so they come all at once."""
-    answer = await gateway.run(request, body)
-    choice, usage = answer["choices"][0], answer.pop("usage")
-    head = {**answer, "object": "chat.completion.chunk"}
-    message = choice["message"]
-    if calls := message.get("tool_calls"):
-        message["tool_calls"] = [{"index": number, **call} for number, call in enumerate(calls)]
-    for delta, reason in ((message, None), ({}, choice["finish_reason"])):
-        yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}]}
-    if body.stream_options is not None and body.stream_options.include_usage:
-        yield {**head, "choices": [], "usage": usage}
+@dataclass(frozen=True)
+class Completions:
+    """Chat completions, the protocol to which the others are translated."""
+
+    request: ProgramRequest
+
+    def chat(self) -> ProgramRequest:
+        return self.request
+
+    def answer(self, completion: dict[str, Any]) -> dict[str, Any]:
+        return completion
+
+    def events(self, completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The chunks of a stream. The engine gives it as a whole, and so they come all at once."""
+        choice, usage = completion["choices"][0], completion.pop("usage")
+        head = {**completion, "object": "chat.completion.chunk"}
+        message = choice["message"]
+        if calls := message.get("tool_calls"):
+            message["tool_calls"] = [{"index": number, **call} for number, call in enumerate(calls)]
+        for delta, reason in ((message, None), ({}, choice["finish_reason"])):
+            yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}]}
+        if self.request.stream_options is not None and self.request.stream_options.include_usage:
+            yield {**head, "choices": [], "usage": usage}
+
+
+async def _stream(
+    gateway: Gateway, request: Request, body: ProgramRequest, protocol: Protocol
+) -> AsyncGenerator[dict[str, Any]]:
+    """A completion as the events of its protocol."""
+    for event in protocol.events(await gateway.run(request, body)):
+        yield event
 
 
 # The server, which the trajectories of an event loop share

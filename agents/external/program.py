@@ -7,6 +7,7 @@ The task is one JSON object, on the standard input or as the body of a POST, and
     sample          RATCHET_SAMPLE          the number of the attempt
     base_url        OPENAI_BASE_URL         the gateway, which counts what comes here as this trajectory's
     api_key         OPENAI_API_KEY          names the trajectory too, for programs with an address of their own
+                    ANTHROPIC_BASE_URL      the same for Anthropic's clients, as is ANTHROPIC_API_KEY
     model           OPENAI_MODEL            the role that is played
     search_url      RATCHET_SEARCH_URL      POST {"query", "k"} -> {"passages": [{"id", "title", "text", ...}]}
 
@@ -101,6 +102,8 @@ class Task:
             "OPENAI_BASE_URL": self.base_url,
             "OPENAI_API_KEY": self.api_key,
             "OPENAI_MODEL": self.model,
+            "ANTHROPIC_BASE_URL": self.base_url.removesuffix("/v1"),
+            "ANTHROPIC_API_KEY": self.api_key,
         }
 
 

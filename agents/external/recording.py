@@ -184,6 +184,11 @@ class Recording:
             self.broken.set_exception(error)
         return ApiError(502, str(error), headers=ONCE)
 
+    def remark(self, text: str, reward: float | None = None) -> None:
+        """Keep what the program says of its own work. `reward`: from 0 to 1."""
+        self.tools.note(self.settings.roles[0], text, reward)
+        self._last = time.monotonic()
+
     async def search(self, query: str, k: int | None, offset: int = 0) -> list[Passage]:
         """Passages of the index, or of the config's source. ApiError where the service gives no answer."""
         k, role = k or self.settings.documents, self.settings.roles[0]

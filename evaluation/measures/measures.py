@@ -125,6 +125,7 @@ MEASURES = (
     *_in_every_form("reference_similarity", "Reference similarity", "rule"),
     *_in_every_form("nugget_containment", "Nugget containment", "rule"),
     *_in_every_form("lexical_support", "Lexical support", "rule"),
+    *_in_every_form("reported", "Reported reward", "rule"),
     *_in_every_form("unattributed_rule", "Unattributed sentences", "rule", "lower"),
     *_in_every_form("reward", "Reward"),
     Measure("answer_words", "Answer length", "quality", "", 1, form="words"),

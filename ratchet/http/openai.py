@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class ApiError(HTTPException):
-    """An error answer in OpenAI's form: {"error": {"message", "type", "param", "code"}}."""
+    """An error answer in OpenAI's form, and Anthropic's: {"type", "error": {"message", "type", "param", "code"}}."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ def error_body(error: HttpError) -> dict[str, Any]:
     kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 504: "timeout_error"}
     kind = kinds.get(error.status_code, "server_error" if error.status_code >= 500 else "invalid_request_error")
     param, code = getattr(error, "param", None), getattr(error, "code", None)
-    return {"error": {"message": str(error.detail), "type": kind, "param": param, "code": code}}
+    return {"type": "error", "error": {"message": str(error.detail), "type": kind, "param": param, "code": code}}
 
 
 def error_response(error: HttpError) -> Response:
@@ -172,7 +172,9 @@ class EventStream(Response):
 
 
 def _data(event: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+    """One event, with the name that its type gives it."""
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{name}data: {json.dumps(event, ensure_ascii=False)}\n\n"
 
 
 async def _with_pauses(events: AsyncGenerator[T]) -> AsyncGenerator[T | None]:

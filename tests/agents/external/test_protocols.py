@@ -1,0 +1,155 @@
+"""The gateway through the official clients of OpenAI and Anthropic: agents with tools, streamed or not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from ratchet.records import Note
+from tests.agents.external.test_gateway import learnt, numbered, record, texts, user
+from tests.helpers.playing import QUESTION
+from tests.helpers.reward_cases import rule_score
+
+anthropic = pytest.importorskip("anthropic")
+pytestmark = pytest.mark.server
+PARAMETERS = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+CALLED = '<tool_call>\n{"name": "search", "arguments": {"query": "Velm"}}\n</tool_call>'
+SAID = [f"So: {CALLED}", "It was Ada."]
+
+
+def openai_client(client: httpx.AsyncClient) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{client.base_url}v1", api_key="unused", max_retries=0)
+
+
+def anthropic_client(client: httpx.AsyncClient) -> Any:
+    return anthropic.AsyncAnthropic(base_url=str(client.base_url), api_key="unused", max_retries=0)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_agent_of_openais_responses(streamed: bool) -> None:
+    offered: Any = [{"type": "function", "name": "search", "parameters": PARAMETERS, "strict": True}]
+
+    async def program(client: httpx.AsyncClient) -> str:
+        async with openai_client(client) as own:
+
+            async def respond(items: Any) -> Any:
+                given: Any = {"model": "agent", "instructions": "Look it up.", "input": items, "tools": offered}
+                if not streamed:
+                    return await own.responses.create(**given)
+                deltas = list[str]()
+                async with own.responses.stream(**given) as stream:
+                    async for event in stream:
+                        deltas += [event.delta] if event.type == "response.output_text.delta" else []
+                    final = await stream.get_final_response()
+                assert "".join(deltas) == final.output_text
+                return final
+
+            items: list[Any] = [user("Who?")]
+            first = await respond(items)
+            message, call = first.output
+            assert (first.status, first.output_text, call.name) == ("completed", "So:", "search")
+            assert json.loads(call.arguments) == {"query": "Velm"}
+            sent = {"type": "function_call_output", "call_id": call.call_id, "output": "Ada"}
+            items += [message.to_dict(), call.to_dict(), sent]
+            last = await respond(items)
+            assert last.output_text == "It was Ada." and last.usage.output_tokens > 1
+        return last.output_text
+
+    trajectory = await record(program, SAID, tools=True)
+    assert trajectory.answer == "It was Ada." and len(trajectory.conversations) == 1
+    assert "<tool_response>Ada</tool_response>" in texts(trajectory)[0] and "Look it up." in texts(trajectory)[0]
+    assert learnt(trajectory) == [f"So: {CALLED}<|im_end|>It was Ada.<|im_end|>"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_agent_of_anthropics_messages(streamed: bool) -> None:
+    offered: Any = [{"name": "search", "description": "Finds.", "input_schema": PARAMETERS}]
+
+    async def program(client: httpx.AsyncClient) -> str:
+        async with anthropic_client(client) as own:
+
+            async def respond(messages: Any) -> Any:
+                given: Any = {"model": "agent", "system": "Look it up.", "messages": messages, "tools": offered}
+                if not streamed:
+                    return await own.messages.create(**given, max_tokens=50)
+                async with own.messages.stream(**given, max_tokens=50) as stream:
+                    text = "".join([part async for part in stream.text_stream])
+                    final = await stream.get_final_message()
+                assert text == "".join(block.text for block in final.content if block.type == "text")
+                return final
+
+            messages: list[Any] = [user("Who?")]
+            first = await respond(messages)
+            said, call = first.content
+            assert (first.stop_reason, said.text, call.name, call.input) == (
+                "tool_use",
+                "So:",
+                "search",
+                {"query": "Velm"},
+            )
+            result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "Ada"}]}
+            messages += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+            last = await respond(messages)
+            assert last.stop_reason == "end_turn" and last.usage.output_tokens > 1
+            return str(last.content[0].text)
+
+    trajectory = await record(program, SAID, tools=True)
+    assert trajectory.answer == "It was Ada." and len(trajectory.conversations) == 1
+    assert "<tool_response>Ada</tool_response>" in texts(trajectory)[0]
+    assert learnt(trajectory) == [f"So: {CALLED}<|im_end|>It was Ada.<|im_end|>"]
+
+
+async def test_what_these_protocols_cannot_do_is_refused_by_the_fields_name() -> None:
+    image = [{"role": "user", "content": [{"type": "image", "source": {}}]}]
+    refusals: list[tuple[str, dict[str, Any], str]] = [
+        ("responses", {"input": "x", "previous_response_id": "r"}, "previous_response_id"),
+        ("responses", {"input": [{"type": "computer_call"}]}, "input.0"),
+        ("responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content"),
+        ("responses", {"input": [{"role": "robot", "content": "x"}]}, "input.0.role"),
+        ("responses", {"input": "x", "tools": [{"type": "web_search"}]}, "tools.0"),
+        ("responses", {"input": [{"type": "function_call_output", "call_id": "1", "output": "x"}]}, "messages"),
+        ("messages", {"messages": [user("x")]}, "max_tokens"),
+        ("messages", {"messages": image, "max_tokens": 9}, "messages.0.content"),
+        ("messages", {"messages": [user("x")], "max_tokens": 9, "tools": [{"type": "bash_20250124"}]}, "tools.0"),
+    ]
+
+    async def program(client: httpx.AsyncClient) -> str:
+        for path, body, param in refusals:
+            answer = await client.post(f"/v1/{path}", json={"model": "m", **body})
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+        address = str(client.base_url).partition("/t/")[0]
+        async with anthropic.AsyncAnthropic(base_url=address, api_key="else", max_retries=0) as own:
+            asked: Any = {"model": "m", "max_tokens": 9, "messages": [user("x")]}
+            with pytest.raises(anthropic.AuthenticationError, match="no trajectory of this name"):
+                await own.messages.create(**asked)
+            with pytest.raises(anthropic.AuthenticationError):
+                await own.messages.create(**asked, stream=True)
+        return "Ada"
+
+    assert not (await record(program, numbered)).model_calls
+
+
+async def test_a_program_reports_its_steps_and_its_own_reward() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        assert (await client.post("/step", json={"text": "planned"})).status_code == 200
+        for reward, status in ((0.25, 200), (2, 400), (0.75, 200)):
+            assert (await client.post("/reward", json={"reward": reward, "text": "tests"})).status_code == status
+        return "Ada"
+
+    trajectory = await record(program, numbered)
+    notes = [event for event in trajectory.events if isinstance(event, Note)]
+    assert [(note.text, note.reward) for note in notes] == [("planned", None), ("tests", 0.25), ("tests", 0.75)]
+    assert "reward" not in notes[0].model_dump()
+    scores = [rule_score("reported", QUESTION, made) for made in (trajectory, await record(silent, numbered))]
+    assert [(score.value, score.reason) for score in scores] == [
+        (0.75, "tests"),
+        (None, "the agent reported no reward"),
+    ]
+
+
+async def silent(_: httpx.AsyncClient) -> str:
+    return "Ada"
