@@ -32,7 +32,7 @@ from pydantic import Field
 from agents.core.label_forms import find_label
 from agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
 from agents.core.native import Actions, Said, calls_of, dialogue_with, function
-from agents.core.output import Malformed
+from agents.core.output import Malformed, object_schema
 from agents.core.prompts.chain_of_thought import first_sentence
 from agents.core.prompts.documents import DOCUMENTS, documents_text
 from agents.core.prompts.template import Prompt
@@ -192,9 +192,9 @@ def offered_tools(labels: Sequence[Label]) -> list[dict[str, Any]]:
     """The actions as tools."""
     text = {"type": "string"}
     return [
-        function("search", "Shows documents for a short query.", query=text),
-        function("lookup", "Shows the next sentence with this word in those documents.", word=text),
-        function("finish", "Ends with your answer.", label={"enum": [label.name for label in labels]}),
+        function("search", "Shows documents for a short query.", object_schema(query=text)),
+        function("lookup", "Shows the next sentence with this word in those documents.", object_schema(word=text)),
+        function("finish", "Ends with your answer.", object_schema(label={"enum": [label.name for label in labels]})),
     ]
 
 

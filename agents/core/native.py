@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from agents.core.dialogues import Dialogues
-from agents.core.output import Malformed, object_schema
+from agents.core.output import Malformed
 from inference.chat import Dialogue
 from inference.turns import FunctionCall
 from ratchet.errors import UserError
@@ -15,12 +15,9 @@ Actions = Literal["text", "native"]
 Said = tuple[str, tuple[FunctionCall, ...]]
 
 
-def function(name: str, about: str, **fields: dict[str, Any]) -> dict[str, Any]:
-    """A tool with exactly these arguments, as OpenAI's API has it."""
-    return {
-        "type": "function",
-        "function": {"name": name, "description": about, "parameters": object_schema(**fields)},
-    }
+def function(name: str, about: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as OpenAI's API has it. `parameters`: the JSON schema of its arguments."""
+    return {"type": "function", "function": {"name": name, "description": about, "parameters": dict(parameters)}}
 
 
 def dialogue_with(tools: Dialogues, role: str, system: str, offered: Sequence[Mapping[str, Any]]) -> Dialogue:

@@ -22,17 +22,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
 
 from agents.core.claims import document_text
 from agents.core.labels import label_of_stance, labels_of, labels_text
+from agents.core.native import Actions, calls_of, dialogue_with
 from agents.core.prompts.documents import DATA, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
-from agents.mermaid.actions import action_schema, tools_text
+from agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
 from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn, content_key
@@ -47,6 +49,12 @@ When the evidence is enough:
 
 Tools:
 {{tools}}
+
+Labels:
+{{labels}}"""
+NATIVE = """\
+Find the right label for the {{form}}, step by step. In each step say what is missing and call one tool to look
+it up. When the evidence is enough, say why in one or two sentences and call verdict.
 
 Labels:
 {{labels}}"""
@@ -65,6 +73,8 @@ PROMPTS = {
         note="`repeats: refuse`",
     ),
     "last.user": Prompt("No more tool calls: give your verdict now.", note="is put after the last message"),
+    "native.system": Prompt(NATIVE, note="`actions: native`"),
+    "native_last.user": Prompt("Look nothing up any more: call verdict now.", note="`actions: native`"),
 }
 UNCERTAIN = Label(name="UNCERTAIN", meaning="the evidence does not settle it", stance="unknown")
 
@@ -85,10 +95,14 @@ class Settings(Section):
     repeats: Literal["allow", "refuse"] = "allow"
     look_first: bool = False
     uncertain: bool = False
+    actions: Actions = Field("text", exclude_if=lambda actions: actions == "text")
+    """native: the Executor calls tools in the form of its model's own chat template, and is not constrained."""
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
     """The verdict, without a reason: none is known."""
+    if settings.actions == "native":
+        raise ValueError("with actions: native a verdict is a call, whose text is that of the model's template")
     return "executor", json.dumps({"thought": "", "verdict": question.gold_answer})
 
 
@@ -152,8 +166,13 @@ async def execute(
 ) -> Answer:
     """Thought, action, observation, up to the verdict."""
     specs = await tools.tool_specs(settings.tools)
-    system = tools.prompt("executor.system", tools=tools_text(specs), labels=labels_text(labels))
-    dialogue = tools.dialogue("executor", system)
+    native = settings.actions == "native"
+    if native:
+        system = tools.prompt("native.system", labels=labels_text(labels))
+        dialogue = dialogue_with(tools, "executor", system, offered_tools(specs, labels))
+    else:
+        system = tools.prompt("executor.system", tools=tools_text(specs), labels=labels_text(labels))
+        dialogue = tools.dialogue("executor", system)
     answered: set[str] = set()
     step = 0
     while True:
@@ -161,7 +180,12 @@ async def execute(
         last = step == settings.steps
         require_call = settings.look_first and step == 1 and not evidence.recalled
         schema = action_schema(specs, labels, last, require_call)
-        said = await tools.ask(dialogue, f"{text}\n\n{tools.prompt('last.user')}" if last else text, schema)
+        if last:
+            text = f"{text}\n\n{tools.prompt('native_last.user' if native else 'last.user')}"
+        if native:
+            said = await tools.read(dialogue, text, partial(read_call, calls_of(dialogue), schema))
+        else:
+            said = await tools.ask(dialogue, text, schema)
         thought = said["thought"].strip()
         if "verdict" in said:
             turns.append(Turn(round=step, speaker="executor", said=thought, verdict=said["verdict"]))

@@ -2,20 +2,26 @@
 
     {thought, action, arguments}    or    {thought, verdict}
 
+or, with `actions: native`, a call in the model's own form after its thought, which stands for the same object.
+
 Constrained decoding therefore always gives a label of the task, or a call that its tool can take but for the lengths of
 texts, which a grammar bounds for short replies alone (agents/core/output.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agents.core.output import object_schema
+from agents.core.native import Said, function
+from agents.core.output import Malformed, object_schema, read_output, without_bounds
 from agents.core.prompts.documents import one_line
 from ratchet.records import Label
 from retrieval.sources.source import ToolSpec
 
+VERDICT = "verdict"
+"""The tool that ends, where actions are calls of tools."""
 MAX_DEPTH = 5
 """Levels of a tool's arguments that are spelt out."""
 MAX_ALTERNATIVES = 8
@@ -38,6 +44,23 @@ def action_schema(
         for name, spec in specs.items()
     ]
     return {"anyOf": calls if require_call else [*calls, verdict]}
+
+
+def offered_tools(specs: Mapping[str, ToolSpec], labels: Sequence[Label]) -> list[dict[str, Any]]:
+    """The tools and the verdict, as a model's own calls of tools have them."""
+    offered = [function(name, one_line(spec.about, 300), arguments_schema(spec.schema)) for name, spec in specs.items()]
+    verdict = object_schema(label={"enum": [label.name for label in labels]})
+    return [*offered, function(VERDICT, "Ends with the label.", verdict)]
+
+
+def read_call(calls_in: Callable[[str], Said], schema: dict[str, Any], text: str) -> dict[str, Any]:
+    """The action that a turn's one call stands for, checked as one in JSON is. Raises Malformed."""
+    thought, calls = calls_in(text)
+    if len(calls) != 1:
+        raise Malformed("call one tool in each step, or verdict")
+    name, given = calls[0].name, calls[0].value
+    action = {"verdict": given.get("label")} if name == VERDICT else {"action": name, "arguments": given}
+    return dict(read_output(json.dumps({"thought": thought, **action}), without_bounds(schema)).value)
 
 
 def tools_text(specs: Mapping[str, ToolSpec]) -> str:

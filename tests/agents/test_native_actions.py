@@ -8,9 +8,11 @@ import pytest
 
 from agents.react import CALL, ONE_CALL, Settings
 from inference.scripted import ScriptedEngine
+from inference.thoughts import without_thoughts
 from inference.turns import FunctionCall
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
+from tests.agents.test_mermaid import PARTS
 from tests.agents.test_react import HARBOUR, SHELF
 from tests.helpers.playing import CLAIM, Shelf, engine, play
 from tests.helpers.templates import templated_format
@@ -66,6 +68,25 @@ async def test_a_turn_without_one_call_that_can_be_carried_out_is_malformed_and_
     assert [one.parse for one in trajectory.model_calls] == ["malformed"] * 5 + ["ok"]
     assert text.count(CALL) == 3 and "takes one of the labels" in text and ONE_CALL in text
     assert len(trajectory.searches) == 1
+
+
+@pytest.mark.parametrize("name", ["qwen3", "glm4moe"])
+async def test_mermaids_executor_calls_tools_and_gives_its_verdict_by_one(name: str) -> None:
+    parts = PARTS
+    search = "I need more." + call(name, "search", query="harbour of Velm").lstrip()
+    ends = call(name, "verdict", label="SUPPORTS")
+    if name == "qwen3":  # which begins its thoughts itself
+        parts, search, ends = (f"<think>\n\n</think>\n\n{without_thoughts(said)}" for said in (parts, search, ends))
+    agent = ScriptedEngine(templated_format(name), [parts, search, ends])
+    config = {"name": "mermaid", "malformed": "give_up", "settings": {"actions": "native", "memory": "off"}}
+    done = await play(config, agent, Shelf(SHELF), question=CLAIM)
+    assert (done.status, done.answer, done.stopped) == ("finished", "SUPPORTS", "verdict at step 2")
+    assert [turn.query for turn in done.turns] == ['search {"query": "harbour of Velm"}', ""]
+    assert [one.parse for one in done.model_calls] == ["ok"] * 3
+    wrong = call(name, "verdict", label="PERHAPS"), call(name, "search", q="x"), "It is true."
+    for said in wrong:
+        agent = ScriptedEngine(templated_format(name), [parts, said])
+        assert (await play(config, agent, Shelf(SHELF), question=CLAIM)).status == "unparsed"
 
 
 async def test_a_model_whose_template_takes_no_tools_is_refused_and_the_default_is_in_no_key() -> None:
