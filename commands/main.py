@@ -42,6 +42,7 @@ COMMANDS = {
     "questions": Subcommand("check a config's questions; a corpus of benchmarks' evidence", "commands.questions:main"),
     "generate": Subcommand("generate questions with answers from a corpus", "commands.generate:main"),
     "model": Subcommand("write the small model SmolLM2-135M-Instruct into a folder", "commands.model:model"),
+    "models": Subcommand("check what works with a model, from prompts to export", "commands.models:main"),
     "serve": Subcommand("ask the systems of a config: OpenAI-compatible endpoint, MCP, a page", "commands.serve:main"),
     "serve-models": Subcommand("vLLM servers of a config, and a command beside them", "commands.model:serve_models"),
     "serve-index": Subcommand("serve indexes over HTTP", "commands.serve_index:main"),

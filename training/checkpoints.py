@@ -11,8 +11,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
-
 from inference.adapters import WEIGHTS
 from inference.weights import ALONE, WHOLE
 from ratchet.files import disk_error, read_json_file, write_json
@@ -119,6 +117,8 @@ class EvaluatedAdapters:
 def use_whole_names(path: Path) -> None:
     """Give the layers of an adapter's file the names that they have in the multimodal model around the language model:
     PEFT saves none that its own model has not."""
+    from safetensors.torch import load_file, save_file  # late: it imports torch
+
     weights = {name.replace(f".model.{ALONE}", f".model.{WHOLE}", 1): one for name, one in load_file(path).items()}
     save_file(weights, path, {"format": "pt"})
 

@@ -78,25 +78,29 @@ FAMILIES = {
 }
 
 
-def save_family(name: str, folder: Path) -> Path:
-    """A model folder of the family, with weights."""
+def family_config(name: str) -> Any:
+    """The configuration of the family's whole model."""
     family = FAMILIES[name]
-    tokenizer = templated_tokenizer(family.template)
-    tokens = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
-    text = {**SIZES, **tokens, **family.text}
+    tokens = {"vocab_size": len(templated_tokenizer(family.template)), "bos_token_id": 0, "eos_token_id": 1}
+    text = {**SIZES, **tokens, "pad_token_id": 0, **family.text}
     kind = getattr(transformers, family.config)
     if family.vision is None:
-        config = kind(**text)
-        auto: Any = transformers.AutoModelForCausalLM
-    else:
-        more: dict[str, Any] = {}
-        if name.startswith("mistral3"):
-            text["model_type"] = "mistral"
-        if "audio_config" in kind.sub_configs:
-            more["audio_config"] = None
-        config = kind(text_config=text, vision_config=dict(family.vision), tie_word_embeddings=False, **more)
-        auto = transformers.AutoModelForImageTextToText
+        return kind(**text)
+    if name.startswith("mistral3"):
+        text["model_type"] = "mistral"
+    more = {"audio_config": None} if "audio_config" in kind.sub_configs else {}
+    # What the whole model says of its head holds, whatever the part says.
+    return kind(
+        text_config=text, vision_config=dict(family.vision), tie_word_embeddings=name.startswith("gemma"), **more
+    )
+
+
+def save_family(name: str, folder: Path) -> Path:
+    """A model folder of the family, with weights."""
+    auto: Any = transformers.AutoModelForImageTextToText
+    if FAMILIES[name].vision is None:
+        auto = transformers.AutoModelForCausalLM
     torch.manual_seed(1)
-    auto.from_config(config).save_pretrained(folder)
-    tokenizer.save_pretrained(str(folder))
+    auto.from_config(family_config(name)).save_pretrained(folder)
+    templated_tokenizer(FAMILIES[name].template).save_pretrained(str(folder))
     return folder

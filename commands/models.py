@@ -1,0 +1,73 @@
+"""ratchet models check PATH: what works with a model, before it is sampled from or trained."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from commands.subcommands import Subcommand, run_subcommand
+from ratchet.errors import UserError, first_line
+
+CHECK = "say what works with a model, from its tokenizer, template and config.json"
+SECONDS = 3
+"""That the hub may take to answer."""
+
+
+def main(words: Sequence[str] | None = None, prog: str = "ratchet models") -> None:
+    """Run the subcommand that `words` name."""
+    run_subcommand(SUBCOMMANDS, words, prog, "Look at language models.")
+
+
+def check(words: Sequence[str], prog: str) -> None:
+    """Run `check`: print a table with a line for each part of Ratchet."""
+    about = "Say what works with a model, from its tokenizer, chat template and config.json; no weights are read."
+    parser = argparse.ArgumentParser(prog=prog, description=about)
+    parser.add_argument("path", help="a model's folder, or its name on the Hugging Face hub")
+    parser.add_argument("--revision", help="of a model on the hub (default: its main branch)")
+    parser.add_argument(
+        "--template", default="{}", metavar="YAML", help="models.X.template, such as '{enable_thinking: false}'"
+    )
+    given = parser.parse_args(words)
+
+    leave_unreachable_hub(given.path)
+    import yaml  # late: --help needs none of these
+
+    from export.gguf_file import check_base
+    from inference.model_check import Finding, check_chat, check_weights
+    from inference.tokenizer import load_tokenizer
+    from ratchet.config import ModelConfig, parse
+
+    try:
+        template = yaml.safe_load(given.template)
+    except yaml.YAMLError as error:
+        raise UserError(f"--template {given.template}: is no YAML: {first_line(error)}") from error
+    settings = {"path": given.path, "revision": given.revision, "template": template}
+    model = parse(ModelConfig, settings, "ratchet models check")
+    tokenizer = load_tokenizer(model.path, model.revision)
+    findings = [*check_chat(tokenizer, model.path, model.template), *check_weights(model.path, model.revision)]
+    try:
+        check_base(model)
+        exported = "merged weights and GGUF"
+    except UserError as error:
+        exported = f"merged weights; {str(error).removeprefix(model.path).lstrip(': ')}"
+    for found in [*findings, Finding("export", "yes", exported)]:
+        print(f"{found.part:<16} {found.works:<4} {found.text}")
+
+
+def leave_unreachable_hub(path: str) -> None:
+    """Where the hub cannot be reached, have its library look at downloaded models alone: it would try for a minute."""
+    if Path(path).is_dir() or os.environ.get("HF_HUB_OFFLINE") or getproxies():
+        return
+    hub = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    try:
+        socket.create_connection((hub.hostname or "", hub.port or 443), timeout=SECONDS).close()
+    except OSError:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+SUBCOMMANDS = {"check": Subcommand(CHECK, check)}

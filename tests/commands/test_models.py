@@ -1,0 +1,69 @@
+"""`ratchet models check`, and the tables of the guide that are made of what it finds."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from commands import models
+from ratchet.errors import UserError
+from tests.helpers.families import save_family
+from tests.helpers.model_table import PAGE, page_with_tables
+
+EXPECTED: dict[str, dict[str, str]] = {
+    "llama": {
+        "chat format": "yes  wrappers",
+        "thinking": "no   the template knows no thoughts",
+        "engine: local": "yes  in code of its own on a CPU",
+        "export": "yes  merged weights and GGUF",
+    },
+    "qwen3_5 multimodal": {
+        "chat format": "yes  rendered, since the template does not show the thoughts of past turns as they were said",
+        "thinking": "yes  begun by the prompt, dropped from later turns; models.X.template sets enable_thinking",
+        "grammar": "yes  BYTE_LEVEL vocabulary of",
+        "adapter in vLLM": "yes  its layers are named model.language_model...",
+    },
+    "glm4_moe": {"training": "yes  all-linear means k_proj, o_proj, q_proj, v_proj; experts and routers keep"},
+}
+
+
+@pytest.mark.parametrize("family", EXPECTED)
+def test_a_line_says_of_each_part_whether_it_works(
+    family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_family(family, tmp_path)
+    (folder / "model.safetensors").unlink()
+    capsys.readouterr()
+    models.main(["check", str(folder)])
+    lines = {line[:16].strip(): line[17:] for line in capsys.readouterr().out.splitlines()}
+    assert {part: lines[part].startswith(text) for part, text in EXPECTED[family].items()} == dict.fromkeys(
+        EXPECTED[family], True
+    ), lines
+
+
+def test_a_variable_of_the_template_changes_what_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = save_family("qwen3", tmp_path)
+    models.main(["check", str(folder), "--template", "{enable_thinking: false}"])
+    assert "set  the prompt closes the thought before it begins; models.X.template" in capsys.readouterr().out
+
+
+def test_what_is_no_model_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"^nonesuch: no such model folder[^\n]*$"):
+        models.main(["check", "nonesuch"])
+    folder = save_family("llama", tmp_path)
+    (folder / "config.json").write_text(json.dumps({"model_type": "nonesuch"}))
+    with pytest.raises(UserError, match=rf"^{folder}: cannot[^\n]*$"):
+        models.main(["check", str(folder)])
+    with pytest.raises(UserError, match=r"^--template \{: is no YAML"):
+        models.main(["check", str(folder), "--template", "{"])
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
+    models.leave_unreachable_hub("org/model")
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def test_the_tables_of_the_guide_are_up_to_date() -> None:
+    assert PAGE.read_text() == page_with_tables(), "run `python -m tests.helpers.model_table`"

@@ -1,0 +1,69 @@
+"""The tables of docs/guides/models.md, as `ratchet models check` finds it: for each chat template that the package trl
+ships, and for each family of models.
+
+`python -m tests.helpers.model_table` writes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from export.gguf_file import check_architecture
+from inference.model_check import check_chat, weights_findings
+from ratchet.errors import UserError
+from tests.helpers.families import FAMILIES, family_config
+from tests.helpers.pages import ROOT
+from tests.helpers.templates import NAMES, templated_tokenizer
+
+PAGE = ROOT / "docs/guides/models.md"
+BEGIN = "<!-- Written by `python -m tests.helpers.model_table`. Do not edit. -->\n"
+END = "<!-- The end of what it writes. -->\n"
+
+
+def template_rows() -> list[str]:
+    """A line for each template."""
+    lines = ["| template | chat format | system messages | thinking | tools |", "|---|---|---|---|---|"]
+    for name in NAMES:
+        found = {one.part: one for one in check_chat(templated_tokenizer(name), name)}
+        form = found["chat format"].text.partition(":")[0].partition(",")[0]
+        cells = [form, *(found[part].text.partition(";")[0] for part in ("system messages", "thinking", "tools"))]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return lines
+
+
+def family_rows() -> list[str]:
+    """A line for each family."""
+    lines = [
+        "| family | `all-linear` means | layers in the adapter's file | `engine: local` | GGUF |",
+        "|---|---|---|---|---|",
+    ]
+    for name in FAMILIES:
+        whole = family_config(name)
+        text = whole.get_text_config()
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(text)
+        engine, training, adapter = weights_findings(model, text is not whole)
+        try:
+            check_architecture(whole, name)
+            gguf = "yes"
+        except UserError:
+            gguf = "no"
+        targets = training.text.removeprefix("all-linear means ")
+        layers = adapter.text.removeprefix("its layers are named ").partition(",")[0]
+        lines.append(f"| {name} | {targets} | `{layers}` | {engine.text.partition(';')[0]} | {gguf} |")
+    return lines
+
+
+def page_with_tables() -> str:
+    """The page's text with the tables."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    tables = "\n".join([*template_rows(), "", *family_rows()])
+    return f"{before}{BEGIN}\n{tables}\n\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m tests.helpers.model_table", description=__doc__).parse_args()
+    PAGE.write_text(page_with_tables())
