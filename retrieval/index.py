@@ -58,10 +58,6 @@ class Retriever(Protocol):
         """Return the passages of ranks offset .. offset + k - 1; fewer where no more passages match."""
         ...
 
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        """Return `search` of every query."""
-        ...
-
 
 class NoIndex:
     """What a system searches where its config has no index: a search raises UserError."""
@@ -73,10 +69,6 @@ class NoIndex:
         self._config = config
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        """Raise UserError."""
-        return self.search_batch([query], k, offset)[0]
-
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
         """Raise UserError."""
         raise AssertionError(f"index.path is {self._config.path}")  # the section's own error comes first
 

@@ -1,4 +1,4 @@
-"""The JSON messages between the search server and its client: requests, answers and limits."""
+"""The JSON messages between the search server and its client, and the server's limits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from ratchet.records import Passage
 
 
 class Limits(BaseModel):
-    """The limits of one request; the server publishes them, so that clients stay below."""
+    """The limits of one request."""
 
     model_config = ConfigDict(frozen=True)
 
     body_bytes: int = Field(8 << 20, gt=0, description="bytes of a request's body")
     depth: int = Field(1000, gt=0, description="k + offset")
-    batch: int = Field(1024, gt=0, description="queries of a batch")
-    batch_passages: int = Field(20_000, gt=0, description="queries times k of a batch: the size of its answer")
     query_characters: int = Field(131_072, gt=0, description="characters of a query")
     concurrent: int = Field(64, gt=0, description="requests at once; more are answered 503 with Retry-After")
     seconds: float | None = Field(None, gt=0, description="seconds of a request, then it is answered 504")
@@ -33,14 +31,12 @@ def _valid_text(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_valid_text)]
-# Validation stops at the first error: a body with millions of bad items would give millions of errors.
-Texts = Annotated[list[Text], Field(fail_fast=True)]
+class SearchRequest(BaseModel):
+    """One query."""
 
-
-class _Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    query: Annotated[str, AfterValidator(_valid_text)]
     k: int = Field(ge=0)
     offset: int = Field(0, ge=0)
 
@@ -51,18 +47,6 @@ class _Request(BaseModel):
         if unknown is not None:
             raise ValueError(f"unknown key {unknown[:50]!r}{did_you_mean(unknown[:50], cls.model_fields)}")
         return data
-
-
-class SearchRequest(_Request):
-    """One query."""
-
-    query: Text
-
-
-class BatchRequest(_Request):
-    """Many queries with the same settings."""
-
-    queries: Texts
 
 
 def _scored(passage: Passage) -> Passage:
@@ -82,14 +66,6 @@ class SearchAnswer(BaseModel):
     passages: list[Result]
 
 
-class BatchAnswer(BaseModel):
-    """The passages of every query of a batch."""
-
-    digest: str
-    results: list[list[Result]]
-    """One list for every query, in their order."""
-
-
 class ServedIndex(BaseModel):
     """The description of an index that the server holds."""
 
@@ -100,10 +76,9 @@ class ServedIndex(BaseModel):
 
 
 class IndexesAnswer(BaseModel):
-    """All indexes of the server, and its limits."""
+    """All indexes of the server."""
 
     indexes: list[ServedIndex]
-    limits: Limits
 
 
 class ErrorAnswer(BaseModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -18,12 +17,12 @@ from ratchet.http.retry import Backoff, TryAgain, parse_retry_after, retry
 from ratchet.records import Passage
 from ratchet.text import short_line
 from retrieval.errors import SourceError
-from retrieval.protocol import BatchAnswer, ErrorAnswer, IndexesAnswer, SearchAnswer
+from retrieval.protocol import ErrorAnswer, IndexesAnswer, SearchAnswer
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to open a connection; an answer may take all of `timeout`."""
 MAX_BYTES = 256 << 20
-"""Of one answer: 20,000 passages, a batch's most, of 13,000 bytes each."""
+"""Of one answer: 1,000 passages, the server's most, of 268,000 bytes each."""
 TRANSIENT = frozenset({429, 502, 503})
 """Statuses of a busy server, or of a proxy whose server is starting again."""
 HOW_TO_START = "start one with: ratchet serve-index --index NAME=FOLDER"
@@ -72,48 +71,17 @@ class RemoteIndex:
         if self.name not in names:
             raise UserError(f"{self._url} serves no index {self.name!r}{did_you_mean(self.name, names)}")
         self.digest = answer.indexes[names.index(self.name)].digest
-        self._limits = answer.limits
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        _check_range(k, offset)
+        if k < 0 or offset < 0:
+            raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
         body = _encoded({"query": query, "k": k, "offset": offset})
         answer = self._ask(SearchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search", body)
         self._check_digest(answer.digest)
         return answer.passages
 
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        """A list for every query, in as many requests as the server's limits need."""
-        _check_range(k, offset)
-        settings = {"k": k, "offset": offset}
-        results: list[list[Passage]] = []
-        for part in self._parts(queries, k, len(_encoded(settings))):
-            body = _encoded({"queries": part, **settings})
-            answer = self._ask(BatchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search_batch", body)
-            self._check_digest(answer.digest)
-            if len(answer.results) != len(part):
-                raise SearchError(
-                    f"{self._url} answered {len(answer.results)} of {len(part)} queries: no search server?"
-                )
-            results += answer.results
-        return results
-
     def close(self) -> None:
         self._client.close()
-
-    def _parts(self, queries: Sequence[str], k: int, overhead: int) -> Iterator[list[str]]:
-        """The queries cut into batches below the server's limits; a query that no batch can hold is one of its own."""
-        max_queries = max(1, min(self._limits.batch, self._limits.batch_passages // max(k, 1)))
-        part: list[str] = []
-        size = overhead
-        for query in queries:
-            needed = len(_encoded(query)) + 2
-            if part and (len(part) == max_queries or size + needed + len('"queries": [], ') > self._limits.body_bytes):
-                yield part
-                part, size = [], overhead
-            part.append(query)
-            size += needed
-        if part:
-            yield part
 
     def _check_digest(self, digest: str) -> None:
         if digest != self.digest:
@@ -169,11 +137,6 @@ class RemoteIndex:
 
 class _NoServer(TryAgain):
     """Nobody listens at the address."""
-
-
-def _check_range(k: int, offset: int) -> None:
-    if k < 0 or offset < 0:
-        raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
 
 
 def _encoded(value: Any) -> bytes:

@@ -1,11 +1,9 @@
 """The search server's app: indexes by name over HTTP, searched on a few threads.
 
-    POST /indexes/NAME/search        {query, k, offset}   -> {digest, passages}
-    POST /indexes/NAME/search_batch  {queries, k, offset} -> {digest, results}
+    POST /indexes/NAME/search  {query, k, offset} -> {digest, passages}
     GET  /indexes, /health
 
-Errors are {error: "..."}. Searches, of one query or of a batch, run on `threads` threads, in the order in which they
-came.
+Errors are {error: "..."}. Searches run on `threads` threads, in the order in which they came.
 """
 
 from __future__ import annotations
@@ -18,14 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, HTTPException, Response
-from pydantic import BaseModel
 
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.app import add_health, open_app
 from ratchet.http.openai import plain_error_response
 from retrieval.protocol import (
-    BatchAnswer,
-    BatchRequest,
     IndexesAnswer,
     Limits,
     SearchAnswer,
@@ -68,59 +63,32 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
             ServedIndex(name=name, digest=index.digest, chunks=len(index) if isinstance(index, Sized) else None)
             for name, index in indexes.items()
         ]
-        return IndexesAnswer(indexes=served, limits=limits)
+        return IndexesAnswer(indexes=served)
 
     @app.post("/indexes/{name}/search", response_model=SearchAnswer)
     async def search(name: str, body: SearchRequest) -> Response:
-        index = _checked(indexes, name, body, [body.query], limits)
+        index = _checked(indexes, name, body, limits)
 
-        def answer() -> Response:
+        def respond() -> Response:
             passages = index.search(body.query, body.k, body.offset)
-            return _json_response(SearchAnswer(digest=index.digest, passages=passages))
+            answer = SearchAnswer(digest=index.digest, passages=passages)
+            return Response(answer.model_dump_json(), media_type="application/json")
 
         async with _guarded(name, limits):
-            return await asyncio.get_running_loop().run_in_executor(pool, answer)
-
-    @app.post("/indexes/{name}/search_batch", response_model=BatchAnswer)
-    async def search_batch(name: str, body: BatchRequest) -> Response:
-        index = _checked(indexes, name, body, body.queries, limits)
-
-        def answer() -> Response:
-            results = index.search_batch(body.queries, body.k, body.offset)
-            return _json_response(BatchAnswer(digest=index.digest, results=results))
-
-        async with _guarded(name, limits):
-            return await asyncio.get_running_loop().run_in_executor(pool, answer)
+            return await asyncio.get_running_loop().run_in_executor(pool, respond)
 
     return app
 
 
-def _json_response(answer: BaseModel) -> Response:
-    return Response(answer.model_dump_json(), media_type="application/json")
-
-
-def _checked(
-    served: Mapping[str, Retriever], name: str, body: SearchRequest | BatchRequest, queries: list[str], limits: Limits
-) -> Retriever:
+def _checked(served: Mapping[str, Retriever], name: str, body: SearchRequest, limits: Limits) -> Retriever:
     """The index of that name, if the request keeps all limits; HTTPException where not."""
     if name not in served:
         raise HTTPException(404, f"no index {name!r}{did_you_mean(name, served)}")
-    longest = max(map(len, queries), default=0)
-    for problem, message in (
-        (body.k + body.offset > limits.depth, f"k + offset is {body.k + body.offset}, the limit is {limits.depth}"),
-        (len(queries) > limits.batch, f"{len(queries)} queries in a batch, the limit is {limits.batch}"),
-        (
-            len(queries) > 1 and len(queries) * body.k > limits.batch_passages,
-            f"{len(queries)} queries with k = {body.k} may give {len(queries) * body.k} passages, the limit is "
-            f"{limits.batch_passages}",
-        ),
-        (
-            longest > limits.query_characters,
-            f"a query has {longest} characters, the limit is {limits.query_characters}",
-        ),
-    ):
-        if problem:
-            raise HTTPException(422, message)
+    depth, length = body.k + body.offset, len(body.query)
+    if depth > limits.depth:
+        raise HTTPException(422, f"k + offset is {depth}, the limit is {limits.depth}")
+    if length > limits.query_characters:
+        raise HTTPException(422, f"a query has {length} characters, the limit is {limits.query_characters}")
     return served[name]
 
 

@@ -49,9 +49,6 @@ class Shelf:
         self.asked.append((query, k, offset))
         return self.ranked.get(query, [])[offset : offset + k]
 
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        return [self.search(query, k, offset) for query in queries]
-
 
 def engine(replies: Replies, style: Style = "chatml", max_context: int = 32_000) -> ScriptedEngine:
     return ScriptedEngine(tiny_format(style), replies, max_context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -35,9 +35,6 @@ class Plain:
         ]
         return sorted(found, key=lambda passage: -passage.score)[offset : offset + k]
 
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        return [self.search(query, k, offset) for query in queries]
-
 
 class Counted(Plain):
     def __len__(self) -> int:
@@ -45,30 +42,23 @@ class Counted(Plain):
 
 
 class Held(Plain):
-    """Searches wait until they are let go; counts how many run at once and in which order they began."""
+    """Searches wait until they are let go; counts how many began, and how many run at once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.go = threading.Event()
-        self.begun: list[int] = []
-        self.running = self.most = 0
+        self.begun = self.running = self.most = 0
         self._lock = threading.Lock()
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        return self._hold([query], k, offset)[0]
-
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        return self._hold(queries, k, offset)
-
-    def _hold(self, queries: Sequence[str], k: int, offset: int) -> list[list[Passage]]:
         with self._lock:
-            self.begun.append(len(queries))
+            self.begun += 1
             self.running += 1
             self.most = max(self.most, self.running)
         assert self.go.wait(20)
         with self._lock:
             self.running -= 1
-        return [Plain.search(self, query, k, offset) for query in queries]
+        return super().search(query, k, offset)
 
 
 class Broken(Plain):

@@ -3,14 +3,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from index_build.chunks import Chunker
-from ratchet.errors import UserError
 from tests.helpers.tiny import tiny_tokenizer
 
 TINY = tiny_tokenizer()
@@ -37,11 +35,6 @@ def test_sizes_and_overlap_in_tokens() -> None:
         ["w6", "w7", "w8", "w9", "w10"],
         ["w9", "w10", "w11"],
     ]
-
-
-@pytest.mark.parametrize(("words", "chunks"), [(1, 1), (5, 1), (6, 2), (8, 2), (9, 3)])
-def test_no_chunk_is_all_overlap(words: int, chunks: int) -> None:
-    assert len(slices(word_tokenizer(), "w " * words, size=5, overlap=2)) == chunks
 
 
 @settings(deadline=None, max_examples=150)
@@ -85,11 +78,3 @@ def test_padding_and_truncation_set_on_the_tokenizer_change_nothing() -> None:
     assert slices(plain, text, 16, 4) == slices(changed, text, 16, 4)
     assert Chunker(plain, 16, 4, "a").digest == Chunker(changed, 16, 4, "b").digest
     assert Chunker(plain, 16, 4, "a").digest != Chunker(word_tokenizer(), 16, 4, "a").digest
-
-
-def test_a_slow_tokenizer_is_refused() -> None:
-    class Slow:
-        is_fast = False
-
-    with pytest.raises(UserError, match=r"models/old.*fast tokenizer.*index\.tokenizer"):
-        Chunker(Slow(), 8, 0, "models/old")

@@ -85,7 +85,7 @@ def opened(config: IndexConfig) -> Index:
 
 
 def found(index: Any, k: int = 10) -> list[list[Passage]]:
-    return index.search_batch(QUERIES, k)
+    return [index.search(query, k) for query in QUERIES]
 
 
 def assert_alike(ours: Sequence[Sequence[Passage]], theirs: Sequence[Sequence[Passage]]) -> None:

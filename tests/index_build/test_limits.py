@@ -15,10 +15,10 @@ from commands.index import main
 from index_build.chunks import Chunker
 from ratchet.config import IndexConfig, load_config
 from ratchet.errors import UserError
-from retrieval.layout import IndexSettings, read_manifest
+from retrieval.layout import IndexSettings
 from retrieval.loader import open_folder, open_index
 from tests.helpers.building import write_whole_config
-from tests.helpers.tiny import save_tiny_tokenizer, tiny_tokenizer
+from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import write_documents
 
 LIMIT = 48
@@ -128,24 +128,6 @@ def test_what_a_long_title_leaves_no_room_for_is_counted(
     # The encoder itself counts the same.
     encoder = load_encoder(EncoderConfig(**lion))
     assert encoder.document_limit.over(chunk_texts(tmp_path / "index")) == [max(n - LIMIT, 0) for n in lengths]
-
-
-def test_an_encoder_without_a_limit_takes_the_chunks_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
-    table = StaticEmbedding(tiny_tokenizer().backend_tokenizer, embedding_dim=8)
-    sentence_transformers.SentenceTransformer(modules=[table], device="cpu").save_pretrained(str(tmp_path / "table"))
-    encoder = {"path": str(tmp_path / "table"), "device": "cpu"}
-    command(monkeypatch, "--config", config_of(tmp_path, kind="dense", encoder=encoder))
-    command(monkeypatch, "--config", config_of(tmp_path / "words"))
-    assert chunk_texts(tmp_path / "index") == chunk_texts(tmp_path / "words" / "index")
-    assert len(open_folder(tmp_path / "index").search(FILLER, 3)) == 3
-    said = capsys.readouterr()
-    assert "no chunk was cut by the encoder" in said.out and "cut smaller" not in said.err
-    assert any("any number of tokens" in fits for fits in read_manifest(tmp_path / "index").settings.chunks_fit)
 
 
 def test_a_worker_cuts_the_same_chunks(lion: dict[str, Any]) -> None:

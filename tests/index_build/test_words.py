@@ -68,22 +68,6 @@ def test_words_of_every_length_and_more_than_the_first_table_holds() -> None:
     assert counted(analyzer, texts[:40], texts[40:]) == [Counter(analyzer.terms(text)) for text in texts]
 
 
-def test_two_words_with_one_hash_stay_two() -> None:
-    """Found by inverting the hash: the first half of another word, and what its second half has to be then."""
-    letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz0123456789", np.uint8)
-    halves = np.random.default_rng(1).choice(letters, (1 << 17, 8)).view("<u8").ravel()
-    spread = (halves ^ (halves >> np.uint64(32))) * word_table.SPREAD
-    wanted = (spread ^ spread[0]).view(np.uint8).reshape(-1, 8)
-    pairs = {int(a ^ b): (a, b) for a in letters for b in letters}
-    number = next(i for i in range(1, len(wanted)) if all(int(byte) in pairs for byte in wanted[i]))
-    ends = [bytes(pairs[int(byte)][side] for byte in wanted[number]) for side in (0, 1)]
-    one, other = (halves[i].tobytes() + end for i, end in zip((0, number), ends, strict=True))
-    keys = [word_table._key(np.frombuffer(word + bytes(8), np.uint8), 0, 16) for word in (one, other)]
-    assert one != other and keys[0] == keys[1]
-    text = b" ".join([one, other, one]).decode()
-    assert counted(Analyzer(None, False), [text]) == [Counter({one.decode(): 2, other.decode(): 1})]
-
-
 def test_where_postings_are_held_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All in memory, or in files with a part of them full at any moment, and sorted in one slice or many."""
     source = write_documents(tmp_path / "d.jsonl", [*DOCUMENTS, *corpus(300, name="e")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -149,9 +148,6 @@ class NoIndex:
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         return []
-
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        return [self.search(query, k, offset) for query in queries]
 
 
 async def test_a_pool_goes_on_after_odd_answers(text_world: World, tmp_path: Path) -> None:

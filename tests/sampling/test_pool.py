@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,6 @@ class NoIndex:
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         return []
-
-    def search_batch(self, queries: Sequence[str], k: int, offset: int = 0) -> list[list[Passage]]:
-        return [self.search(query, k, offset) for query in queries]
 
 
 def plan(**changes: Any) -> list[Job]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -26,12 +25,6 @@ from tests.helpers.tiny_index import tiny_index
 pytestmark = pytest.mark.server
 
 DOCUMENTS = [{"id": f"d{i}", "text": f"harbour number {i} of Velm", "title": "A port"} for i in range(30)]
-INITIALISE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -119,32 +112,6 @@ async def test_over_http(http: str, config: Path) -> None:
     async with Client(http, mode="legacy") as client:
         await check(client, config)
     await check_source(McpConfig(url=http), config)
-
-
-def test_stdout_holds_the_protocol_and_both_ends_can_end_it(config: Path) -> None:
-    processes = [
-        subprocess.Popen(
-            command(config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=preloaded()
-        )
-        for _ in range(2)
-    ]
-    try:
-        for process, end in zip(processes, ("stdin", "signal"), strict=True):
-            assert process.stdin and process.stdout
-            process.stdin.write(json.dumps(INITIALISE).encode() + b"\nno protocol\n")
-            process.stdin.flush()
-            answer = json.loads(process.stdout.readline())
-            assert answer["id"] == 1 and answer["result"]["serverInfo"]["name"] == "ratchet"
-            if end == "signal":
-                process.send_signal(signal.SIGTERM)
-                assert process.wait(timeout=20) == 0
-            out, log = process.communicate(timeout=20)
-            assert process.returncode == 0 and b"Traceback" not in log
-            assert all(json.loads(line)["jsonrpc"] == "2.0" for line in out.splitlines())
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 # In this process

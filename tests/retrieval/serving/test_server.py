@@ -14,7 +14,6 @@ import pytest
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.backends.remote import RemoteIndex
-from retrieval.protocol import Limits
 from tests.helpers.served import QUICK, Broken, Counted, Held, Plain, post, refusal, serving, wait_for
 
 pytestmark = pytest.mark.server
@@ -31,16 +30,13 @@ def test_tells_health_and_indexes(url: str) -> None:
     told = httpx.get(f"{url}/indexes").json()
     assert {"name": "plain", "digest": "plain", "chunks": None} in told["indexes"]
     assert {"name": "counted", "digest": "c", "chunks": 60} in told["indexes"]
-    assert told["limits"] == Limits().model_dump()
 
 
 def test_answers_name_the_index_that_gave_them(url: str) -> None:
     one = post(url, query="harbour", k=2, offset=1).json()
     assert one["digest"] == "plain"
     assert [Passage(**p) for p in one["passages"]] == Plain().search("harbour", 2, 1)
-    two = post(url, "counted", "search_batch", queries=["a", "b"], k=3).json()
-    assert two["digest"] == "c"
-    assert [[Passage(**p) for p in result] for result in two["results"]] == Plain().search_batch(["a", "b"], 3)
+    assert post(url, "counted", query="a", k=3).json()["digest"] == "c"
 
 
 @pytest.mark.parametrize(
@@ -56,9 +52,6 @@ def test_answers_name_the_index_that_gave_them(url: str) -> None:
         ("plain", "search", {"query": ["a"], "k": 1}, 422, "query: "),
         ("plain", "search", {"query": "a", "k": 900, "offset": 101}, 422, "k + offset is 1001, the limit is 1000"),
         ("plain", "search", {"query": "a" * 131_073, "k": 1}, 422, "131073 characters, the limit is 131072"),
-        ("plain", "search_batch", {"queries": ["a"] * 1025, "k": 1}, 422, "1025 queries in a batch, the limit is 1024"),
-        ("plain", "search_batch", {"queries": ["a"] * 1000, "k": 21}, 422, "21000 passages, the limit is 20000"),
-        ("plain", "search_batch", {"queries": "a", "k": 1}, 422, "queries: "),
         ("broken", "search", {"query": "user", "k": 1}, 500, "shard 3 is damaged; build it anew"),
     ],
 )
@@ -80,16 +73,11 @@ def test_a_large_body_is_refused() -> None:
         assert status == 413 and "larger than 1000 bytes" in error
 
 
-@pytest.mark.parametrize("body", [{"queries": [1] * 500_000}, {f"{i}": 1 for i in range(100_000)}])
-def test_a_body_of_many_faults_is_refused_at_the_first(url: str, body: dict[str, Any]) -> None:
+def test_a_body_of_many_faults_is_refused_at_the_first(url: str) -> None:
+    faults: dict[str, Any] = dict.fromkeys(map(str, range(100_000)), 1)
     began = time.monotonic()
-    status, error = refusal(post(url, "plain", "search_batch", k=1, **body))
+    status, error = refusal(post(url, **faults))
     assert status == 422 and len(error) < 200 and time.monotonic() - began < 10
-
-
-def test_a_fault_in_a_batch_ends_it(url: str) -> None:
-    assert refusal(post(url, "broken", "search_batch", queries=["user"] * 100, k=1))[0] == 500
-    assert post(url, query="a", k=1).status_code == 200
 
 
 def test_faults_tell_clients_nothing_of_the_inside(url: str) -> None:
@@ -126,9 +114,8 @@ def test_searches_run_on_so_many_threads_and_never_on_the_loop() -> None:
 def test_seconds_of_a_request() -> None:
     held = Held()
     with serving({"held": held}, threads=1, seconds=0.1) as url:
-        for call, body in (("search", {"query": "a"}), ("search_batch", {"queries": ["a"] * 99})):
-            status, error = refusal(post(url, "held", call, k=1, **body))
-            assert status == 504 and "0.1 s" in error
+        status, error = refusal(post(url, "held", query="a", k=1))
+        assert status == 504 and "0.1 s" in error
         with pytest.raises(UserError, match=r"504.*0\.1 s"):
             RemoteIndex(url).search("a", 1)
         held.go.set()

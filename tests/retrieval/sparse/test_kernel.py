@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from ratchet.packages import ROOT
 from retrieval.encoders.vectors import WEIGHTS
-from retrieval.shards import NOT_THERE, Shard
 from retrieval.sparse import bits
-from retrieval.sparse.engine import Bm25, Postings
-from retrieval.sparse.postings import BITS, BLOCKS, GAPS, SHORT, SPARSE, WINDOW, block_bytes, find_entry
+from retrieval.sparse.postings import WINDOW
 from retrieval.sparse.quantisation import (
     STEPS,
     frequency_code,
@@ -27,8 +25,6 @@ from retrieval.sparse.quantisation import (
 )
 from retrieval.sparse.screening import coarse_steps
 from retrieval.sparse.selection import push
-from retrieval.sparse.terms import count_postings
-from tests.helpers.postings_oracle import Corpus
 
 NORMS = st.one_of(st.sampled_from([0.0, 1e-9, 0.54, 0.9, 1.5, 3.0, 1e3, 1e6]), st.floats(0, 1e6, allow_subnormal=False))
 
@@ -74,82 +70,6 @@ def test_value_codes_bound_and_give_back_every_bfloat16(largest: int) -> None:
 
 
 # Blocks
-
-CHUNKS = 2 * WINDOW + 1001
-LISTS: dict[str, np.ndarray] = {
-    "everywhere": np.arange(CHUNKS),
-    "a third": np.arange(1, CHUNKS, 3),
-    "a hundredth": np.arange(7, CHUNKS, 100),
-    "with bridges": np.concatenate([np.arange(n, n + 20) for n in range(300, CHUNKS - 20, 1800)]),
-    "far apart": np.arange(5, CHUNKS, 900),
-    "a few": np.array([0, WINDOW - 1, WINDOW, CHUNKS - 1]),
-    "one": np.array([CHUNKS - 1]),
-    "one window": np.arange(WINDOW, 2 * WINDOW, 2),
-    "first and last": np.concatenate([np.arange(0, 900, 4), np.arange(CHUNKS - 900, CHUNKS, 4)]),
-}
-KINDS = {"everywhere": {BITS}, "a third": {BITS}, "a hundredth": {GAPS}, "with bridges": {GAPS}, "a few": {SHORT}}
-KINDS |= {"far apart": {SPARSE}, "one": {SHORT}, "one window": {BITS}}
-
-
-@pytest.fixture(scope="module", params=[Bm25(0.9, 0.4), None], ids=["bm25", "sparse"])
-def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Postings]:
-    folder = tmp_path_factory.mktemp("shard")
-    lists = {i: (chunks, 1 + chunks % 5) for i, chunks in enumerate(LISTS.values())}
-    corpus = Corpus(CHUNKS, lists, request.param)
-    return corpus, Postings(Shard(folder, corpus.write(folder)), request.param is not None)
-
-
-def region_of(postings: Postings, term: int) -> int:
-    if len(postings.hashes):  # BM25's terms stand in the order of their hashes
-        names = [postings.shard.terms[i] for i in range(len(postings.regions))]
-        term = names.index(f"t{term}")
-    assert postings.regions[term] != NOT_THERE
-    return int(postings.regions[term])
-
-
-def blocks_of(postings: Postings, term: int) -> list[tuple[int, int, int, int]]:
-    """(kind, window, first byte, entries) of every block, read as sparse/postings.py says; -1: all windows."""
-    words, region = postings.words, region_of(postings, term)
-    head = int(words[region])
-    if head < BLOCKS:
-        return [(SHORT, -1, 4 * (region + 1), head)]
-    count = head - BLOCKS
-    blocks, at = [], 4 * (region + 2 + count)
-    for record in words[region + 2 : region + 2 + count].tolist():
-        kind, window, entries = record >> 30, (record >> 16) & 0x3FFF, (record & 0xFFFF) + 1
-        blocks.append((kind, window, at, entries))
-        at += block_bytes(kind, entries, min(WINDOW, CHUNKS - window * WINDOW), not len(postings.hashes))
-    return blocks
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_a_list_is_stored_as_the_smallest_kind_and_every_posting_is_found(
-    written: tuple[Corpus, Postings], name: str
-) -> None:
-    _, postings = written
-    term = list(LISTS).index(name)
-    blocks = blocks_of(postings, term)
-    sizes = np.zeros(1, np.int64)
-    count_postings(postings.words, np.array([region_of(postings, term)]), sizes)
-    assert sizes[0] == len(LISTS[name])
-    if name in KINDS:
-        full = [kind for kind, window, _, _ in blocks if window < CHUNKS // WINDOW]
-        assert set(full) == KINDS[name]
-    placed = not len(postings.hashes)
-    found: list[int] = []
-    for kind, window, at, entries in blocks:
-        first, size = (0, CHUNKS) if kind == SHORT else (window * WINDOW, min(WINDOW, CHUNKS - window * WINDOW))
-        wanted = np.flatnonzero(np.isin(np.arange(first, first + size), LISTS[name]))
-        others = np.random.default_rng(term).integers(0, size, 500)
-        order = {chunk: i for i, chunk in enumerate(wanted.tolist())}
-        for chunk in {*wanted[:300].tolist(), *wanted[-300:].tolist(), *others.tolist(), 0, size - 1}:
-            code, entry = find_entry(postings.files[0], kind, at, entries, min(size, WINDOW), chunk)
-            assert (code > 0) == (chunk in order)
-            if placed and code and kind != GAPS:  # the bridges of GAPS are entries too
-                assert entry == order[chunk]
-        found += (first + wanted).tolist()
-    assert found == LISTS[name].tolist()
-
 
 BITS_CHECK = """
 import numpy as np
