@@ -106,7 +106,12 @@ def template_message(chat: TokenFormat, turn: ChatTurn, text: str) -> dict[str, 
     """A turn as templates take it, with `text` in the place of its own."""
     message: dict[str, Any] = {"role": turn.role, "content": text}
     if turn.calls:
-        message["tool_calls"] = [template_call(*harmless(chat, [c.name, c.value, c.id])) for c in turn.calls]
+        as_text = chat.calls is not None and chat.calls.takes_text
+        arguments = [call.arguments if as_text else call.value for call in turn.calls]
+        message["tool_calls"] = [
+            template_call(*harmless(chat, [call.name, given, call.id]))
+            for call, given in zip(turn.calls, arguments, strict=True)
+        ]
     if turn.role == "tool":
         message["tool_call_id"] = harmless(chat, turn.answers)
     return message

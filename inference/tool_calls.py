@@ -29,6 +29,9 @@ CALL_ID = "call{:05d}"
 OTHER_ENDS = ("<|eom_id|>",)
 """Tokens that end a turn and that no template writes behind a call of a program's tool: Llama 3 says that a built-in
 tool is called."""
+PYTHON = "<|python_tag|>"
+BARE = rf"\s*(?:{re.escape(PYTHON)}\s*)?"
+"""What may stand before a call that has no mark: Llama 3 puts the token of its built-in tools before others too."""
 Tools = Sequence[Mapping[str, Any]]
 
 
@@ -52,6 +55,8 @@ class CallForm:
     """A regular expression of what may stand between two calls."""
     end: str = ""
     """The control token with which a turn of calls ends."""
+    takes_text: bool = False
+    """Whether the template takes a call's arguments as JSON text alone, as DeepSeek's do."""
 
     def read(self, text: str, tools: Tools = ()) -> tuple[str, tuple[FunctionCall, ...]]:
         """(what is said before the calls, the calls) of what a model says after its thoughts; no calls in plain text.
@@ -71,17 +76,20 @@ class CallForm:
     def _is_object(self, text: str) -> bool:
         """Whether a turn without a mark is a call, or was to be one."""
         try:
-            value, _ = json.JSONDecoder().raw_decode(text.strip())
+            value, _ = json.JSONDecoder().raw_decode(text.strip().removeprefix(PYTHON).strip())
         except (ValueError, RecursionError):
-            return re.match(r'\s*\{\s*"name"\s*:', text) is not None
+            return re.match(BARE + r'\{\s*"name"\s*:', text) is not None
         return isinstance(value, dict) and isinstance(value.get("name"), str) and self.key in value
 
     def _read(self, text: str, tools: Tools) -> tuple[str, tuple[FunctionCall, ...], int]:
         """(the text before the calls, the calls, where they end). ValueError."""
-        found = re.search(self.mark, text) if self.mark else re.match(r"\s*", text)
+        found = re.search(self.mark, text) if self.mark else re.match(BARE, text)
         if found is None:
             raise ValueError("no tool's call")
-        at, calls = _match(_pattern(self.section[0]), text, found.start()).end(), list[FunctionCall]()
+        at, calls = (
+            _match(_pattern(self.section[0]), text, found.start() if self.mark else found.end()).end(),
+            list[FunctionCall](),
+        )
         while not calls or (self._opening.match(text, at) and (self.openings[0] or text[at : at + 1] == "{")):
             opening = _match(self._opening, text, at)
             if self.arguments == "object":
@@ -203,17 +211,24 @@ def find_form(
 
     `control`: finds control tokens. `variables`: of the template.
     """
-    name, arguments = "probe_tool", {"a": "some words", "b": 1}
-    asked = {"role": "user", "content": SENTINEL.format("u")}
-    said = {"role": "assistant", "content": "", "tool_calls": [template_call(name, arguments, CALL_ID.format(0))]}
+    call = FunctionCall.of("probe_tool", {"a": "some words", "b": 1})
+    name, asked = call.name, {"role": "user", "content": SENTINEL.format("u")}
     result = {"role": "tool", "content": "r", "tool_call_id": CALL_ID.format(0), "name": name}
     offered = {"type": "function", "function": {"name": name, "description": "", "parameters": {}}}
     try:
         if name not in render_messages(tokenizer, [asked], tools=[offered], variables=variables):
             return None
         opening = render_messages(tokenizer, [asked], True, variables=variables)
-        text = render_messages(tokenizer, [asked, said], variables=variables)
     except UserError:
+        return None
+    for arguments in (call.value, call.arguments):
+        said = {"role": "assistant", "content": "", "tool_calls": [template_call(name, arguments, CALL_ID.format(0))]}
+        try:
+            text = render_messages(tokenizer, [asked, said], variables=variables)
+            break
+        except UserError:
+            continue
+    else:
         return None
     text = text.removeprefix(opening) if text.startswith(opening) else text.rpartition(asked["content"])[2]
     for form in (*FORMS, *_object_forms(without_thoughts(text).partition(end_of_turn)[0], name)):
@@ -221,8 +236,9 @@ def find_form(
             _, calls, _ = form._read(text, ())
         except ValueError:
             continue
-        if calls == (FunctionCall.of(name, arguments),):
-            return replace(form, end=_end(tokenizer, form, [asked, said, result], control, variables))
+        if calls == (call,):
+            end = _end(tokenizer, form, [asked, said, result], control, variables)
+            return replace(form, end=end, takes_text=isinstance(arguments, str))
     return None
 
 
@@ -255,7 +271,11 @@ def _object_forms(text: str, name: str) -> list[CallForm]:
         if value.get("name") == name and keys:
             before, behind = text[:at].lstrip(), text[end:].rstrip()
             mark = before.strip().rstrip("[").strip()
-            return [CallForm((before,), behind, "object", re.escape(mark), keys[-1])]
+            if before.endswith("["):
+                section, between = (before, behind), r"\s*,\s*"
+                return [CallForm(("",), "", "object", re.escape(mark), keys[-1], section=section, between=between)]
+            between = "" if mark else r"\s*;\s*"  # as Llama 3 writes it
+            return [CallForm((before,), behind, "object", re.escape(mark), keys[-1], between=between)]
     return []
 
 

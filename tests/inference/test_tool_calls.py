@@ -149,6 +149,44 @@ def test_a_forced_call_has_a_grammar_that_allows_the_templates_own_words(name: s
     assert not accepts(call_grammar(form, [other]), text)
 
 
+TURNS = """\
+{%- for m in messages %}{% if loop.first and tools %}<|im_start|>system
+{{ tools | tojson }}<|im_end|>
+{% endif %}<|im_start|>{{ m.role }}
+{{ m.content }}{% if m.tool_calls %}CALLS{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+OTHERS = {
+    "DeepSeek V3": "<｜tool▁calls▁begin｜>{% for c in m.tool_calls %}<｜tool▁call▁begin｜>{{ c.type }}<｜tool▁sep｜>"
+    "{{ c.function.name + '\n```json\n' + c.function.arguments }}\n```<｜tool▁call▁end｜>{% endfor %}"
+    "<｜tool▁calls▁end｜>",
+    "DeepSeek V3.1": "<｜tool▁calls▁begin｜>{% for c in m.tool_calls %}<｜tool▁call▁begin｜>{{ c.function.name }}"
+    "<｜tool▁sep｜>{{ c.function.arguments | tojson }}<｜tool▁call▁end｜>{% endfor %}<｜tool▁calls▁end｜>",
+    "Mistral 3": "{% for c in m.tool_calls %}[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}"
+    "{% endfor %}",
+    "Mistral 7B v0.3": "[TOOL_CALLS] [{% for c in m.tool_calls %}{{ c.function | tojson }}{{ ', ' if not loop.last }}"
+    "{% endfor %}]",
+}
+"""Forms of models whose templates are not among trl's, or show no tools there."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_forms_of_other_families(name: str) -> None:
+    form = with_template(TURNS.replace("CALLS", OTHERS[name])).calls
+    assert form is not None and form.takes_text == (name == "DeepSeek V3")
+    chat = with_template(TURNS.replace("CALLS", OTHERS[name]))
+    calls = [template_call(CALL.name, CALL.arguments if form.takes_text else CALL.value, "call00001")] * 2
+    said: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": calls}
+    text = render_messages(chat.tokenizer, [said]).partition("assistant\n")[2].partition("<|im_end|>")[0]
+    assert form.read(f"So: {text}", OFFERED) == ("So:", (CALL, CALL))
+    one = render_messages(chat.tokenizer, [said | {"tool_calls": calls[:1]}]).partition("assistant\n")[2]
+    one = one.partition("<|im_end|>")[0]
+    assert accepts(call_grammar(form, OFFERED), one)
+    for end in range(one.index("search") + 6, len(one)):
+        with pytest.raises(ValueError, match=r"call|object|cannot"):
+            form.read(one[:end], OFFERED)
+
+
 def test_several_calls_and_other_spellings_of_them() -> None:
     bare = with_template(LLAMA).calls
     hermes = with_template(HERMES).calls
@@ -156,6 +194,8 @@ def test_several_calls_and_other_spellings_of_them() -> None:
     one = '<tool_call>{"name": "search", "arguments": "{\\"k\\": 2, \\"q\\": \\"Velm?\\"}"}</tool_call>'
     assert hermes.read(f"{one}\n{one}", OFFERED)[1] == (CALL, CALL)
     assert bare.read('{"answer": "Ada"}') == ('{"answer": "Ada"}', ())
+    bare_call = '{"name": "search", "parameters": {"q": "Velm?", "k": 2}}'
+    assert bare.read(f"<|python_tag|>{bare_call}; {bare_call}", OFFERED) == ("", (CALL, CALL))
     for name in TOOLED:
         form = form_of(name)
         if not name.startswith(("llama", "gptoss")):
