@@ -62,17 +62,6 @@ class Resources(Section):
         """The memory of a node on which the job has so many GPUs, as sbatch takes it; may be empty."""
         return self.memory if self.memory is not None else f"{gpus * MEMORY_PER_GPU or MEMORY_WITHOUT_GPU}G"
 
-    @property
-    def seconds(self) -> int:
-        """As SLURM reads the time: minutes, minutes:seconds, hours:minutes:seconds, or with days before a dash."""
-        days, dash, rest = self.time.rpartition("-")
-        parts = [int(part) for part in rest.split(":")]
-        if dash:
-            hours, minutes, seconds = [*parts, 0, 0][:3]
-            return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
-        hours, minutes, seconds = {1: [0, *parts, 0], 2: [0, *parts], 3: parts}[len(parts)]
-        return (hours * 60 + minutes) * 60 + seconds
-
 
 class Jobs(Section):
     """Resources by job; an omitted key has the value of `default`, else the one here."""
@@ -152,17 +141,6 @@ class Site(Section):
                 raise ValueError(
                     f"jobs.{name}.nodes: only training runs over several nodes; share other work with tasks, and set "
                     "nodes under jobs.train alone"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _time_to_stop(self) -> Site:
-        for name in Jobs.model_fields:
-            resources = resources_of(self, name)
-            if resources.seconds <= 2 * self.signal_seconds:
-                raise ValueError(
-                    f"jobs.{name}.time: {resources.time} is within twice signal_seconds ({self.signal_seconds}): "
-                    "the job would be stopped right after its start"
                 )
         return self
 

@@ -13,7 +13,7 @@ layer keeps for the backward pass
 With gradient checkpointing it keeps b h instead, its input, and computes the rest again for one layer at a time. On top
 of it come the gradients on their way through one layer, or the output head, whichever is larger.
 
-tests/training/test_memory.py compares the first sum with the tensors that torch saves. No GPU was measured.
+tests/rounds/test_plan_memory.py compares the sums with what a training step allocates on a CPU. No GPU was measured.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import rounds.artefacts
 from ratchet.files import count_lines
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Digests, File, FixedDigest, JsonlFiles
@@ -131,13 +130,6 @@ def test_what_leaves_nothing_is_run_for_what_it_shows(run: RunFolder) -> None:
     assert reason(run, one) == "not done yet"
 
 
-def test_a_stage_that_left_less_than_it_should_is_not_done(run: RunFolder) -> None:
-    one = stage(run)
-    (run.round(1).trajectories / "part-0.jsonl").unlink()
-    done(run, one)
-    assert reason(run, one) == "not done yet"
-
-
 def test_a_torn_last_line_is_a_stage_that_is_not_done(run: RunFolder) -> None:
     done(run, stage(run))
     with run.ledger.open("a") as file:
@@ -145,19 +137,6 @@ def test_a_torn_last_line_is_a_stage_that_is_not_done(run: RunFolder) -> None:
     assert len(read_ledger(run)) == 1
     done(run, stage(run, config="other"))
     assert [json.loads(line)["stage"] for line in run.ledger.read_text().splitlines()] == ["sample", "sample"]
-
-
-def test_a_file_is_read_once(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    done(run, stage(run))
-
-    def refuse(path: Path) -> str:
-        raise AssertionError(f"{path} was read again")
-
-    monkeypatch.setattr(rounds.artefacts, "file_digest", refuse)
-    assert reason(run, stage(run)) is None
-    (run.path / ".digests.json").write_text("damaged")
-    with pytest.raises(AssertionError, match="read again"):
-        reason(run, stage(run))
 
 
 def test_lines_do_not_depend_on_where_the_run_lies(run: RunFolder, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import yaml
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
+from transformers import AutoConfig, AutoModelForCausalLM, MixtralConfig, Qwen2Config
 
 from commands.plan import main
 from inference.footprint import footprint
@@ -42,6 +42,10 @@ def activations(shape: Any, dtype: torch.dtype = torch.bfloat16, tiled_head: boo
     found = Activations.of(shape, 16, dtype, tiled_head)
     assert found is not None
     return found
+
+
+def test_a_shape_that_the_formula_does_not_describe_has_none() -> None:
+    assert Activations.of(MixtralConfig(), 16, torch.bfloat16, tiled_head=True) is None
 
 
 def test_training_qwen_7b_by_hand(tmp_path: Path) -> None:

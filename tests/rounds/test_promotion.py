@@ -18,7 +18,6 @@ from evaluation.arms import ArmSettings
 from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import paired_difference
 from questions.manifest import open_run
-from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
@@ -105,14 +104,6 @@ def test_the_last_promotion_before_a_round_is_what_it_starts_from(tmp_path: Path
         decided(run, number, promoted)
     assert [p.round for p in read_promotions(run)] == [1, 2, 9, 10]
     assert [last_promoted(run, before=n) for n in (1, 2, 3, 9, 10, 11)] == [None, 1, 2, 2, 9, 9]
-
-
-def test_a_damaged_promotion_is_named(tmp_path: Path) -> None:
-    path = RunFolder(tmp_path).round(3).promotion
-    path.parent.mkdir()
-    path.write_text("{}")
-    with pytest.raises(UserError, match=r"(?s)round-3/promotion\.json.*delete it"):
-        read_promotions(RunFolder(tmp_path))
 
 
 def test_a_selection_that_kept_nothing_gives_no_candidate(tmp_path: Path) -> None:

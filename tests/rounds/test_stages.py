@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agents.core.prompts.documents import READ_IN_FORM
 from evaluation.measures.estimates import Difference
 from ratchet.files import write_json
 from ratchet.records import QuestionChoice, Selection
@@ -223,25 +222,6 @@ def test_a_changed_file_of_ones_own_is_something_else_that_its_stages_read(
     assert {id for id in before if before[id] != after[id]} == {"score", "evaluate"}
 
 
-def test_changed_prompts_of_ones_own_are_something_else_that_their_stages_read(tmp_path: Path) -> None:
-    folder = tmp_path / "prompts"
-    folder.mkdir()
-
-    def code(text: str) -> dict[str, object]:
-        (folder / "answerer.system.txt").write_text(text)
-        system: dict[str, Any] = {"system": {"name": "naive_rag", "prompts": str(folder)}}
-        return {
-            stage.id: stage.reads["code"] for stage in plan(experiment(tmp_path, **system)) if "code" in stage.reads
-        }
-
-    before, after = code("Read, then answer."), code("Answer.")
-    assert set(before) == {"sample", "evaluate"} and all(before[id] != after[id] for id in before)
-    own: dict[str, Any] = {"system": {"name": "naive_rag"}}
-    assert code(READ_IN_FORM.text) == {
-        stage.id: stage.reads["code"] for stage in plan(experiment(tmp_path, **own)) if "code" in stage.reads
-    }, "these are the system's own words"
-
-
 def test_changed_prompts_of_the_judge_are_something_else_that_the_stages_which_score_read(tmp_path: Path) -> None:
     folder = tmp_path / "prompts"
     folder.mkdir()
@@ -286,13 +266,6 @@ def test_of_several_rounds_only_the_tested_one_has_a_control_which_starts_where_
     assert stages[-3].command[-4:] == ("--from", str(one.run.round(1).adapter), "--control", "random")
     [train] = [s for s in stages if (s.round, s.id) == (2, "train")]
     assert train.reads["adapter"] == stages[-3].reads["adapter"]
-
-
-def test_without_controls_a_stage_depends_on_the_settings_that_it_always_did(tmp_path: Path) -> None:
-    settings = experiment(tmp_path).config.model_dump(mode="json")["evaluation"]
-    assert "controls" not in settings
-    asked = experiment(tmp_path, evaluation=CONTROLS).config.model_dump(mode="json")["evaluation"]
-    assert asked["controls"] == ["base-again", "random"]
 
 
 @pytest.mark.parametrize(

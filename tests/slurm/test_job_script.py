@@ -196,16 +196,3 @@ def test_a_set_up_that_fails_says_so_and_runs_nothing(world: World, name: str, t
     module = {"BASH_FUNC_module%%": "() { return 1; }"}
     status, out = world.run("echo", "must not run", **{name: text}, **module)
     assert status == 2 and "failed; see" in out and "must not run" not in out.replace("job 77", "")
-
-
-def test_modules_are_looked_for_where_no_function_was_handed_down(world: World) -> None:
-    init = world.folder / "init"
-    init.mkdir()
-    (init / "bash").write_text(f'module() {{ echo "module $*" >> {world.calls}; }}\n')
-    status, _ = world.run("true", RATCHET_MODULES="cuda/12", MODULESHOME=str(world.folder))
-    assert status == 0 and world.requeued() == ["module load cuda/12"]
-
-
-def test_a_command_is_wanted(world: World) -> None:
-    status, out = world.run()
-    assert status == 2 and "which command?" in out

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from ratchet.errors import UserError
-from slurm.site import Resources, Site, load_site, resources_of
+from slurm.site import Site, load_site, resources_of
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,6 @@ from slurm.site import Resources, Site, load_site, resources_of
         ("jobs: {train: {time: 24:00:00}}", "jobs.train.time: put the time in quotes"),
         ("jobs: {train: {time: 1 day}}", "jobs.train.time: expected a time such as"),
         ("jobs: {train: {memory: '64'}}", "jobs.train.memory: "),
-        ("jobs: {train: {time: '10:00'}}", "jobs.train.time: 10:00 is within twice signal_seconds (300)"),
         ("environment: {HF_TOKEN: abc}", "HF_TOKEN looks like a secret"),
         ("gpu_option: --gres=gpu:a100", "write {count} where the number of GPUs belongs"),
         ("accelerate: gone.yaml", "accelerate: gone.yaml does not exist"),
@@ -65,18 +64,3 @@ def test_only_training_runs_over_several_nodes() -> None:
         Site.model_validate({"jobs": {"sample": {"nodes": 2}}})
     with pytest.raises(ValidationError, match=r"jobs\.default\.nodes: only training"):
         Site.model_validate({"jobs": {"default": {"nodes": 2}}})
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 5400),
-        ("90:30", 5430),
-        ("01:30:00", 5400),
-        ("2-00", 172800),
-        ("1-12:30", 131400),
-        ("1-00:00:30", 86430),
-    ],
-)
-def test_times_are_read_as_slurm_reads_them(text: str, seconds: int) -> None:
-    assert Resources(time=text).seconds == seconds

@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks.gpu_check import CPU, STEPS, Line, StepFailed, check, main
 from tests.helpers.experiment import preloaded
-from training.flops import peak_tflops
 
 
 @pytest.mark.slow
@@ -31,12 +30,3 @@ def test_a_step_that_fails_or_falls_short_makes_the_status_1(
     assert [line.passed for line in check(CPU, ["loss", "packed"])] == [False, False]
     assert main(["--cpu", "--steps", "packed"]) == 1
     assert "FALLS SHORT" in capsys.readouterr().out
-
-
-def test_peaks_are_found_by_the_device_s_name() -> None:
-    peaks = {
-        "NVIDIA H100 80GB HBM3": 989.4, "NVIDIA H100 PCIe": 756.0, "NVIDIA A100-SXM4-80GB": 312.0, "NVIDIA L4": 121.0,
-        "NVIDIA L40S": 362.05, "NVIDIA A10": 125.0,
-    }  # fmt: skip
-    assert {name: peak_tflops(name) for name in peaks} == peaks
-    assert peak_tflops("NVIDIA A100-SXM4-80GB MIG 1g.10gb") is peak_tflops("Tesla T4") is None

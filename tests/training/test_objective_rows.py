@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -160,78 +157,35 @@ def test_a_pair_with_one_side_too_long_is_left_out(model: Path, tmp_path: Path) 
         ((0.5, 0.5), {"objective": "dpo", **ACTION}, "better and worse actions"),
     ],
 )
-def test_nothing_to_compare_is_one_line_before_torch_is_loaded(
-    model: Path, tmp_path: Path, apart: Apart, rewards: tuple[float, ...], training: dict[str, Any], text: str
+def test_nothing_to_compare_is_one_line(
+    model: Path, tmp_path: Path, rewards: tuple[float, ...], training: dict[str, Any], text: str
 ) -> None:
-    path, _, _ = start(tmp_path, model, questions=4, rewards=rewards, **training)
-    message = apart(path)["error"]
-    assert text in message and "set training.objective=sft" in message
+    _, config, _ = start(tmp_path, model, questions=4, rewards=rewards, **training)
+    with pytest.raises(UserError, match=f"{text}.*set training.objective=sft"):
+        train_round(config, 1)
 
 
-APART = """
-import contextlib, io, json, sys
-from commands.train import train_round
-from ratchet.config import load_config
-from ratchet.errors import UserError
-for line in sys.stdin:
-    said, error = io.StringIO(), None
-    with contextlib.redirect_stderr(said):
-        try:
-            train_round(load_config(line.strip()), 1)
-        except UserError as ended:
-            error = str(ended)
-    print(json.dumps({"error": error, "said": said.getvalue(), "torch": "torch" in sys.modules}), flush=True)
-"""
-Apart = Callable[[Path], dict[str, str]]
-
-
-@pytest.fixture(scope="module")
-def apart() -> Iterator[Apart]:
-    """The error and the messages of a training that ends before torch is loaded; they run in one process."""
-    with subprocess.Popen(
-        [sys.executable, "-c", APART], cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin and process.stdout
-
-        def train(path: Path) -> dict[str, str]:
-            assert process.stdin and process.stdout
-            process.stdin.write(f"{path}\n")
-            process.stdin.flush()
-            found: dict[str, Any] = json.loads(process.stdout.readline())
-            assert not found.pop("torch")
-            return found
-
-        yield train
-        process.stdin.close()
-
-
-def test_no_mixed_question_is_one_line_before_torch_is_loaded(model: Path, tmp_path: Path, apart: Apart) -> None:
-    path, _, folder = start(tmp_path, model, questions=4)
+def test_no_mixed_question_is_one_line(model: Path, tmp_path: Path) -> None:
+    _, config, folder = start(tmp_path, model, questions=4)
     asked = [Question(id=f"q{n}", text=f"Who is {n}?", answers=("Ada",)) for n in range(4)]
     attempts = [attempt(n, sample) for n in range(4) for sample in range(2)]
     scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=1.0) for t in attempts}
     chosen = select(asked, attempts, scores, {"f1": 1.0}, SelectConfig(only_mixed=True))
     folder.selection.write_text(chosen.model_dump_json())
-    wanted = "no trajectory was kept, so there is nothing to train on (4 x dropped: not both successes"
-    assert wanted in apart(path)["error"]
+    with pytest.raises(UserError, match=r"no trajectory was kept, .* \(4 x dropped: not both successes"):
+        train_round(config, 1)
 
 
-def test_one_answer_only_is_said_before_torch_is_loaded(model: Path, tmp_path: Path, apart: Apart) -> None:
-    path, _, folder = start(tmp_path, model, questions=4, rewards=(0.5, 0.5), objective="dpo")
+def test_one_answer_only_is_said(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, config, folder = start(tmp_path, model, questions=4, rewards=(0.5, 0.5), objective="dpo")
     selection = folder.read_selection()
     assert selection is not None
     said = f"warning: all {len(selection.kept)} kept trajectories, of 4 questions, answer 'x', and an adapter may"
-    assert said in apart(path)["said"]
+    with pytest.raises(UserError, match="better and worse trajectories"):
+        train_round(config, 1)
+    assert said in capsys.readouterr().err
     kept = [trajectory(f"t{n}", f"q{n}", []).model_copy(update={"answer": answer}) for n, answer in enumerate("xy")]
     assert single_answer(kept) == "" and single_answer(kept[:1]) == "" and single_answer([]) == ""
-
-
-def test_one_side_that_is_too_long_everywhere_is_said(model: Path, tmp_path: Path) -> None:
-    _, config, folder = start(tmp_path, model, objective="kto")
-    longest = max(len(row.ids) for row in rows_of(config, folder) if row.role == "searcher")
-    limited = config.model_copy(update={"training": config.training.model_copy(update={"max_length": longest})})
-    with pytest.raises(UserError, match=r"none of the 12 kept questions has both \(skipped: {'too long': 48}\)"):
-        prepared_rows(limited, folder)
 
 
 def test_questions_that_all_weigh_nothing_are_said(model: Path, tmp_path: Path) -> None:

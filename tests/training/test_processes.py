@@ -28,7 +28,6 @@ from rounds.stage import ExperimentRun
 from rounds.stages import training_stage
 from tests.helpers.experiment import preloaded
 from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
-from training.checkpoints import find_damage, seal
 from training.order import EpochSampler
 from training.processes import explain_lost_processes
 from training.trainer import RowTrainer, with_blank_row
@@ -211,15 +210,6 @@ def test_a_micro_batch_of_blank_rows_adds_nothing_and_has_a_gradient(tmp_path: P
         ]
         assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert trainer.tokens == 2 * len(row[0]["ids"])
-
-
-def test_a_checkpoint_in_folders_is_sealed_too(tmp_path: Path) -> None:
-    (tmp_path / "shards").mkdir()
-    (tmp_path / "shards" / "0.distcp").write_bytes(b"weights")
-    seal(tmp_path)
-    assert find_damage(tmp_path) is None
-    (tmp_path / "shards" / "0.distcp").write_bytes(b"weight")
-    assert find_damage(tmp_path) == "shards/0.distcp is damaged"
 
 
 def test_a_lost_process_is_told_from_other_errors() -> None:

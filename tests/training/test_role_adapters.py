@@ -33,7 +33,7 @@ from rounds.artefacts import Adapter, Digests
 from rounds.ledger import collect_facts
 from rounds.stage import ExperimentRun
 from rounds.status import _training
-from tests.helpers.attempts import every_objective, make_attempts, start_attempts
+from tests.helpers.attempts import start_attempts
 from tests.helpers.killed_training import killed_after
 from tests.helpers.world import make_run, prepared_rows
 from training.adapter import read_facts
@@ -183,15 +183,6 @@ def test_a_later_round_continues_each_from_its_own(
         train_round(shared, 1, start=first)
 
 
-@pytest.mark.slow
-@every_objective
-def test_every_objective_trains_them(model: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
-    groups = {"all": list(ROLES)}
-    _, config, folder = start_attempts(tmp_path / "run", model, max_steps=1, adapters=groups, **settings)
-    train_round(config, 1)
-    assert single_adapters(folder.adapter) == [str(folder.adapter / "all")]
-
-
 def test_a_role_that_acts_in_good_trajectories_alone_is_named_where_both_sides_are_needed(
     model: Path, tmp_path: Path
 ) -> None:
@@ -234,12 +225,3 @@ def test_servers_have_a_slot_for_every_adapter(model: Path, tmp_path: Path) -> N
     }
     assert slots == {"shared": 2, "role": 9, "{a: [coordinator], b: [searcher]}": 3}
     assert load_config(path, ["models.agent.serve.adapters=4"]).serve_config("agent").adapters == 4
-
-
-def test_a_control_of_random_trajectories_has_adapters_by_role_too(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "model").symlink_to(model)
-    path, _, folder = make_attempts(tmp_path, rewards=(1.0, 0.0), **ROLE | {"max_steps": 1})
-    config = load_config(path, ["evaluation.controls=[random]"])
-    train_round(config, 1, control="random")
-    facts = read_facts(folder.control("random").adapter)
-    assert facts is not None and facts["control"] == "random" and "coordinator" in facts["adapters"]

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from ratchet.errors import UserError
 from ratchet.files import write_json
-from ratchet.records import Conversation, Span
 from tests.helpers.world import dialogue, make_run, prepared_rows, sample_trajectory, trajectory
 from training.rows import (
     build_rows,
@@ -63,13 +62,6 @@ def test_equal_rows_stay_in_kept_order_and_a_repeated_record_counts_once() -> No
 def test_a_kept_trajectory_that_is_missing_is_named() -> None:
     with pytest.raises(UserError, match="gone"):
         build_rows([], ["gone"], 1000)
-
-
-def test_a_first_token_can_not_be_learnt() -> None:
-    span = Span(start=0, end=2, author="assistant", sampled=True)
-    conversation = Conversation(role="planner", model="agent", trainable=True, ids=(1, 2), spans=(span,))
-    with pytest.raises(ValueError, match="first token"):
-        build_rows([trajectory("t", "q", [(conversation, [])])], ["t"], 10)
 
 
 def test_check_rows_notices_a_changed_label_or_mask() -> None:

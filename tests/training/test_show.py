@@ -1,6 +1,5 @@
 """The row printer shows the mask that training uses; the benchmark of the training stage runs."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -43,14 +42,3 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
         run("show", "--role", "sercher")
     with pytest.raises(UserError, match="0 to 5"):
         run("show", "--row", "6")
-
-
-def test_the_benchmark_runs_on_a_cpu_and_counts_flops() -> None:
-    path = Path(__file__).parents[2] / "benchmarks" / "training.py"
-    spec = importlib.util.spec_from_file_location("benchmark_training", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    tiny = "--shape tiny --length 64 --spread 0.5 --learnt 0.2 --rows 2 --steps 3 --dtype float32 --device cpu"
-    found = module.benchmark(module.parse(tiny.split()))
-    assert found["tokens_per_second"] > 0 and found["model_tflops_per_second"] > 0 and found["row_tokens"][1] <= 64
