@@ -88,7 +88,7 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     config, folder, splits = _open(arguments)
     from evaluation.arms import arm_settings
     from evaluation.round_arms import build_results
-    from evaluation.tables.savings import print_savings
+    from evaluation.tables.settings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
     settings = arm_settings(config)

@@ -127,7 +127,7 @@ def ablations(words: Sequence[str], prog: str) -> None:
     """Draw the primary measure by the values of each setting that a baseline changes."""
     parser = _parser(prog, "Plots of what single settings of the system change. It needs no model.")
     _, config, folder = _opened(parser, words)
-    from evaluation.tables.ablations import ablated_settings, draw
+    from evaluation.tables.settings import ablated_settings, draw
     from evaluation.tables.stored import save_figures
 
     suite = [results for results in _stored_results(folder, config.evaluation).values() if results is not None]
@@ -149,7 +149,7 @@ def members(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     from evaluation.results import TRAINED
-    from evaluation.tables.members import print_members
+    from evaluation.tables.suite import print_members
 
     if not config.members:
         raise UserError("members: this config has none; `python -m evaluation table` shows its own results")

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean, stdev, variance
+from statistics import fmean, variance
 
 from rich.table import Table
 
@@ -40,10 +40,6 @@ class Agreement:
     """Share of pairs of runs with the same verdict, over the pairs of all units."""
     alpha: float | None
     """None where all verdicts are equal, or no unit has two: agreement beyond chance is then undefined."""
-    score_sd: float | None
-    """How far one trajectory's score moves from run to run: root of the mean variance over runs."""
-    run_sd: float | None
-    """How far the mean over all trajectories moves from run to run, over those that every run has a value of."""
 
 
 def judge_agreement(scores: Iterable[Score]) -> dict[str, Agreement]:
@@ -61,7 +57,6 @@ def _agreement(name: str, scores: Sequence[Score]) -> Agreement:
     verdicts = [runs for score in scores for runs in _nugget_verdicts(score)] if nuggets else list(means.values())
     units = [known for runs in verdicts if len(known := _known(runs)) > 1]
     pairs = [first == second for unit in units for first, second in combinations(unit, 2)]
-    spreads = [variance(known) for runs in means.values() if len(known := _known(runs)) > 1]
     return Agreement(
         name=name,
         runs=max(len(runs) for runs in means.values()),
@@ -69,8 +64,6 @@ def _agreement(name: str, scores: Sequence[Score]) -> Agreement:
         nulls=sum(value is None for runs in verdicts for value in runs.values()),
         identical=fmean(pairs) if pairs else None,
         alpha=krippendorff_alpha(units, ordinal=nuggets),
-        score_sd=fmean(spreads) ** 0.5 if spreads else None,
-        run_sd=_run_sd(list(means.values())),
     )
 
 
@@ -106,14 +99,6 @@ def _run_means(score: Score) -> Runs:
     return {run: fmean(of_run) if of_run else None for run, of_run in sorted(values.items())}
 
 
-def _run_sd(means: Sequence[Runs]) -> float | None:
-    runs = {run for of_trajectory in means for run in of_trajectory}
-    rows = [known for of_trajectory in means if len(known := _known(of_trajectory)) == len(runs)]
-    if len(runs) < 2 or not rows:
-        return None
-    return stdev(fmean(column) for column in zip(*rows, strict=True))
-
-
 def krippendorff_alpha(units: Iterable[Sequence[float]], ordinal: bool) -> float | None:
     """1 - observed / expected disagreement, over the units with two values or more; None where all values are equal.
 
@@ -141,11 +126,10 @@ def agreement_table(scores: Iterable[Score]) -> Table:
     table = new_table(
         "Agreement of the judge with itself, run against run",
         ("score",),
-        ("runs", "units", "missing", "identical", "alpha", "sd, one score", "sd, mean"),
-        "alpha: Krippendorff's; sd: from run to run, of one trajectory's score and of the mean over all",
+        ("runs", "units", "missing", "identical", "alpha"),
+        "alpha: Krippendorff's",
     )
     for agreement in judge_agreement(scores).values():
-        numbers = (agreement.identical, agreement.alpha, agreement.score_sd, agreement.run_sd)
-        cells = ["-" if number is None else f"{number:.3f}" for number in numbers]
+        cells = ["-" if number is None else f"{number:.3f}" for number in (agreement.identical, agreement.alpha)]
         table.add_row(agreement.name, str(agreement.runs), str(agreement.units), str(agreement.nulls), *cells)
     return table

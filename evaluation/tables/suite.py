@@ -13,7 +13,7 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.formats import format_mean, shown_measures
+from evaluation.formats import format_difference, format_mean, format_number, format_p, shown_measures
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, form_of, strict_form
 from evaluation.measures.statistics import holm, paired, stratified_interval
@@ -39,6 +39,9 @@ LABELLED = """\
 mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test of accuracy, Holm's
 correction; a trajectory without a verdict is wrong; macro-F1: over the labels that are gold of some question; tool
 calls: searches too; parsed: actions neither out of form nor cut off"""
+MEMBERS = """\
+mean over questions; difference with its 95% bootstrap interval, paired by question; p: paired sign-flip test, Holm's \
+correction over all rows"""
 UNTESTED = (BASE_AGAIN, BASE_IN_FORM, TRAINED_IN_FORM)
 """Arms that are no comparison with base: p values are not corrected for them."""
 
@@ -59,13 +62,13 @@ def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
 
 def _p(results: Results, arm: Arm) -> float | None:
     """The p value of an arm's difference from base; None for base itself and for base again."""
-    difference = _against_base(results, arm)
+    difference = _against_base(results, arm.name)
     return difference.p if difference is not None and arm.name not in UNTESTED else None
 
 
-def _against_base(results: Results, arm: Arm, name: str = "") -> Difference | None:
+def _against_base(results: Results, arm: str, name: str = "") -> Difference | None:
     """The arm's difference from base in a measure, by default the primary one."""
-    comparison = results.comparison(arm.name)
+    comparison = results.comparison(arm)
     return comparison.measures.get(name or results.primary) if comparison else None
 
 
@@ -93,14 +96,14 @@ def _method_table(results: Results, adjusted: Mapping[str, float]) -> Table:
     headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]
     table = new_table(title, ["method"], headings, LABELLED if _labelled(results) else CAPTION)
     for arm in results.arms:
-        difference = _against_base(results, arm)
+        difference = _against_base(results, arm.name)
         p = adjusted.get(arm.name)
         table.add_row(
             label(arm),
             *(percent(arm.measures.get(name)) for name in quality),
             _signed(difference),
             "" if p is None else "<.001" if p < 0.001 else f"{p:.3f}".lstrip("0"),
-            _signed(_against_base(results, arm, "macro_f1"))
+            _signed(_against_base(results, arm.name, "macro_f1"))
             if _labelled(results)
             else percent(arm.measures.get("answer_recall"), interval=False),
             *(format_mean(arm.measures.get(name), name) for name in costs),
@@ -208,3 +211,26 @@ def _mean_cost(arms: Sequence[Arm], name: str) -> str:
 
 def _short(name: str) -> str:
     return BY_NAME[name].heading or BY_NAME[name].short
+
+
+def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = None) -> None:
+    """Print a row for the results of each (member, question set), all of them with the shared adapter."""
+    gains = [_against_base(results, TRAINED) or Difference(n=0) for _, results in members]
+    adjusted = iter(holm([gain.p for gain in gains if gain.p is not None]))
+    texts, numbers = ("member", "system", "questions", "measure"), ("n", "base", "adapter", "difference", "p")
+    title = f"One adapter, {len(dict(members))} systems"
+    table = new_table(title, texts, numbers, MEMBERS, (0, 1))
+    for (name, results), gain in zip(members, gains, strict=True):
+        p = next(adjusted) if gain.p is not None else None
+        table.add_row(
+            escape(name),
+            escape(results.arms[0].system),
+            escape(results.title),
+            BY_NAME[results.primary].short,
+            str(gain.n),
+            format_number(gain.before, 3),
+            format_number(gain.after, 3),
+            format_difference(gain, results.primary),
+            "-" if p is None else format_p(p),
+        )
+    print_table(table, out)

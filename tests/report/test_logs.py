@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -24,7 +21,6 @@ from sampling.store import TrajectoryStore
 from tests.helpers.handmade_run import SCORES, make_run, questions_of
 from tests.helpers.pages import ROOT
 from tests.helpers.tiny import save_tiny_tokenizer
-from tests.helpers.watched import wait_for
 
 INSPECT = ROOT / ".venv-inspect" / "bin"
 
@@ -149,32 +145,3 @@ def test_inspect_reads_its_logs(
         assert bool(sample["error"]) == (stored.status in ("failed", "unparsed"))
         assert sample["limit"] == (stored.status == "out_of_budget")
         assert sample["inputs"][0] == 2 and sample["messages"] and sample["scores"] == sorted(SCORES)
-
-
-@pytest.mark.inspect
-@pytest.mark.slow
-@pytest.mark.server
-def test_inspect_view_shows_its_logs(logs: Path, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = [str(INSPECT / "inspect"), "view", "start", "--log-dir", str(logs), "--port", str(port)]
-    log = (tmp_path / "view.log").open("w")
-    with (
-        log,
-        subprocess.Popen(
-            words, stdout=log, stderr=log, cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}
-        ) as view,
-    ):
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as client:
-
-                def listed() -> Any:
-                    try:
-                        return client.get("/api/logs").json()["files"]
-                    except httpx.TransportError:
-                        return None
-
-                assert len(wait_for(listed, 180)) == 4
-                assert client.get("/").status_code == 200
-        finally:
-            view.terminate()

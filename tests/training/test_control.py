@@ -97,14 +97,6 @@ def test_the_control_says_what_it_was_trained_on_and_is_stopped_before_those_que
         check_adapter_leakage(folder.control("random").adapter, questions, config.questions.leakage)
 
 
-def test_a_finished_control_is_left_alone(
-    trained: tuple[Config, RoundFolder], capsys: pytest.CaptureFixture[str]
-) -> None:
-    config, folder = trained
-    train_round(config, 1, control="random")
-    assert f"{folder.control('random').adapter} is complete" in capsys.readouterr().err
-
-
 def test_objectives_that_learn_from_rewards_have_no_such_control(tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, objective="weighted")
     with pytest.raises(UserError, match=r"--control random is not possible here: training\.objective=weighted"):

@@ -19,13 +19,12 @@ from transformers import (
     MistralConfig,
     Qwen2Config,
 )
-from trl import SFTTrainer
 
 from commands.train import train_round
 from ratchet.config import LoraConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import read_log
-from tests.helpers.world import make_run, make_trainer, trl_head_on_cpu
+from tests.helpers.world import make_run
 from training import packed_attention
 from training.collator import Collator
 from training.lora import add_lora, round_frozen_products
@@ -135,21 +134,6 @@ def test_logits_of_a_long_row_with_short_ones_are_those_of_one_row_at_a_time(nam
     pairs = [pair for row in rows for pair in zip(row["ids"], row["loss_mask"], strict=True)]
     assert labels.tolist() == [[token for token, bit in pairs if bit]]
     assert torch.allclose(together[0], alone[learnt], rtol=1e-6, atol=1e-6)
-
-
-@trl_head_on_cpu
-def test_the_loss_is_that_of_one_row_at_a_time_to_six_digits(tmp_path: Path) -> None:
-    _, config, folder = make_run(tmp_path, padding_free=True, micro_batch=4)
-    trainer, table = make_trainer(config, folder, tmp_path)
-    rows = table.slice(0, 4).to_pylist()
-    labels = sum(sum(row["loss_mask"]) for row in rows)
-    for compute in (RowTrainer.compute_loss, SFTTrainer.compute_loss):  # on a GPU it is TRL's
-        together, *alone = (
-            compute(trainer, trainer.model, trainer.data_collator(some), num_items_in_batch=torch.tensor(labels)).item()
-            for some in (rows, *([row] for row in rows))
-        )
-        assert together == pytest.approx(sum(alone), rel=1e-6)
-    assert trainer.tokens == 2 * sum(len(row["ids"]) for row in rows)
 
 
 @pytest.mark.slow

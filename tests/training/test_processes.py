@@ -107,18 +107,6 @@ def test_the_stage_that_selftrain_plans_for_two_gpus_stops_with_one_process_and_
     assert (folder.training / "checkpoint-8" / "rng_state_1.pth").exists(), "there was one process alone"
 
 
-@pytest.mark.slow
-def test_two_processes_with_fewer_rows_than_a_batch_learn_as_one_does(tmp_path: Path) -> None:
-    few: dict[str, Any] = {"questions": 4, "batch_size": 128, "micro_batch": 1, "warmup_steps": 50, "epochs": 2.0}
-    _, config, alone = make_run(tmp_path / "one", **few)
-    train_round(config, 1)
-    path, _, folder = make_run(tmp_path / "two", **few)
-    status, said = finish(launch("cpu_ddp.yaml", path))
-    assert status == 0 and said.count("every step takes all of them") == 1, said
-    assert "2 steps of 8 rows" in said
-    assert_same(folder, alone)
-
-
 def make_bf16_run(folder: Path) -> tuple[Path, Config, RoundFolder]:
     """18 rows in steps of 12, two at a time: each of two processes accumulates three micro-batches, and a blank one at
     the end of an epoch. The head is not tied to the embeddings: only the loss uses it."""

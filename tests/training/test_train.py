@@ -27,7 +27,7 @@ from tests.helpers.experiment import command, preloaded
 from tests.helpers.world import make_run, make_trainer, prepared_rows, trl_head_on_cpu
 from training import recipe
 from training.card import RESULTS_BEGIN, RESULTS_END
-from training.checkpoints import EvaluatedAdapters, last_complete
+from training.checkpoints import EvaluatedAdapters
 from training.lora import mixes_precision
 from training.order import epoch_order
 from training.rows import row_lengths, split_rows
@@ -129,22 +129,6 @@ def test_killed_after_a_checkpoint_it_goes_on_with_the_same_curve(model: Path, f
     assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in curve(whole)]
     ours, theirs = (load_file(f.adapter / "adapter_model.safetensors") for f in (folder, whole))
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
-
-
-@pytest.mark.slow
-def test_told_to_stop_it_saves_after_the_step_and_goes_on_from_there(
-    model: Path, finished: Path, tmp_path: Path
-) -> None:
-    path, config, folder = start(tmp_path, model, **WHOLE)
-    done = run_disturbed(path, "SIGTERM 1 0")
-    assert done.returncode == 143 and not folder.adapter.exists()
-    assert "SIGTERM: training ends after this step" in done.stderr
-    assert "run the same command again to resume" in done.stderr and "Traceback" not in done.stderr
-    saved, messages = last_complete(folder.training)
-    assert curve(folder)[-1]["step"] == 2 and saved is not None and saved[0] == 2 and messages == []
-    train_round(config, 1)
-    _, whole = round_of(finished)
-    assert curve(folder) == [pytest.approx(line, rel=1e-5) for line in curve(whole)]
 
 
 def test_a_damaged_checkpoint_is_passed_over(

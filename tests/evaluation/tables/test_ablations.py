@@ -9,7 +9,7 @@ import pytest
 
 from commands.tables import ablations
 from evaluation.results import BASE
-from evaluation.tables.ablations import ablated_settings, draw
+from evaluation.tables.settings import ablated_settings, draw
 from ratchet.config import load_config
 from ratchet.errors import UserError
 from tests.helpers.verdict_arms import claims, results_of
