@@ -212,8 +212,11 @@ class PackedModel:
             waiting += chunk.ids
             if chunk.allowed:
                 self.lora.groups = [Group(chunk.adapter)] if chunk.adapter else []
-                rows.append(self._next_logits(waiting, chunk.allowed, cache)[:, : self.vocabulary])
-                waiting.clear()
+                is_first = len(waiting) == chunk.past + len(chunk.ids)
+                for ids in [waiting] if is_first else [[token] for token in waiting]:
+                    logits = self._next_logits(ids, chunk.allowed, cache)
+                rows.append(logits[:, : self.vocabulary])
+                pool.sequences[chunk.blocks[0]] = cache, []
         return torch.cat(rows)
 
     def _next_logits(self, ids: list[int], allowed: Sequence[Array | None], cache: DynamicCache | None) -> torch.Tensor:

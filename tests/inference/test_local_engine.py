@@ -153,6 +153,18 @@ def test_in_transformers_own_code_every_family_says_what_generate_says(
     assert formed.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
 
 
+@pytest.mark.parametrize("family", ["qwen3_5", "nemotron_h", "gemma3"])
+def test_a_state_goes_on_with_any_number_of_tokens(tmp_path: Path, family: str) -> None:
+    model = PackedModel(ModelConfig(path=str(save_family(family, tmp_path)), dtype="float32", device="cpu"))
+    ids = list(range(5, 65))
+    got = [model.forward([Chunk(ids[:20], 0, [7], 0, ())]), model.forward([Chunk(ids[20:40], 20, [7], 0)])]
+    got += [model.forward([Chunk(ids[40:57], 40, [7], 0)]), model.forward([Chunk(ids[57:], 57, [7], 0)])]
+    model.close()
+    with torch.no_grad():
+        exact = AutoModelForCausalLM.from_pretrained(tmp_path)(torch.tensor([ids])).logits[0, [39, 56, 59]]
+    torch.testing.assert_close(torch.cat(got), exact[:, : model.vocabulary], atol=1e-3, rtol=1e-3)
+
+
 def test_what_changes_with_a_texts_length_is_not_packed_where_texts_can_be_so_long() -> None:
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
     turning = Phi3Config(**SHAPE, rope_parameters=rope, original_max_position_embeddings=64, pad_token_id=0)

@@ -225,7 +225,7 @@ def test_the_papers_configs_and_todays_are_planned_before_any_download(
         swapped = tmp_path / f"{expected}.yaml"
         swapped.write_text(text.replace(own, line.replace("# ", "", 1)))
         agent = load_config(swapped).models["agent"]
-        assert (agent.path, agent.template) == ("Qwen/Qwen3-8B", {"enable_thinking": expected})
+        assert (agent.path, agent.thoughts.enabled) == ("Qwen/Qwen3-8B", expected)
 
 
 def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
