@@ -101,9 +101,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     results_of_claims = await search_claims(tools, queries, settings.documents, settings.source)
     missing = [missing_text(results) for results in results_of_claims]
     evidence = [interleave([result.passages for result in results], settings.evidence) for results in results_of_claims]
-    stances = await asyncio.gather(
-        *(stances_on(tools, claim, read) for claim, read in zip(claims, evidence, strict=True))
-    )
+    asked = [[stance_on(tools, claim, one) for one in read] for claim, read in zip(claims, evidence, strict=True)]
+    stances = await asyncio.gather(*(asyncio.gather(*each) for each in asked))
     open_ended = label_of_stance(question.labels, "unknown") is not None
     checked = [
         CheckedClaim(claim, asked, read, outcome(held, open_ended or bool(lost)), reason(held, lost))
@@ -137,11 +136,6 @@ async def worth_checking(tools: Tools, claims: list[str]) -> list[str]:
 def interleave(ranked: Sequence[Sequence[Passage]], max_passages: int) -> tuple[Passage, ...]:
     """The first of every ranking, then the second of every ranking, and so on; each passage once."""
     return unique(passage for rank in zip_longest(*ranked) for passage in rank if passage is not None)[:max_passages]
-
-
-async def stances_on(tools: Tools, claim: str, evidence: Sequence[Passage]) -> list[str]:
-    """How each document stands to the claim."""
-    return await asyncio.gather(*(stance_on(tools, claim, passage) for passage in evidence))
 
 
 async def stance_on(tools: Tools, claim: str, passage: Passage) -> str:

@@ -110,7 +110,7 @@ class Response:
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Let the agents debate over the pool until they agree, then sum up."""
-    debate = Debate(question, tools, settings, await gather_pool(question, tools, settings))
+    debate = Debate(question, tools, settings, *await gather_pool(question, tools, settings))
     names = [f"Agent {n + 1}" for n in range(settings.agents)]
     said, turns, read = dict[str, Response](), list[Turn](), set[int]()
     agreed, number = False, 0
@@ -145,17 +145,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return require_label(tools, answer, "summariser")
 
 
-@dataclass(frozen=True)
-class Pool:
-    """The evidence of a debate."""
-
-    passages: Sequence[Passage]
-    missing: str = ""
-    """What the debaters are told of sources that gave no answer."""
-
-
-async def gather_pool(question: Question, tools: Tools, settings: Settings) -> Pool:
-    """The passages of all sources for the question. Raises SourceError where no source gives an answer."""
+async def gather_pool(question: Question, tools: Tools, settings: Settings) -> tuple[list[Passage], str]:
+    """(the passages of all sources for the question, what the debaters are told of sources that gave no answer). Raises
+    SourceError where none gives one."""
     pool: dict[str, Passage] = {}
     missing: list[str] = []
     for source, k in settings.pool.items():
@@ -166,16 +158,16 @@ async def gather_pool(question: Question, tools: Tools, settings: Settings) -> P
             passages = result.passages
             missing += [source] if result.error else []
         pool |= {p.id: p for p in passages}
-    said = f"(Evidence is missing: {', '.join(missing)} gave no answer.)" if missing else ""
-    return Pool(list(pool.values()), said)
+    return list(pool.values()), f"\n(Evidence is missing: {', '.join(missing)} gave no answer.)" if missing else ""
 
 
 class Debate:
     """Where one question is debated: its task and its pool."""
 
-    def __init__(self, question: Question, tools: Tools, settings: Settings, pool: Pool) -> None:
-        self.tools, self.max_pieces, self.pool = tools, settings.choose, pool.passages
-        self.missing = f"\n{pool.missing}" if pool.missing else ""
+    def __init__(
+        self, question: Question, tools: Tools, settings: Settings, pool: Sequence[Passage], missing: str
+    ) -> None:
+        self.tools, self.max_pieces, self.pool, self.missing = tools, settings.choose, pool, missing
         self.labels = labels_of(question)
         # The debaters and the summariser have the options in their instructions; the selector and the judge have not.
         self.whole_task = task_with_options(question)

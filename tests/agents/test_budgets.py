@@ -13,7 +13,6 @@ from agents.core.prompts.documents import MARK
 from inference.completion import Completion, Message, SamplingParams
 from inference.engine import EngineError
 from inference.scripted import Replies, ScriptedEngine, ScriptedReply
-from ratchet.errors import UserError
 from ratchet.records import Passage, Search, ToolCall, Trajectory
 from tests.helpers.any_system import SYSTEMS, Talker, task_of
 from tests.helpers.playing import CLAIM, Shelf, Unpunctual, engine, passage, play, say
@@ -249,20 +248,3 @@ async def test_calls_that_need_nothing_of_each_other_run_at_once(
     agent.delay = 0.01
     await play({"name": name, "settings": settings}, agent, Library({}), question=task_of(name))
     assert agent.max_running == at_once
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "named"),
-    [
-        ("drag", {"answer_round": 3}, "answer_rounds"),
-        ("flare", {"beta": 1.5}, "beta"),
-        ("mad", {"agents": 1}, "agents"),
-        ("mad_liang", {"judge_reads": "last"}, "judge_reads"),
-        ("madke", {"pool": {"index": 0}}, "pool"),
-        ("tool_mad", {"agents": ["rag", "web"]}, "agents"),
-        ("tool_mad", {"thresholds": {"relevancy": 0.5}}, "relevance"),
-    ],
-)
-async def test_settings_that_make_no_system_are_refused(name: str, settings: dict[str, Any], named: str) -> None:
-    with pytest.raises(UserError, match=named):
-        await play({"name": name, "settings": settings}, engine([]))

@@ -238,18 +238,6 @@ def test_an_object_of_any_keys_is_only_a_hint() -> None:
     assert form.plain({"then": {"any": 1}}) == {"any": 1}
 
 
-def test_what_strict_mode_refuses_the_local_service_refuses() -> None:
-    for schema, message in [
-        ({"type": "object", "properties": {}}, "'additionalProperties' is required"),
-        ({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}, "Missing"),
-        (ACTIONS["anyOf"][0], "'maxLength' is not permitted"),
-    ]:
-        with pytest.raises(Refusal, match=message):
-            check_request(request(schema, strict=True))
-    with pytest.raises(Refusal, match="Unknown parameter: 'prompt_token_ids'"):
-        check_request({"model": "gpt-4o-mini", "messages": [], "prompt_token_ids": [1]})
-
-
 # Systems
 
 

@@ -105,20 +105,6 @@ def test_a_round_with_a_pilot_spends_the_budget_of_one_without(
 
 
 @pytest.mark.slow
-def test_plain_trajectories_are_those_of_a_round_without_a_pilot(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    path, folder = start(tmp_path / "a", pilot=None)
-    sampling(["--config", str(path)])
-    uniform = contents(folder)
-    path, folder = start(tmp_path / "b")
-    for command in (sampling, rewards, sampling):
-        command(["--config", str(path)])
-    shared = uniform.keys() & contents(folder).keys()
-    assert len(shared) >= 2 * QUESTIONS and all(contents(folder)[key] == uniform[key] for key in shared)
-
-
-@pytest.mark.slow
 def test_a_killed_second_pass_resumes_what_was_decided(tmp_path: Path) -> None:
     path, folder = start(tmp_path, delay=0.02, concurrency=2)
     for command in (sampling, rewards):

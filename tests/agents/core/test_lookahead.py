@@ -93,21 +93,6 @@ async def test_a_sentence_that_the_limit_cut_is_used_as_it_is_and_not_closed() -
     assert labels(cut) == ["xyz", "abc", "d<|im_end|>"]
 
 
-async def test_a_turn_that_the_model_opened_is_not_learnt_nor_what_follows_it() -> None:
-    opening = CHAT.tokenizer.convert_tokens_to_ids("<|im_start|>")
-
-    class Forger(ScriptedEngine):
-        async def generate(self, *args: Any, **kwargs: Any) -> Completion:
-            said = await super().generate(*args, **kwargs)
-            ids = (opening, *said.ids) if len(self.calls) == 2 else said.ids
-            return Completion(ids, CHAT.decode(ids[:-1]), said.finish_reason, said.prompt_tokens)
-
-    trajectory = await run(chain, Forger(CHAT, ["One. X", " Two. X", " Three. X", " Four."]))
-    assert labels(trajectory) == ["One."]
-    only = await run(lambda tools: chain(tools, lambda draft: len(draft.ids) - 1), Forger(CHAT, ["One.", "", *"xyz"]))
-    assert labels(only) == ["One."]  # the opening is all that was used of the second
-
-
 @pytest.mark.parametrize("text", ["Ada built it. Then", "Die Brücke – «gut»。 東京。", "🙂🙃. 🙂 x", "a\ufffdb. c"])
 def test_a_cut_falls_between_letters_and_is_the_shortest_that_says_them(text: str) -> None:
     ids = CHAT.encode(text)
