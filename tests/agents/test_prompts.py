@@ -74,7 +74,8 @@ async def test_every_prompt_that_is_replaced_reaches_the_model(name: str, tmp_pa
         for talker in (Talker(), Talker(blank=True)):
             _, agent = await play_any(name, settings, talker, prompts=folder)
             seen |= {line for messages in told(agent) for text in messages for line in text.splitlines()}
-    assert {slot for slot, tag in tags.items() if tag not in seen} <= set(SHARED)
+    # test_native_actions.py plays those of native actions, for which a template must know tools.
+    assert {slot for slot, tag in tags.items() if tag not in seen and not slot.startswith("native")} <= set(SHARED)
 
 
 @pytest.mark.parametrize(("name", "slot"), [("react", "reask.user"), ("factool", "reask_json.user")])
