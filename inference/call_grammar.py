@@ -17,11 +17,6 @@ def call_grammar(form: CallForm, tools: Sequence[Mapping[str, Any]]) -> str:
     """
     import xgrammar
 
-    if form.arguments == "words":
-        raise SchemaRefused(
-            "a call cannot be forced in the notation of this model's template, whose texts have no JSON form; leave "
-            "tool_choice at auto"
-        )
     try:
         calls = [_one_call(form, tool["function"]) for tool in tools]
         return str(calls[0] if len(calls) == 1 else xgrammar.Grammar.union(*calls))
@@ -38,6 +33,8 @@ def _one_call(form: CallForm, function: Mapping[str, Any]) -> Any:
     closing = form.closing + form.section[1]
     if form.arguments == "pairs":
         parts = _pairs(form, schema)
+    elif form.arguments == "words":
+        parts = _words(form, schema)
     else:
         parts = [_json(schema)]
     if form.arguments == "object":
@@ -72,6 +69,45 @@ def _value(kind: Any, schema: Mapping[str, Any]) -> Any:
     if kind.get("type") == "string":
         return xgrammar.Grammar.from_ebnf('root ::= ([^<] | "<" [^/<])*')
     return _json({**kind, "$defs": schema.get("$defs", {})} if "$defs" in schema else kind)
+
+
+def _words(form: CallForm, schema: Mapping[str, Any]) -> list[Any]:
+    """The arguments of a notation with bare words. What has no simple name and type is left out where it may be."""
+    import xgrammar
+
+    needed, properties, brackets = schema.get("required", ()), [*schema.get("properties", {}).items()], "()"
+    if form.pair[0].endswith(":"):  # Gemma, whose template sorts them
+        properties, brackets = sorted(properties), "{}"
+    rest, first = _text(""), _text("")  # what may follow where an argument was written before, and where none was
+    for key, kind in reversed(properties):
+        value = _word(form, kind) if key.isidentifier() else None
+        if value is None and key in needed:
+            raise SchemaRefused(f"this model's template has no simple form for {key[:50]!r}; leave tool_choice at auto")
+        if value is None:
+            continue
+        opening = form.pair[0].replace("{key}", key)
+        begun = xgrammar.Grammar.concat(_text(opening), value, rest)
+        later = xgrammar.Grammar.concat(_text(form.pair[1] + opening), value)
+        rest = xgrammar.Grammar.concat(later if key in needed else xgrammar.Grammar.union(later, _text("")), rest)
+        first = begun if key in needed else xgrammar.Grammar.union(begun, first)
+    return [_text(brackets[0]), first, _text(brackets[1])]
+
+
+def _word(form: CallForm, kind: Any) -> Any:
+    """A value among bare words; None where it is no plain text, number, truth value or choice of texts."""
+    import xgrammar
+
+    kind = kind if isinstance(kind, dict) else {}
+    values, quote = kind.get("enum"), form.quote
+    if values and all(isinstance(value, str) and not {*"'\\<"} & {*value} for value in values):
+        texts = [_text(f"{quote}{value}{quote}") for value in values]
+        return texts[0] if len(texts) == 1 else xgrammar.Grammar.union(*texts)
+    if kind.get("type") == "string":
+        inside = xgrammar.Grammar.from_ebnf(r"root ::= [^'\\\n]*" if quote == "'" else r"root ::= [^<\n]*")
+        return xgrammar.Grammar.concat(_text(quote), inside, _text(quote))
+    if kind.get("type") == "boolean" and quote == "'":
+        return xgrammar.Grammar.union(_text("True"), _text("False"))
+    return _json(kind) if kind.get("type") in ("integer", "number", "boolean") else None
 
 
 def _json(schema: Mapping[str, Any]) -> Any:

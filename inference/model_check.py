@@ -26,7 +26,7 @@ CALLS = {
     "object": "a JSON object with name and arguments",
     "json": "JSON behind the name",
     "pairs": "tags for each argument",
-    "words": "bare words, which cannot be forced",
+    "words": "bare words",
 }
 """How models write tool calls (`inference.tool_calls`)."""
 

@@ -49,6 +49,8 @@ class CallForm:
     """Of the arguments in an object."""
     pair: tuple[str, str] = ("", "")
     """What stands before and behind the value of one argument, `{key}` for its name."""
+    quote: str = ""
+    """What stands around a text among bare words."""
     section: tuple[str, str] = ("", "")
     """What stands around all calls."""
     between: str = ""
@@ -86,10 +88,8 @@ class CallForm:
         found = re.search(self.mark, text) if self.mark else re.match(BARE, text)
         if found is None:
             raise ValueError("no tool's call")
-        at, calls = (
-            _match(_pattern(self.section[0]), text, found.start() if self.mark else found.end()).end(),
-            list[FunctionCall](),
-        )
+        calls = list[FunctionCall]()
+        at = _match(_pattern(self.section[0]), text, found.start() if self.mark else found.end()).end()
         while not calls or (self._opening.match(text, at) and (self.openings[0] or text[at : at + 1] == "{")):
             opening = _match(self._opening, text, at)
             if self.arguments == "object":
@@ -166,12 +166,16 @@ FORMS = (
         pair=('<atem:parameter name="{key}">', "</atem:parameter>\n"),
         between=r"<\|eom\|>\s*<\|start\|>assistant",
     ),
-    CallForm(("<|tool_call>call:{name}",), "<tool_call|>", "words", r"<\|tool_call>"),
+    CallForm(
+        ("<|tool_call>call:{name}",), "<tool_call|>", "words", r"<\|tool_call>", pair=("{key}:", ","), quote='<|"|>'
+    ),
     CallForm(
         ("{name}",),
         "",
         "words",
         r"<\|tool_call_start\|>",
+        pair=("{key}=", ", "),
+        quote="'",
         section=("<|tool_call_start|>[", "]<|tool_call_end|>"),
         between=r"\s*,\s*",
     ),
@@ -348,8 +352,7 @@ WORDS = re.compile(
     r"""|(?P<mark>[{}()\[\],:=])|(?P<word>[^{}()\[\],:=\s<"']+)|\s+""",
     re.DOTALL,
 )
-
-
+"""One token of a notation with bare words."""
 ESCAPES = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
 ESCAPED = re.compile(r"\\([\\'\"nrt])")
 

@@ -186,7 +186,8 @@ class Recording:
 
     def remark(self, text: str, reward: float | None = None) -> None:
         """Keep what the program says of its own work. `reward`: from 0 to 1."""
-        self.tools.note(self.settings.roles[0], text, reward)
+        said = text if reward is None else f"reward {reward:g}: {text}".removesuffix(": ")
+        self.tools.note(self.settings.roles[0], said, reward)
         self._last = time.monotonic()
 
     async def search(self, query: str, k: int | None, offset: int = 0) -> list[Passage]:

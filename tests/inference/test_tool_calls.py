@@ -137,10 +137,6 @@ def test_a_call_and_its_result_go_on_in_the_row_in_which_it_was_sampled(name: st
 @ALL
 def test_a_forced_call_has_a_grammar_that_allows_the_templates_own_words(name: str) -> None:
     form = form_of(name)
-    if form.arguments == "words":
-        with pytest.raises(SchemaRefused, match="auto"):
-            call_grammar(form, OFFERED)
-        return
     other = {"type": "function", "function": {"name": "other"}}
     grammar = call_grammar(form, [other, *OFFERED])
     text = without_thoughts(own_words(name, CALL)).strip("\n")
@@ -185,6 +181,32 @@ def test_forms_of_other_families(name: str) -> None:
     for end in range(one.index("search") + 6, len(one)):
         with pytest.raises(ValueError, match=r"call|object|cannot"):
             form.read(one[:end], OFFERED)
+
+
+def test_a_forced_call_of_bare_words_has_simple_arguments_each_at_its_place() -> None:
+    fields = {"b": {"type": "string"}, "c": {"enum": ["x", "y"]}, "a": {"type": "integer"}, "l": {"type": "array"}}
+    function: dict[str, Any] = {"name": "f", "parameters": {"type": "object", "properties": fields, "required": ["b"]}}
+    form = form_of("gemma4_v5")
+    grammar = call_grammar(form, [{"function": function}])
+    b, c = '<|"|>t<|"|>', '<|"|>y<|"|>'
+    for inside, allowed in (
+        (f"a:1,b:{b},c:{c}", True),
+        (f"b:{b}", True),
+        (f"b:{b},c:{c}", True),
+        ("a:1", False),
+        (f",b:{b}", False),
+        (f"a:1b:{b}", False),
+        (f"b:{b},l:[]", False),
+    ):
+        text = f"<|tool_call>call:f{{{inside}}}<tool_call|>"
+        assert accepts(grammar, text) == allowed, text
+        assert not allowed or form.read(text)[1][0].value["b"] == "t"
+    assert accepts(
+        call_grammar(form_of("lfm2_2_5"), [{"function": {"name": "f"}}]), "<|tool_call_start|>[f()]<|tool_call_end|>"
+    )
+    function["parameters"]["required"] = ["l"]
+    with pytest.raises(SchemaRefused, match="auto"):
+        call_grammar(form, [{"function": function}])
 
 
 def test_several_calls_and_other_spellings_of_them() -> None:
