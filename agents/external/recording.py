@@ -145,7 +145,7 @@ class Recording:
         if tools and schema is not None:
             raise ApiError(400, "response_format: leave it out where there are tools", param="response_format")
         constrain: dict[str, Any] | str | None = schema
-        if form is not None and (forced := forced_tools(request)):
+        if (forced := forced_tools(request)) and form is not None:
             try:
                 constrain = await asyncio.to_thread(call_grammar, form, forced)
             except SchemaRefused as error:

@@ -179,6 +179,19 @@ def test_on_cuda_a_line_says_that_vllm_is_the_engine_for_gpus(llama: Path) -> No
     assert not list(what_runs(model, "cpu", True, ""))
 
 
+def test_each_token_that_ends_a_turn_ends_it(llama: Path) -> None:
+    engine = open_engine(llama)
+    prompt = prompts(engine)[0]
+    [free] = run(engine.generate(prompt, greedy(20)))
+    other = free.ids[5]
+    engine.format.__dict__["end_ids"] = (engine.format.end_of_turn, other)
+    [ended] = run(engine.generate(prompt, greedy(20)))
+    asyncio.run(engine.close())
+    length = free.ids.index(other) + 1
+    assert (ended.ids, ended.finish_reason) == (free.ids[:length], "stop")
+    assert ended.text == engine.format.decode(free.ids[: length - 1])
+
+
 def test_float16_on_a_cpu_gives_nearly_the_logits_of_float32(llama: Path) -> None:
     def logits(dtype: Any) -> torch.Tensor:
         model = PackedModel(ModelConfig(path=str(llama), dtype=dtype, device="cpu", cache_gb=0.02))

@@ -14,7 +14,8 @@ from xgrammar.testing import _is_grammar_accept_string as accepts
 
 from inference.call_grammar import call_grammar
 from inference.chat import Dialogue
-from inference.completion import Completion
+from inference.completion import Completion, SamplingParams
+from inference.http.protocol import token_request
 from inference.rendered import THOUGHT_KEYS, RenderedFormat
 from inference.rendering import render_messages
 from inference.schemas import SchemaRefused
@@ -238,3 +239,6 @@ def test_every_token_that_ends_a_turn_is_known() -> None:
     assert ends["gptoss"] == {"<|return|>", "<|call|>"} and ends["llama3_1"] == {"<|eot_id|>", "<|eom_id|>"}
     assert ends["glm4moe"] == {"<|user|>", "<|observation|>"} and ends["gemma4"] == {"<turn|>", "<|tool_response>"}
     assert ends["qwen3"] == {"<|im_end|>"}
+    chat = templated_format("gptoss")
+    sent = token_request("m", [1], SamplingParams(1.0, stop_ids=(5,)), 9, chat, send_seed=True)
+    assert sent["stop_token_ids"] == [*chat.end_ids, 5]

@@ -176,6 +176,8 @@ async def test_a_tools_choice_forces_a_call_of_the_tools_that_it_allows() -> Non
             body = {"model": "m", "messages": [user("x")], "tools": offered, "tool_choice": wrong}
             refused = await client.post("/v1/chat/completions", json=body)
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
+        body = {"model": "m", "messages": [user("x")], "tool_choice": "required"}
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 400
         return "Ada"
 
     trajectory = await record(program, reply, tools=True)
