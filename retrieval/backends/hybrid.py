@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ratchet.errors import UserError
 from retrieval.index import Ranker, Ranking
 
 CONSTANT = 60
@@ -39,12 +38,6 @@ class HybridRanker:
     """
 
     def __init__(self, rankers: Sequence[Ranker], depth: int = 100) -> None:
-        sizes = [len(ranker) for ranker in rankers]
-        if len(set(sizes)) > 1:
-            raise UserError(
-                f"hybrid retrieval: its parts have {', '.join(map(str, sizes))} chunks, so they are not over the same "
-                "documents, cut in the same way; build them from one index"
-            )
         self._rankers, self._depth = list(rankers), depth
 
     def __len__(self) -> int:

@@ -46,7 +46,7 @@ def load_vectors(path: Path) -> SparseVectors | None:
     """Read what `save_vectors` wrote; None if the file is missing or damaged, so that texts must be encoded again."""
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            vectors = SparseVectors(file["offsets"], file["terms"], file["codes"])
+            return SparseVectors(file["offsets"], file["terms"], file["codes"])
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -55,16 +55,3 @@ def load_vectors(path: Path) -> SparseVectors | None:
         return None
     except (ValueError, TypeError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile):
         return None
-    return vectors if _whole(vectors) else None
-
-
-def _whole(vectors: SparseVectors) -> bool:
-    offsets, terms, codes = vectors.offsets, vectors.terms, vectors.codes
-    return (
-        (offsets.dtype, terms.dtype, codes.dtype) == (np.int64, np.uint32, np.uint16)
-        and offsets.ndim == terms.ndim == codes.ndim == 1
-        and len(offsets) > 0
-        and offsets[0] == 0
-        and offsets[-1] == len(terms) == len(codes)
-        and bool((np.diff(offsets) >= 0).all())
-    )

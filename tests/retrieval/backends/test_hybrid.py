@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.errors import UserError
 from retrieval.backends.hybrid import HybridRanker, fuse
 from retrieval.index import Ranking
 
@@ -67,8 +66,3 @@ def test_depth_looks_below_k() -> None:
     """Chunk 5 is second in both lists and first in none: with a depth of 1 nobody would see it."""
     hybrid = HybridRanker([Fixed([1, 5]), Fixed([2, 5])], depth=10)
     assert hybrid.rank(["q"], 1)[0].chunks.tolist() == [5]
-
-
-def test_parts_over_other_documents_are_refused() -> None:
-    with pytest.raises(UserError, match="100, 99 chunks"):
-        HybridRanker([Fixed([1]), Fixed([1], size=99)])
