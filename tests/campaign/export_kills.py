@@ -47,7 +47,7 @@ def exporting(folder: Path) -> Iterator[Trial]:
         forms = dice.choice(FORMS)
         if forms not in calm:
             out, began = folder / f"calm{len(calm)}", time.monotonic()
-            _, steps, _ = zygote.run(request(out, forms), "never")
+            _, steps = zygote.run(request(out, forms), "never")
             calm[forms] = steps, time.monotonic() - began, files(out)
         steps, seconds, wanted = calm[forms]
         here = folder / f"{dice.getrandbits(64)}"

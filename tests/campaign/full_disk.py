@@ -89,7 +89,7 @@ def little_room(folder: Path, work: Work) -> Iterator[Trial]:
     zygote = shared_zygote("tests.campaign.full_disk", *work.modules)
 
     def run(here: Path) -> str:
-        signal, _, _ = zygote.run(request | {"folder": str(here / "out")}, "never")
+        signal, _ = zygote.run(request | {"folder": str(here / "out")}, "never")
         assert signal == 0, f"ended by signal {signal}"
         said = folder / "said"
         return said.read_text() if said.exists() else ""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from ratchet.files import count_lines
 from sampling.store import TrajectoryStore
@@ -27,7 +26,7 @@ def sampling(folder: Path) -> Iterator[Trial]:
     """Kills at file operations, and between the writes of trajectories."""
     zygote = shared_zygote("tests.campaign.sampling_work")
     began = time.monotonic()
-    _, steps, _ = zygote.run(SAMPLING | {"folder": str(folder / "calm")}, "never")
+    _, steps = zygote.run(SAMPLING | {"folder": str(folder / "calm")}, "never")
     seconds, wanted = time.monotonic() - began, outcomes(folder / "calm")
 
     def trial(dice: random.Random) -> None:
@@ -48,19 +47,19 @@ def moment(dice: random.Random, steps: int, seconds: float) -> str | float:
 
 
 @contextmanager
-def building(folder: Path, **options: Any) -> Iterator[Trial]:
-    """Kills at file operations, and at random moments; `options` are those of the zygote's builds."""
+def building(folder: Path, workers: int = 1) -> Iterator[Trial]:
+    """Kills at file operations, and at random moments."""
     zygote = shared_zygote()
     config = index_config(folder, corpus(40), shard_documents=8, **SMALL)
     began = time.monotonic()
-    _, steps, _ = zygote.build(config, "never")
+    _, steps = zygote.build(config, "never")
     seconds, wanted = time.monotonic() - began, tree(Path(config.path))
 
     def trial(dice: random.Random) -> None:
         here = config.model_copy(update={"path": str(folder / f"{dice.getrandbits(64)}")})
         for _ in range(KILLS):
-            zygote.build(here, moment(dice, steps, seconds), **options)
-        zygote.build(here, "never", **options)
+            zygote.build(here, moment(dice, steps, seconds), workers)
+        zygote.build(here, "never", workers)
         assert tree(Path(here.path)) == wanted, "the index is not the one of a calm build"
 
     yield trial

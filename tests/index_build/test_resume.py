@@ -80,7 +80,7 @@ def assert_same(whole: IndexConfig, resumed: IndexConfig) -> None:
 def test_a_sigkill_at_every_step(tmp_path: Path, zygote: Zygote) -> None:
     """Before each opening, renaming or removing of a file; so no moment is missed by chance."""
     whole, config = pair(tmp_path, 6)
-    ended, steps, _ = zygote.build(whole, "never")
+    ended, steps = zygote.build(whole, "never")
     assert ended == 0 and steps > 40
     wanted = tree(Path(whole.path))
     for step in range(1, steps + 1):
