@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
 import os
 import signal
 import subprocess
-import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -92,21 +96,48 @@ def write_lines(path: Path, *rows: dict[str, Any]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def command(*arguments: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command of the project as a user would, from its root; stdout and stderr together in stdout.
+class Done(NamedTuple):
+    """How a command ended, and what it printed to stdout and stderr."""
+
+    returncode: int
+    stdout: str
+
+
+def command(*words: str, typed: str = "") -> Done:
+    """Run `python WORDS`, a command of the project, from its root in this process, and the stages of a loop too.
 
     `typed`: what stands on its standard input.
     """
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=preloaded(),
-        text=True,
-        input=typed,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
+    out, on_term = io.StringIO(), signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(out):
+        patch.chdir(ROOT)
+        patch.setattr("sys.stdin", io.StringIO(typed))
+        patch.setattr("commands.selftrain.run_stage", run_stage)
+        try:
+            return Done(run_words(words), out.getvalue())
+        finally:
+            signal.signal(signal.SIGTERM, on_term)
+
+
+def run_words(words: Sequence[str]) -> int:
+    """The exit status of `python WORDS`, run in this process."""
+    from commands.arguments import run_command  # late: programs that tests start import this module too
+
+    module, *rest = (f"{words[1]}.__main__", *words[2:]) if words[0] == "-m" else (Path(words[0]).stem, *words[1:])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", [words[0], *rest])
+        try:
+            run_command(importlib.import_module(module).main)
+        except SystemExit as ended:
+            return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def run_stage(command: Sequence[str]) -> int:
+    """A stage of a loop, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATCHET_IN_LOOP", "1")
+        return run_words(command[1:])
 
 
 def environment() -> dict[str, str]:

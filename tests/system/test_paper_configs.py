@@ -6,7 +6,6 @@ process, the commands of selftrain.py as well, with a model that answers in what
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shlex
@@ -28,7 +27,7 @@ from questions.labels import FEVER
 from ratchet.config import ModelConfig
 from tests.helpers import claims
 from tests.helpers.any_system import Talker
-from tests.helpers.experiment import write_lines
+from tests.helpers.experiment import run_stage, run_words, write_lines
 from tests.helpers.pages import ROOT
 from tests.helpers.playing import act, query, review, say
 from tests.helpers.reward_cases import judge_reply, material
@@ -170,14 +169,8 @@ class Shell:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command of a recipe, or of a stage, in this process; what stands behind `--` alone."""
-    words = words[words.index("--") + 1 :] if "--" in words else words
-    module = f"{words[2]}.__main__" if words[1] == "-m" else Path(words[1]).stem
-    try:
-        importlib.import_module(module).main(words[3 if words[1] == "-m" else 2 :])
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
+    """The exit status of a command of a recipe; what stands behind `--` alone."""
+    return run_words(words[words.index("--") + 2 :] if "--" in words else words[1:])
 
 
 @pytest.mark.slow
@@ -196,7 +189,7 @@ def test_the_recipe_runs_to_its_end(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ScriptedEngine, "from_config", classmethod(played))
-    monkeypatch.setattr(selftrain, "run_stage", run)
+    monkeypatch.setattr(selftrain, "run_stage", run_stage)
     if "index_build" not in str(commands := recipe(ROOT / name)):
         assert run(["python", "-m", "index_build", "--config", name]) == 0
     shell = Shell(capsys)

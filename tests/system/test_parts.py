@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 from pathlib import Path
 
 import pytest
 
-from commands.arguments import run_command
 from ratchet.config import load_config
 from ratchet.files import read_segments, write_jsonl
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.view import section_view
-from tests.helpers.experiment import make_experiment
+from tests.helpers.experiment import Done, command, make_experiment
 from tests.helpers.reported import gathered
 from tests.helpers.world import prepared_rows
 
@@ -24,30 +22,22 @@ QUESTIONS, SAMPLES = 8, 4
 class Lab:
     """An experiment whose index is built, and its commands."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.config = make_experiment(folder, QUESTIONS)
-        self._patch, self._capsys = monkeypatch, capsys
         self.run("index_build")
 
-    def run(self, module: str, *words: str, run: str = "run") -> tuple[int, str]:
-        """(exit status, everything printed) of `python -m MODULE WORDS`, in the run folder of this name."""
+    def run(self, module: str, *words: str, run: str = "run") -> Done:
+        """`python -m MODULE WORDS`, in the run folder of this name."""
         place = f"run={self.config.parent / run}"
-        self._patch.setattr("sys.argv", [module, "--config", str(self.config), "--set", place, *words])
-        status = 0
-        try:
-            run_command(importlib.import_module(f"{module}.__main__").main)
-        except SystemExit as end:
-            status = int(str(end.code))
-        said = self._capsys.readouterr()
-        return status, said.out + said.err
+        return command("-m", module, "--config", str(self.config), "--set", place, *words)
 
     def round(self, run: str = "run") -> RoundFolder:
         return RunFolder(self.config.parent / run).round(1)
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lab:
-    return Lab(tmp_path, monkeypatch, capsys)
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
 
 
 def on_disk(path: Path) -> list[Trajectory]:

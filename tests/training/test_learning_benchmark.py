@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from benchmarks.learning.table import difference
 from benchmarks.learning.tasks import ARMS, TASKS, Cell, Setting, cell_config, cells_of
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
-from tests.helpers.experiment import make_experiment
+from tests.helpers.experiment import make_experiment, run_words
 
 SMALL = ("--steps", "2", "--rows", "4", "--set", "training.warmup_steps=1", "--set", "training.eval_steps=2")
 IN_FORM = ("--set", "evaluation.controls=[form]", "--set", "system.malformed=reask")
@@ -26,11 +25,7 @@ def in_process(started: list[str]) -> object:
     def run(command: Sequence[str]) -> int:
         module, *words = command[2:]
         started.append(" ".join(words[1:4]) if words[0] == "--cell" else module)
-        try:
-            importlib.import_module(f"{module}.__main__").main(words)
-        except UserError:
-            return 2
-        return 0
+        return run_words(command[1:])
 
     return run
 

@@ -327,7 +327,8 @@ def test_a_diverging_loss_and_a_full_disk_are_errors_with_a_way_out(
 
 def test_device_cpu_trains_on_the_cpu_of_a_machine_with_several_gpus(model: Path, tmp_path: Path) -> None:
     path, _, _ = start(tmp_path, model)
-    done = command("tests/helpers/train_beside_gpus.py", "--config", str(path))
+    words = [sys.executable, "tests/helpers/train_beside_gpus.py", "--config", str(path)]
+    done = subprocess.run(words, cwd=REPO, env=preloaded(), capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "cpu 1 cpu 0", done.stdout
 
 
