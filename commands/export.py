@@ -82,6 +82,10 @@ def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> 
             from export.gguf_file import check_base
 
             check_base(model.base)
+        if given.ollama:
+            from export.ollama import check_template
+
+            check_template(model.base)
         if given.adapter_only:
             systems = {member: settings.system for member, settings in load_members(config).items()}
             folders.append(export_adapter(model, systems, out))

@@ -13,6 +13,19 @@ from pathlib import Path
 
 from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
+from ratchet.config import ModelConfig
+from ratchet.errors import UserError
+
+
+def check_template(model: ModelConfig) -> None:
+    """UserError where a model's prompts are no chain of fixed texts around the messages: before any work."""
+    fix = "leave --ollama out; llama.cpp renders the template that is in the GGUF file (llama-server --jinja)"
+    if model.template or model.thoughts.enabled is not None:
+        raise UserError(f"{model.path}: Ollama's template has no variables and no thoughts, as the config sets; {fix}")
+    try:
+        WrapperFormat.from_tokenizer(load_tokenizer(model.path, model.revision), model.path)
+    except UserError as error:
+        raise UserError(f"{error}; {fix}") from error
 
 
 def modelfile(model: Path, gguf: str, context: int) -> str:

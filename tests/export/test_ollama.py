@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from export.ollama import go_template, modelfile
+from export.ollama import check_template, go_template, modelfile
 from inference.rendering import render
+from ratchet.config import ModelConfig, ThoughtsConfig
+from ratchet.errors import UserError
+from tests.helpers.templates import templated_tokenizer
 from tests.helpers.tiny import STYLES, Style, tiny_format, tiny_tokenizer
 from tests.helpers.world import tiny_model
 
@@ -59,3 +62,16 @@ def test_a_modelfile_names_the_file_the_template_and_the_end_of_a_turn(tmp_path:
 def test_a_text_that_the_server_puts_first_is_not_in_the_template() -> None:
     assert "<|begin_of_text|>" in go_template(tiny_format("llama3"))
     assert "<|begin_of_text|>" not in go_template(tiny_format("llama3"), "<|begin_of_text|>")
+
+
+def test_prompts_that_a_go_template_cannot_hold_are_refused_before_any_work(tmp_path: Path) -> None:
+    path = str(tiny_model(tmp_path / "model"))
+    check_template(ModelConfig(path=path))
+    templated_tokenizer("qwen3_5_think").save_pretrained(tmp_path / "thinking")
+    for model in (
+        ModelConfig(path=path, thoughts=ThoughtsConfig(enabled=False)),
+        ModelConfig(path=path, template={"enable_thinking": False}),
+        ModelConfig(path=str(tmp_path / "thinking")),
+    ):
+        with pytest.raises(UserError, match="leave --ollama out"):
+            check_template(model)
