@@ -26,7 +26,7 @@ OPENING = re.compile(
 CLOSING = re.compile(
     rf"</{TAG}>|\[/THINK\]|<\|END_THINKING\|>|<\|end_of_thought\|>|◁/think▷|<channel\|>"
     r"|(?:(?:<\|end\|>)?<\|start\|>assistant)?<\|channel\|>final\b(?: ?<\|constrain\|>\w+)?<\|message\|>"
-    r"|<\|end\|><\|start\|>assistant(?=(?:<\|channel\|>commentary)? ?to=functions\.|\s?\Z)"
+    r"|<\|end\|><\|start\|>assistant(?=(?:<\|channel\|>commentary)? *to=functions\.|\s*\Z)"
     r"|(?<!function_calls>)<\|eom\|>\s*(?:<\|start\|>assistant[^<]*<\|message\|>)?",
     re.IGNORECASE,
 )

@@ -187,7 +187,7 @@ FORMS = (
         ),
         "",
         "json",
-        r"(?:<\|channel\|>commentary)? ?to=functions\.",
+        r"(?:<\|channel\|>commentary)? *to=functions\.",
     ),
     CallForm(("[TOOL_CALLS]{name}[ARGS]",), "", "json", r"\[TOOL_CALLS\]"),
     CallForm(

@@ -20,8 +20,10 @@ from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from ratchet.records import Note, Trajectory
 from tests.helpers.playing import QUESTION, Shelf, passage, play
+from tests.helpers.templates import templated_format
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
 from tests.inference.test_messages import HERMES
+from tests.inference.test_tool_calls import CALL, OFFERED, SAID
 from training.rows import build_rows, check_rows
 
 pytestmark = pytest.mark.server
@@ -36,7 +38,7 @@ def free_port() -> int:
 
 async def record(program: Program, replies: Replies, tools: bool = False, **settings: Any) -> Trajectory:
     """A trajectory of a program that comes by itself, and ends it with what it returns."""
-    chat = tiny_format()
+    chat = settings.pop("chat", None) or tiny_format()
     if tools:
         tokenizer = tiny_tokenizer()
         tokenizer.chat_template = HERMES
@@ -158,6 +160,25 @@ async def test_tools_are_offered_called_and_answered_in_the_templates_form() -> 
     assert len(trajectory.conversations) == 1 and "<tool_response>Ada</tool_response>" in texts(trajectory)[0]
     assert [call.parse for call in trajectory.model_calls] == ["ok", "ok", "malformed"]
     assert learnt(trajectory) == [f"So: {called}<|im_end|>It was Ada.<|im_end|>"]
+
+
+@pytest.mark.parametrize("name", SAID)
+async def test_a_call_of_each_family_is_answered_and_taught_as_it_was_sampled(name: str) -> None:
+    chat = templated_format(name)
+    before = "far\n</think>\n\n" if chat.reply_opening else "<|channel|>final<|message|>" if name == "gptoss" else ""
+
+    async def program(client: httpx.AsyncClient) -> str:
+        dialogue: list[Any] = [user("Who?")]
+        dialogue.append(await say(client, dialogue, tools=OFFERED))
+        [call] = dialogue[-1]["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == CALL.value
+        dialogue.append({"role": "tool", "tool_call_id": call["id"], "content": "Ada"})
+        return str((await say(client, dialogue, tools=OFFERED))["content"])
+
+    trajectory = await record(program, [SAID[name], f"{before}It was Ada."], chat=chat)
+    assert trajectory.answer == "It was Ada." and [call.parse for call in trajectory.model_calls] == ["ok", "ok"]
+    rows, _ = build_rows([trajectory], [trajectory.key], 10**9)
+    assert check_rows(rows, {trajectory.key: trajectory}) == 2
 
 
 async def test_a_tools_choice_forces_a_call_of_the_tools_that_it_allows() -> None:
