@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import add_config_arguments, config_of
-from inference.adapters import read_adapter, single_adapters
 from inference.engines import concurrency_variable, url_variable
 from inference.footprint import footprint
 from inference.serving.devices import available_memory, keep_free, planned_gpus, visible_gpus
@@ -37,9 +36,6 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `python -m inference serve`."""
     add_config_arguments(parser)
     parser.add_argument("--models", metavar="A,B", help="serve only these models of the config")
-    parser.add_argument(
-        "--adapter", action="append", default=[], metavar="DIR", help="a LoRA folder to load at the start"
-    )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the commands and the memory of each server, and start nothing"
     )
@@ -63,9 +59,6 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     specs = server_specs(config.models, config.serve_config, chosen, model_uses(ExperimentRun(config, ())))
     if not specs and not command:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
-    trained = next((spec for spec in specs if config.training.model in spec.names), None)
-    single = [one for folder in arguments.adapter for one in single_adapters(folder)]
-    _check_adapters(single, trained, config.training.model)
     keys = _keys(specs, bool(command) or arguments.dry_run)
     from retrieval.footprint import encoder_memory  # late: --help needs no index
 
@@ -81,9 +74,9 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     devices: dict[str, tuple[str, ...]] = {}
     with contextlib.ExitStack() as ports:
         for spec in specs:
-            key, adapters = keys[spec.model.api_key_env], single if spec is trained else []
+            key = keys[spec.model.api_key_env]
             mine = [
-                _server(Path(config.run), spec, number, placement, ports.enter_context(reserve_port()), key, adapters)
+                _server(Path(config.run), spec, number, placement, ports.enter_context(reserve_port()), key)
                 for number, placement in enumerate(placements[spec.name], 1)
             ]
             devices |= {
@@ -104,18 +97,6 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         except ServingFailed as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
-
-
-def _check_adapters(adapters: Sequence[str], spec: ServerSpec | None, trained: str) -> None:
-    for folder in adapters:
-        if spec is None:
-            raise UserError(f"--adapter: fits models.{trained} (training.model), which is not served here")
-        rank = read_adapter(folder).rank
-        if rank > spec.lora_rank:
-            raise UserError(
-                f"{folder}: has rank {rank}, and models.{spec.name} is served for ranks up to {spec.lora_rank}; "
-                f"set models.{spec.name}.serve.lora_rank={rank}"
-            )
 
 
 def _placements(
@@ -164,7 +145,6 @@ def _server(
     placement: Placement,
     port_socket: socket.socket,
     key: str,
-    adapters: Sequence[str],
 ) -> Server:
     title = f"{spec.name}-{number}"
     # Jobs of an array share the run folder, but each has its own servers.
@@ -176,7 +156,6 @@ def _server(
         served_name=spec.served_name,
         log=folder / "servers" / (f"{title}.{job}.log" if job else f"{title}.log"),
         port_socket=port_socket,
-        adapters=adapters,
     )
 
 

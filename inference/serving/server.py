@@ -12,21 +12,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 
-from inference.adapters import load_request
-from inference.engine import EngineError
-from inference.http.adapter_check import check_adapter
 from inference.serving import subreaper
 from ratchet.files import disk_error
 from ratchet.http.clients import open_async_client
 
 POLL_SECONDS = 0.5
 """Seconds between two health checks of a server that is starting."""
-REQUEST_TIMEOUT = 300.0
-"""Seconds that a server may take to load an adapter or answer a few tokens."""
+REQUEST_TIMEOUT = 60.0
+"""Seconds that a server may take to list its model."""
 READY_TIMEOUT = 1800.0
 """Seconds until a server must answer: a large model from a network disk takes minutes."""
 STOP_GRACE = 20.0
@@ -53,7 +49,7 @@ def reserve_port() -> socket.socket:
 
 @dataclass
 class Server:
-    """One vLLM server process with its port, log and adapters."""
+    """One vLLM server process with its port and log."""
 
     title: str
     """The name of the server in messages, such as agent-1."""
@@ -68,7 +64,6 @@ class Server:
     """Seconds from the start until the server must answer."""
     restarts: int = 3
     """The number of restarts that are left."""
-    adapters: Sequence[str] = ()
     grace: float = STOP_GRACE
     process: asyncio.subprocess.Process | None = None
 
@@ -85,7 +80,7 @@ class Server:
         return self.environment.get("VLLM_API_KEY", "")
 
     async def start(self) -> None:
-        """Start the server and wait until it lists its model and has its adapters. Raises ServerFailure, UserError."""
+        """Start the server and wait until it lists its model. Raises ServerFailure, UserError."""
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             file = self.log.open("ab")
@@ -105,8 +100,6 @@ class Server:
         async with open_async_client(self._key, trust_env=False, timeout=REQUEST_TIMEOUT) as client:
             await self._wait_until_healthy(client)
             await self._check_served_model(client)
-            for folder in self.adapters:
-                await self._load(client, folder)
 
     async def _wait_until_healthy(self, client: httpx.AsyncClient) -> None:
         deadline = time.monotonic() + self.ready_timeout
@@ -123,36 +116,15 @@ class Server:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _check_served_model(self, client: httpx.AsyncClient) -> None:
-        listed = await self._ask(client, "models", None)
+        try:
+            listed = (await client.get(f"{self.url}/models")).raise_for_status().json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise ServerFailure(
+                f"{self.title}: models: no answer ({error or type(error).__name__}); {self._log_tail()}"
+            ) from None
         names = [model.get("id") for model in listed.get("data", [])]
         if self.served_name not in names:
             raise ServerFailure(f"{self.title} serves {names}, not {self.served_name!r}; {self._log_tail()}")
-
-    async def _load(self, client: httpx.AsyncClient, folder: str) -> None:
-        body = load_request(folder)
-        await self._ask(client, "load_lora_adapter", body)
-
-        async def ask(path: str, body: dict[str, Any] | None) -> Any:
-            return await self._ask(client, path, body)
-
-        try:
-            await check_adapter(folder, body["lora_name"], self.served_name, ask)
-        except EngineError as error:
-            raise ServerFailure(f"{self.title}: {folder}: {error}; {self._log_tail()}") from None
-
-    async def _ask(self, client: httpx.AsyncClient, path: str, body: dict[str, Any] | None) -> Any:
-        try:
-            response = await client.request("POST" if body else "GET", f"{self.url}/{path}", json=body)
-        except httpx.TransportError as error:
-            raise ServerFailure(
-                f"{self.title}: {path}: no answer ({error or type(error).__name__}); {self._log_tail()}"
-            ) from None
-        if not response.is_success:
-            raise ServerFailure(
-                f"{self.title}: {path}: {response.status_code} {response.text[:300]}; {self._log_tail()}"
-            )
-        # Loading an adapter answers with a sentence.
-        return response.json() if "json" in response.headers.get("content-type", "") else response.text
 
     async def wait_until_exit(self) -> None:
         """Wait until the process has ended."""

@@ -40,18 +40,9 @@ if does == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 else:
     signal.signal(signal.SIGTERM, lambda *_: (engine.kill(), print("stopped in order", flush=True), os._exit(0)))
-models = [flags["--served-model-name"]]
-
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.answer({"data": [{"id": name} for name in models]})
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if self.path == "/v1/load_lora_adapter":
-            models.append(body["lora_name"])
-        value = 0.0 if does == "ignore adapters" else -0.5 * models.index(body.get("model", models[0]))
-        self.answer({"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [value]}}]})
+        self.answer({"data": [{"id": flags["--served-model-name"]}]})
 
     def answer(self, data):
         allowed = self.path == "/health" or self.headers["authorization"] == "Bearer " + start["key"]
@@ -90,7 +81,7 @@ class FakeVllm:
         self.behave("ok")
 
     def behave(self, *does: str) -> None:
-        """What each start does, the last one for ever: ok, die, hang, stubborn, ignore adapters."""
+        """What each start does, the last one for ever: ok, die, hang, stubborn."""
         (self.folder / "behaviour.json").write_text(json.dumps(does))
 
     def starts(self) -> list[Start]:

@@ -18,7 +18,6 @@ import yaml
 from inference.serving.server import Server, reserve_port
 from inference.serving.supervisor import ServingFailed, Supervisor
 from ratchet.errors import UserError
-from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.experiment import preloaded, running
 from tests.helpers.fake_vllm import FakeVllm, alive, no_leftovers, until
 from tests.helpers.model_shapes import QWEN25_7B, save_shape
@@ -75,8 +74,8 @@ def waiting(marker: Path) -> list[str]:
     return [sys.executable, "-c", code, str(marker)]
 
 
-async def test_a_dead_server_comes_back_at_its_address_with_its_adapters(fake: FakeVllm, tmp_path: Path) -> None:
-    made = server(fake, tmp_path, adapters=[str(save_adapter(tmp_path / "adapter"))])
+async def test_a_dead_server_comes_back_at_its_address(fake: FakeVllm, tmp_path: Path) -> None:
+    made = server(fake, tmp_path)
     task = asyncio.create_task(run(made, *waiting(tmp_path / "done")))
     await asyncio.to_thread(until, lambda: (tmp_path / "done.running").exists())
     fake.kill()
@@ -123,13 +122,6 @@ async def test_a_server_that_will_not_stop_is_killed(fake: FakeVllm, tmp_path: P
     (tmp_path / "done").touch()
     assert await run(server(fake, tmp_path, grace=0.3), *waiting(tmp_path / "done")) == 0
     assert fake.starts() and not fake.alive()
-
-
-async def test_an_adapter_that_the_server_ignores_is_found_out(fake: FakeVllm, tmp_path: Path) -> None:
-    fake.behave("ignore adapters")
-    made = server(fake, tmp_path, adapters=[str(save_adapter(tmp_path / "adapter"))])
-    with pytest.raises(UserError, match="exactly as the base model"):
-        await run(made, *waiting(tmp_path / "done"))
 
 
 async def test_a_program_that_is_not_there(fake: FakeVllm, tmp_path: Path) -> None:
