@@ -339,4 +339,5 @@ class Dialogue:
             text=self.chat.decode(row.ids) if self.chat.is_text else "",
             spans=tuple(row.spans),
             foreign_turns=self.foreign_turns,
+            rewritten=row is not self.rows[0],
         )

@@ -158,6 +158,10 @@ class Conversation(Record):
     """How many assistant turns are a program's text (its own examples, a history that it rewrote) and not what the
     model sampled here: they are context, and never trained on."""
 
+    rewritten: bool = Field(False, exclude_if=lambda rewritten: not rewritten)
+    """The dialogue goes on here from the conversation before, since the chat template wrote earlier turns in another
+    way than the model was shown them, as by dropping thoughts."""
+
     @model_validator(mode="after")
     def _spans_cover_ids(self) -> Conversation:
         at = 0

@@ -262,7 +262,20 @@ def _facts(settings: RunSettings, gathered: Gathered) -> list[tuple[str, str]]:
         ("Reward", f"weighted mean of {weights}"),
         ("Adapter", adapter.policy if adapter else "none evaluated"),
         ("Seed", str(settings.seed)),
-        ("Token rows", str(gathered.rows)),
+        ("Token rows", _rows_text(gathered)),
         ("Code", str(manifest.get("code") or "unknown")),
         ("Packages", ", ".join(f"{k} {v}" for k, v in (manifest.get("packages") or {}).items()) or "unknown"),
     ]
+
+
+def _rows_text(gathered: Gathered) -> str:
+    """How many rows the kept trajectories are, and why there are more than dialogues."""
+    kept = set(gathered.selection.kept) if gathered.selection else set()
+    lines = [line for own in gathered.sampled.lines.values() for _, line in own] if gathered.sampled else []
+    rewritten = sum(line.rewritten for line in lines if line.trajectory.key in kept)
+    if not rewritten:
+        return str(gathered.rows)
+    return (
+        f"{gathered.rows} of {len(kept)} kept trajectories; in these, {rewritten} conversations begin where the chat "
+        "template wrote earlier turns in another way, as it drops their thoughts"
+    )

@@ -47,6 +47,8 @@ class Line:
     prompt_tokens: int
     cached_tokens: int
     new_tokens: int
+    rewritten: int
+    """Conversations of trained roles that begin where the chat template wrote earlier turns in another way."""
 
     def read(self) -> Trajectory:
         """The whole trajectory. UserError where the file was changed."""
@@ -177,6 +179,7 @@ class StoreLines:
             sum(call.prompt_tokens for call in calls),
             sum(call.cached_tokens for call in calls),
             sum(call.new_tokens for call in calls),
+            sum(talk.trainable and talk.rewritten for talk in trajectory.conversations),
         )
         self._rewards.pop(trajectory.key, None)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from inference.thoughts import split_thought
 from ratchet.plugins import short_name
 from ratchet.records import (
     Conversation,
@@ -232,8 +233,21 @@ def _run(
             }
             for i, c in enumerate(trajectory.conversations)
         ],
+        "rows": rows_text(trajectory),
         "support": support,
     }
+
+
+def rows_text(trajectory: Trajectory) -> str:
+    """How many token rows the trajectory is, and why; empty where no conversation became several."""
+    trainable = [conversation for conversation in trajectory.conversations if conversation.trainable]
+    rewritten = sum(conversation.rewritten for conversation in trainable)
+    if not rewritten:
+        return ""
+    return (
+        f"{len(trainable)} token rows of {len(trainable) - rewritten} dialogues: the chat template writes earlier turns in "
+        "another way later on, as it drops their thoughts, so what the model was shown is not one row."
+    )
 
 
 def _expected(question: Question) -> list[str]:
@@ -273,6 +287,8 @@ def _event(
         trainable = conversation is not None and conversation.trainable
         shown["trained"] = ("held out" if row.held_out else "trained") if learnt and row is not None else ""
         shown["frozen"] = not trainable
+        if event.thought_tokens:
+            shown["thought"], shown["text"] = split_thought(event.text)
     return _cut_texts(shown)
 
 
@@ -301,12 +317,14 @@ def _passages_of(run: Json) -> set[str]:
 
 
 def _spans(conversation: Conversation, row: TrainedRow | None, texts: SpanTexts, table: TextTable) -> list[list[Any]]:
-    """[kind, tokens, pieces of text] of each span: its author, or for sampled tokens whether they were trained on."""
+    """[kind, tokens, pieces of text] of each span: its author, or for sampled tokens whether they were trained on. A
+    thought has a fourth part, true."""
     return [
         [
             _span_kind(span, row),
             span.end - span.start,
             [table.place(cut(piece, MAX_MESSAGE)) for piece in texts[i]] if texts else None,
+            *([True] if span.thought else []),
         ]
         for i, span in enumerate(conversation.spans)
     ]

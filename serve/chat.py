@@ -157,6 +157,7 @@ def usage(trajectory: Trajectory) -> dict[str, Any]:
         "completion_tokens": new,
         "total_tokens": prompt + new,
         "prompt_tokens_details": cached,
+        "completion_tokens_details": {"reasoning_tokens": sum(call.thought_tokens for call in calls)},
     }
 
 

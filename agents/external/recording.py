@@ -170,8 +170,8 @@ class Recording:
             [request.stop] if isinstance(request.stop, str) else request.stop or (),
         )
         text, calls = value if form and value and not isinstance(value, str) else (plain, ())
-        said = ChatTurn("assistant", text.strip(), calls=tuple(self._with_id(call) for call in calls))
-        dialogue.turns[-1] = replace(said, thought=dialogue.turns[-1].thought, raw=dialogue.turns[-1].raw)
+        own = tuple(self._with_id(call) for call in calls)
+        said = dialogue.turns[-1] = replace(dialogue.turns[-1], text=text.strip(), calls=own)
         self._history.record(opening, [*turns, said], Position.end_of(dialogue))
         return _response(request.model, text, said, completion)
 
@@ -285,6 +285,8 @@ def _reader(
 
 def _response(model: str, text: str, said: ChatTurn, completion: Completion) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": text or (None if said.calls else "")}
+    if said.thought:
+        message["reasoning_content"] = said.thought
     if said.calls:
         message["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -149,6 +149,7 @@ MEASURES = (
     Measure("prompt_tokens", "Prompt tokens", "cost", "", 0),
     Measure("cached_tokens", "... of them cached", "cost", "", 0),
     Measure("new_tokens", "New tokens", "cost", "", 0),
+    Measure("thought_tokens", "... of them of thoughts", "cost", "", 0),
     Measure("seconds", "Seconds", "cost", "", 1),
 )
 MATCHES = ("accuracy", "accuracy_lenient", "em", "f1", "em_lenient", "f1_lenient", "token_precision", "token_recall")
@@ -314,10 +315,13 @@ def values_of_samples(
         and not retrieves
         and not any(_value(scores, t, name) is not None for t in answered)
     }
+    thinks = any(call.thought_tokens for trajectory in trajectories for call in trajectory.model_calls)
     for trajectory in trajectories:
         question = known.get(trajectory.question_id)
         if question is not None:
             row = measure(question, trajectory, scores, names, weights, retrieves, undefined, normalise)
+            if thinks:
+                row["thought_tokens"] = float(sum(call.thought_tokens for call in trajectory.model_calls))
             samples.setdefault(question.id, []).append(row)
     return {question_id: samples[question_id] for question_id in known if question_id in samples}
 

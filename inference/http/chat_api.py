@@ -150,12 +150,14 @@ def chat_completion(data: Any, prompt_tokens: int, chat: ChatFormat, form: Respo
         text = _plain_text(text, form)
     ids = chat.encode(text)
     details = usage.prompt_tokens_details if usage else None
+    hidden = usage.completion_tokens_details if usage else None
     return Completion(
         ids=ids,
         text=text,
         finish_reason=reasons[choice.finish_reason],
         prompt_tokens=usage.prompt_tokens if usage else prompt_tokens,
         cached_tokens=(details.cached_tokens or 0) if details else 0,
+        hidden_thought_tokens=(hidden.reasoning_tokens or 0) if hidden else 0,
         billed_tokens=usage.completion_tokens if usage else chat.count(ids),
     )
 

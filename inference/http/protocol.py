@@ -48,12 +48,19 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: Count | None = None
 
 
+class CompletionTokensDetails(BaseModel):
+    """`usage.completion_tokens_details` of a response."""
+
+    reasoning_tokens: Count | None = None
+
+
 class Usage(BaseModel):
     """`usage` of a response, in tokens."""
 
     prompt_tokens: Count
     completion_tokens: Count = 0
     prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
 
 
 class TokenLogprobs(BaseModel):

@@ -212,6 +212,7 @@ def _usage(event: ModelCall) -> ModelUsage:
         output_tokens=event.new_tokens,
         total_tokens=event.prompt_tokens + event.new_tokens,
         input_tokens_cache_read=event.cached_tokens,
+        reasoning_tokens=event.thought_tokens or None,
     )
 
 

@@ -22,7 +22,7 @@ function column(question, i) {
 }
 
 function body(run, question, told) {
-  const everything = [...run.conversations.map(strip), el("ol", { class: "events" }, run.events.map((event) => eventItem(event, run, question)))];
+  const everything = [...run.conversations.map(strip), run.rows ? el("p", { class: "label" }, run.rows) : null, el("ol", { class: "events" }, run.events.map((event) => eventItem(event, run, question)))];
   return [
     el("p", { class: "scores" }, run.scores.map((s) => el("span", null,
       `${words(s.name)} `, el("b", { title: s.reason || null }, s.value === null ? "null" : fixed(s.value, 2)),
@@ -87,9 +87,9 @@ function messages(event, run, question) {
   const conversation = run.conversations[event.conversation];
   if (!conversation || !conversation.spans.some(([, , pieces]) => pieces)) return null;
   let at = 0;
-  const spans = conversation.spans.map(([kind, tokens, pieces]) => {
+  const spans = conversation.spans.map(([kind, tokens, pieces, thought]) => {
     at += tokens;
-    return { kind, tokens, pieces, start: at - tokens };
+    return { kind, tokens, pieces, thought, start: at - tokens };
   });
   const seen = spans.filter((span) => span.start < event.start);
   // The output is all that the model wrote there: of a look-ahead, the unused rest too.
@@ -116,9 +116,10 @@ function turn(span, question, isOutput) {
   });
   if (span.kind === "template") return el("div", { class: "turn control text" }, text);
   const state = { sampled: "", trained: ", trained on", held: ", dev loss only", malformed: ", malformed" }[span.kind] || "";
+  const label = `${span.thought ? "thought" : role}${isOutput ? ", this call's output" : ""}${state} · ${span.tokens} tokens`;
   return el("div", { class: `turn ${role} ${isOutput ? "output" : ""}` },
-    el("div", { class: "label" }, `${role}${isOutput ? ", this call's output" : ""}${state} · ${span.tokens} tokens`),
-    el("div", { class: "text" }, text));
+    span.thought ? el("details", { class: "thought" }, el("summary", null, label), el("div", { class: "text" }, text))
+      : [el("div", { class: "label" }, label), el("div", { class: "text" }, text)]);
 }
 
 function eventItem(event, run, question) {
@@ -157,6 +158,7 @@ function eventItem(event, run, question) {
       event.trained === "held out" ? el("span", { class: "badge" }, "dev loss only") : null,
       event.frozen ? el("span", { class: "badge" }, "frozen") : null,
       el("span", { class: "cost", title: hint }, cost)),
+    event.thought ? el("details", { class: "thought" }, el("summary", null, `Thought: ${event.thought_tokens} tokens`), el("div", { class: "text" }, event.thought)) : null,
     output(event), event.error ? el("div", { class: "problem text" }, event.error) : null, messages(event, run, question));
 }
 
