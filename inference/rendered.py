@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,7 +105,9 @@ class RenderedFormat(TokenFormat):
         before = text()
         if not "".join(piece.text for piece in pieces).startswith(before):
             if self.kept and shown:
-                return True, format_turns(self, turns[shown:], continues=True, variables=self.variables)
+                # Where the template ends a turn by beginning the next, what follows may not tell where that was.
+                with suppress(UserError):
+                    return True, format_turns(self, turns[shown:], continues=True, variables=self.variables)
             return False, self._encode_pieces(pieces)
         return True, self._encode_pieces(_behind(pieces, len(before)))
 

@@ -123,7 +123,7 @@ def _is_object(text: str) -> bool:
     if not text.lstrip().startswith("{"):
         return False
     try:
-        json.loads(text)
+        json.loads(text, strict=False)  # a grammar may allow control characters in a text
     except (ValueError, RecursionError):
         return False
     return True

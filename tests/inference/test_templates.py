@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +13,19 @@ from hypothesis import strategies as st
 from inference.chat import Dialogue
 from inference.chat_formats import chat_format, with_thoughts
 from inference.completion import Completion, SamplingParams
+from inference.messages import template_ids
 from inference.rendered import JOIN, THOUGHT_KEYS, RenderedFormat
 from inference.rendering import render_messages
 from inference.thinking import generate
 from inference.thoughts import split_thought
+from inference.turns import ChatTurn, FunctionCall
 from inference.wrappers import WrapperFormat
 from ratchet.config import ThoughtsConfig
 from ratchet.errors import UserError
+from ratchet.records import Trajectory
+from report.view import rows_text
 from tests.helpers.templates import NAMES, templated_format, templated_tokenizer
+from training.rows import loss_mask
 
 ALL = pytest.mark.parametrize("name", NAMES)
 THINKING = [name for name in NAMES if name.startswith(("qwen3_5_think", "qwen3_6", "nemotron", "deepseek", "glm"))]
@@ -246,3 +252,48 @@ def test_variables_of_the_template_reach_it_and_the_models_identity() -> None:
     dialogue = Dialogue("r", "m", brief, True)
     dialogue.user("Where?")
     assert brief.decode(dialogue.ids).endswith("<think>\n\n</think>\n\n")
+
+
+TOOL = {"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object"}}}
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["ask", "call", "call"]), TEXTS, TEXTS, st.booleans()), min_size=2, max_size=5
+)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_5_think", "qwen3_6", "glm4moe", "nemotron_3_nano"])
+@pytest.mark.parametrize("kept", [None, True])
+@settings(max_examples=15, deadline=None)
+@given(steps=STEPS)
+def test_the_context_of_every_label_is_what_the_model_was_shown(
+    name: str, kept: bool | None, steps: list[tuple[str, str, str, bool]]
+) -> None:
+    """Random histories of questions, calls of a tool and their results, with thoughts and without."""
+    chat = chat_format(templated_tokenizer(name), thoughts=ThoughtsConfig(kept=kept))
+    dialogue, served = Dialogue("r", "m", chat, True), list[tuple[tuple[int, ...], tuple[int, ...]]]()
+    for number, (kind, text, thought, thinks) in enumerate(steps):
+        answers_call = bool(dialogue.turns and dialogue.turns[-1].calls)
+        new = ChatTurn("tool", text, answers=f"call{number - 1:05d}") if answers_call else ChatTurn("user", text)
+        dialogue.extend([new], [TOOL])
+        opening = "" if chat.reply_opening else "<think>"
+        marks = [template_ids(chat, mark) for mark in (opening, "\n</think>\n\n")]
+        ids = (*marks[0], *chat.encode(thought), *marks[1]) if thinks else ()
+        ids = (*ids, *chat.encode(text))
+        completion = Completion((*ids, chat.end_of_turn), chat.decode(ids), "stop", 1)
+        served.append((tuple(dialogue.ids), completion.ids))
+        dialogue.assistant(completion, True)
+        if kind == "call":
+            calls = (FunctionCall.of("look", {"q": text}, f"call{number:05d}"),)
+            dialogue.turns[-1] = replace(dialogue.turns[-1], calls=calls)
+    rows = [dialogue.freeze(row) for row in dialogue.rows]
+    assert [(row.ids[:start], row.ids[start:end]) for row in rows for start, end in row.actions()] == served
+    assert [row.rewritten for row in rows] == [False, *[True] * (len(rows) - 1)]
+    trajectory = Trajectory(
+        key="k", question_id="q", system="s", policy="base", sample=0, seed=0, status="finished", answer="",
+        conversations=tuple(rows),
+    )  # fmt: skip
+    assert len(rows) == 1 or f"{len(rows)} token rows of 1 dialogues" in rows_text(trajectory)
+    for row, mask in zip(rows, map(loss_mask, rows), strict=True):
+        learnt = {at for start, end in row.actions() for at in range(start, end)}
+        assert {at for at, one in enumerate(mask) if one} == learnt
+        masked = {at for at, one in enumerate(loss_mask(row, thoughts=False)) if one}
+        assert learnt - masked == {at for s in row.spans if s.sampled and s.thought for at in range(s.start, s.end)}

@@ -22,6 +22,7 @@ HARMONY = "<|channel|>analysis<|message|>Bo? {}<|end|><|start|>assistant<|channe
         ('<think>He said "Bo"</think>"Ada"', '"Ada"'),
         ("<thinking>Bo</thinking>Ada", "Ada"),
         ("<reasoning>Bo</reasoning>Ada", "Ada"),
+        ('<think>Bo</think>{"a": "\x04</think>"}', '{"a": "\x04</think>"}'),
         ("<thought>Bo</thought>Ada", "Ada"),
         ("<seed:think>Bo</seed:think>Ada", "Ada"),
         ("[THINK]Bo[/THINK]Ada", "Ada"),

@@ -1,0 +1,84 @@
+"""A tiny Qwen3 with random weights that begins its thoughts by itself, and an experiment in which it plays and judges.
+
+What it says is nonsense. It begins a turn with a thought, which it may close or go on with until a budget does; under
+a grammar its strings come to an end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tests.helpers.experiment import make_experiment
+from tests.helpers.families import SIZES, save_family
+
+BUDGET = 8
+SYSTEM = '''
+"""Answers, and answers again."""
+
+from agents.core.output import object_schema
+from agents.core.spec import SystemSpec
+from agents.core.tools import Answer
+from ratchet.config import Section
+
+FORM = object_schema(answer={"type": "string", "minLength": 2, "maxLength": 20})
+
+
+class Settings(Section):
+    pass
+
+
+async def solve(question, tools, settings):
+    talk = tools.dialogue("player", "Think, then answer.")
+    tools.so_far = Answer((await tools.ask(talk, question.text, FORM))["answer"])
+    return Answer((await tools.ask(talk, "Are you sure?", FORM))["answer"])
+
+
+SYSTEM = SystemSpec(Settings, solve, roles=("player",))
+'''
+BONUS = {"<think>": 9.0, "</think>": 5.0, '"': 5.0}
+"""Of the logits of tokens, against some 0 of all others: of the first behind a line break alone."""
+
+
+def save_thinker(folder: Path) -> Path:
+    """A folder with the model."""
+    save_family("qwen3", folder)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        AutoTokenizer.from_pretrained(folder),
+    )
+    vocabulary, width = tokenizer.get_vocab(), SIZES["hidden_size"]
+    embed, head = model.model.embed_tokens.weight, model.lm_head.weight
+    line_break = tokenizer.encode("\n", add_special_tokens=False)[-1]
+    with torch.no_grad():
+        # The first number of every hidden state is by far the largest, behind a line break the second is as large.
+        embed[:, 0] = 10.0
+        embed[:, 1] = 0.0
+        embed[line_break, :2] = torch.tensor([10.0, 10.0])
+        head[:, :2] = 0.0
+        head[vocabulary["<think>"], 1] = BONUS["<think>"] / (width / 2) ** 0.5
+        for mark in ("</think>", '"'):
+            head[[at for token, at in vocabulary.items() if token.startswith(mark)], 0] = BONUS[mark] / width**0.5
+    model.save_pretrained(folder)
+    return folder
+
+
+def make_thinking_experiment(folder: Path, **changes: Any) -> Path:
+    """Two rounds of a system that asks twice, with a judge, both played by the thinker; returns the config's path.
+    `changes`: of the model."""
+    path = make_experiment(folder, questions=4)
+    model = {"path": str(save_thinker(folder / "thinker")), "dtype": "float32", "device": "cpu", "max_context": 2048}
+    model |= {"cache_gb": 0.2, "thoughts": {"budget": BUDGET}} | changes
+    (folder / "twice.py").write_text(SYSTEM)
+    settings = yaml.safe_load(path.read_text()) | {"rounds": {"count": 2}, "models": {"agent": model, "judge": model}}
+    settings["system"] = {"name": str(folder / "twice.py"), "roles": {"player": {"max_tokens": 64}}}
+    settings["sampling"] |= {"samples": 2}
+    settings["rewards"] = {"weights": {"relevance": 1.0}, "select": {"min_reward": None}, "runs": 1}
+    settings["evaluation"] = {"scores": ["f1"], "resamples": 100}
+    settings["training"] |= {"max_steps": 2, "eval_steps": 1, "dev_fraction": 0.0}
+    path.write_text(yaml.safe_dump(settings))
+    return path
