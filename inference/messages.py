@@ -26,7 +26,6 @@ def format_turns(
     turns: Sequence[ChatTurn],
     tools: Sequence[Mapping[str, Any]] = (),
     continues: bool = False,
-    variables: Mapping[str, Any] | None = None,
 ) -> list[Part]:
     """The messages as the template writes them, up to where the assistant's turn begins.
 
@@ -36,7 +35,7 @@ def format_turns(
     marks = [SENTINEL.format(f"m{number}") if turn.text else "" for number, turn in enumerate(turns)]
     messages = [template_message(chat, turn, mark) for turn, mark in zip(turns, marks, strict=True)]
     if continues:
-        text = _after_assistant(chat, messages, variables)
+        text = _after_assistant(chat, messages)
     else:
         text = render_messages(chat.tokenizer, messages, True, tools=harmless(chat, tools))
     pieces: list[Piece] = []
@@ -117,7 +116,7 @@ def template_message(chat: TokenFormat, turn: ChatTurn, text: str) -> dict[str, 
     return message
 
 
-def _after_assistant(chat: TokenFormat, messages: Sequence[dict[str, Any]], variables: Mapping[str, Any] | None) -> str:
+def _after_assistant(chat: TokenFormat, messages: Sequence[dict[str, Any]]) -> str:
     """What the template writes behind the end-of-turn token of an assistant's turn that these messages follow."""
     mark = SENTINEL.format("a")
     said: dict[str, Any] = {"role": "assistant", "content": mark}
@@ -128,7 +127,7 @@ def _after_assistant(chat: TokenFormat, messages: Sequence[dict[str, Any]], vari
         chat.tokenizer,
         [{"role": "user", "content": SENTINEL.format("u")}, said, *messages],
         generation=True,
-        variables=variables,
+        variables=chat.variables,
     )
     _, found, text = text.rpartition(mark)
     ended = re.search("|".join(re.escape(chat.decode([i])) for i in chat.end_ids), text)

@@ -107,7 +107,7 @@ class RenderedFormat(TokenFormat):
             if self.kept and shown:
                 # Where the template ends a turn by beginning the next, what follows may not tell where that was.
                 with suppress(UserError):
-                    return True, format_turns(self, turns[shown:], continues=True, variables=self.variables)
+                    return True, format_turns(self, turns[shown:], continues=True)
             return False, self._encode_pieces(pieces)
         return True, self._encode_pieces(_behind(pieces, len(before)))
 
