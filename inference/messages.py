@@ -22,10 +22,7 @@ from ratchet.records import Author
 
 
 def format_turns(
-    chat: TokenFormat,
-    turns: Sequence[ChatTurn],
-    tools: Sequence[Mapping[str, Any]] = (),
-    continues: bool = False,
+    chat: TokenFormat, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]] = (), continues: bool = False
 ) -> list[Part]:
     """The messages as the template writes them, up to where the assistant's turn begins.
 

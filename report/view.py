@@ -245,8 +245,8 @@ def rows_text(trajectory: Trajectory) -> str:
     if not rewritten:
         return ""
     return (
-        f"{len(trainable)} token rows of {len(trainable) - rewritten} dialogues: the chat template writes earlier turns "
-        "in another way later on, as it drops their thoughts, so what the model was shown is not one row."
+        f"{len(trainable)} token rows of {len(trainable) - rewritten} dialogues: the chat template writes earlier "
+        "turns in another way later on, as it drops their thoughts, so what the model was shown is not one row."
     )
 
 
