@@ -20,6 +20,7 @@ from inference.local.engine import LocalEngine
 from inference.tokenizer import load_tokenizer
 from inference.weights import load_whole_model
 from ratchet.config import ModelConfig, TrainingConfig
+from ratchet.errors import UserError
 from ratchet.files import read_log
 from tests.helpers.families import FAMILIES, save_family
 from training.callback import TrainingCallback
@@ -33,6 +34,8 @@ SCHEMA = {
     "required": ["agent"],
     "additionalProperties": False,
 }
+PADDED = {"qwen3_5", "qwen3_5 multimodal", "gpt_oss", "nemotron_h"}
+"""Families that cannot be trained without padding."""
 LEARNT = 8
 """Tokens at the end of a row."""
 TRAINING = {
@@ -48,9 +51,11 @@ def log_probabilities(model: Any, prompt: Sequence[int], new: Sequence[int]) -> 
     return logits.log_softmax(-1).gather(1, torch.tensor(new)[:, None])[:, 0]
 
 
-def train(model: ModelConfig, rows: Sequence[Sequence[int]], out: Path) -> tuple[Path, float]:
+def train(
+    model: ModelConfig, rows: Sequence[Sequence[int]], out: Path, padding_free: bool = False
+) -> tuple[Path, float]:
     """(the adapter after two steps of our trainer on rows whose last tokens are learnt, the loss before them)."""
-    training = TrainingConfig.model_validate(TRAINING)
+    training = TrainingConfig.model_validate(TRAINING | {"padding_free": padding_free})
     facts = {"trajectory": "t", "conversation": 0, "role": "agent", "retokenised": False}
     table = pa.Table.from_pylist(
         [facts | {"ids": ids, "loss_mask": [0] * (len(ids) - LEARNT) + [1] * LEARNT} for ids in rows]
@@ -95,7 +100,12 @@ async def test_a_family_is_sampled_trained_and_exported(name: str, tmp_path: Pat
         rows = [row.ids for row in dialogue.rows] + [prompt]
         losses = torch.cat([-log_probabilities(whole, ids[:-LEARNT], ids[-LEARNT:]) for ids in rows])
         folder, loss = train(model, rows, tmp_path / "training")
-        assert loss == pytest.approx(float(losses.mean()), rel=1e-3), "rows of different lengths in one batch"
+        assert loss == pytest.approx(float(losses.mean()), rel=1e-3), "rows of different lengths side by side"
+        if name in PADDED:
+            with pytest.raises(UserError, match=r"training\.padding_free"):
+                train(model, rows, tmp_path / "packed", padding_free=True)
+        else:
+            assert train(model, rows, tmp_path / "packed", padding_free=True)[1] == pytest.approx(loss, rel=1e-3)
         adapted = PeftModel.from_pretrained(whole, str(folder))
         expected = log_probabilities(adapted, prompt, said.ids)
         assert not torch.allclose(expected, found, atol=1e-2), "PEFT applies what was trained"
