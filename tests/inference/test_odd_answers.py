@@ -19,9 +19,10 @@ from ratchet.config import SystemConfig
 from ratchet.files import Segment, read_segments
 from ratchet.http.retry import parse_retry_after
 from ratchet.progress import Progress
-from ratchet.records import Passage, Question, Trajectory
+from ratchet.records import Question, Trajectory
 from sampling.pool import Task, plan_jobs, run_pool
 from tests.helpers.odd_answers import ODD, bomb, wire
+from tests.helpers.playing import Shelf
 from tests.helpers.wire_server import FAST, Fault, Server, World, adapter
 
 pytestmark = pytest.mark.server
@@ -143,13 +144,6 @@ async def test_no_more_is_read_than_an_answer_can_be(world: World, monkeypatch: 
     await world.engine.close()
 
 
-class NoIndex:
-    digest = "none"
-
-    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        return []
-
-
 async def test_a_pool_goes_on_after_odd_answers(text_world: World, tmp_path: Path) -> None:
     text_world.server.text = "Velm \ud800"
     odd = list(ODD.values())
@@ -165,7 +159,7 @@ async def test_a_pool_goes_on_after_odd_answers(text_world: World, tmp_path: Pat
     jobs = plan_jobs(questions, 1, 0, system, setting, {"answerer": "m"}, "i")
     with Segment(tmp_path / "part-0.jsonl") as segment, Progress("sampling", len(jobs)) as progress:
         tasks = [Task(job, load_system(system), setting, segment) for job in jobs]
-        counts = await run_pool(tasks, {"agent": text_world.engine}, NoIndex(), 3, progress)
+        counts = await run_pool(tasks, {"agent": text_world.engine}, Shelf({}), 3, progress)
     assert (counts["finished"], counts["failed"]) == (len(odd), len(odd))
     made = {t.question_id: t for t in read_segments(tmp_path, Trajectory)}
     for number, question in enumerate(questions):

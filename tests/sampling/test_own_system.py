@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from agents import naive_rag
-from agents.core.system import RunContext, load_system
+from agents.core.system import load_system
 from evaluation.arms import arm_settings
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Question
 from sampling.pool import plan_jobs
-from tests.helpers.playing import play
+from tests.helpers.playing import SETTING, play
 from tests.helpers.reward_cases import make_config
 
 QUESTION = Question(id="q", text="Where is Inari?", answers=("Finland",))
@@ -35,7 +35,6 @@ async def solve(question, tools, settings):
 
 SYSTEM = SystemSpec(Settings, solve, roles=("answerer",))
 """
-CONTEXT = RunContext(temperature=0.1, frozen_temperature=0.1, top_p=0.9, adapter=None, policy="base", scope="s")
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def key_of(name: str) -> str:
     system = load_system(SystemConfig(name=name))
-    [job] = plan_jobs([QUESTION], 1, 0, system.identity, CONTEXT, {"answerer": "m"}, "index")
+    [job] = plan_jobs([QUESTION], 1, 0, system.identity, SETTING, {"answerer": "m"}, "index")
     return job.key
 
 

@@ -10,28 +10,20 @@ from typing import Any
 import pytest
 
 from agents.core.system import load_system
-from agents.core.tools import RunContext
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
-from ratchet.records import Passage, Question, Trajectory
+from ratchet.records import Question, Trajectory
 from sampling.pool import Job, Task, plan_jobs, run_pool
 from sampling.store import TrajectoryStore
+from tests.helpers.playing import SETTING, Shelf
 from tests.helpers.tiny import tiny_format
 
 SYSTEM = SystemConfig(name="no_retrieval", settings={"style": "brief"})
-SETTING = RunContext(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter=None, policy="base")
 QUESTIONS = [Question(id=f"q{i}", text=f"What is {i}?") for i in range(6)]
-
-
-class NoIndex:
-    digest = "none"
-
-    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        return []
 
 
 def plan(**changes: Any) -> list[Job]:
@@ -50,7 +42,7 @@ def plan(**changes: Any) -> list[Job]:
 def run(jobs: list[Job], engine: ScriptedEngine, folder: Path, concurrency: int = 4) -> None:
     with Segment(folder / "part-0.jsonl") as segment, Progress("sampling", len(jobs)) as progress:
         tasks = [Task(job, load_system(SYSTEM), SETTING, segment) for job in jobs]
-        asyncio.run(run_pool(tasks, {"agent": engine}, NoIndex(), concurrency, progress))
+        asyncio.run(run_pool(tasks, {"agent": engine}, Shelf({}), concurrency, progress))
 
 
 def test_keys_change_with_whatever_could_change_the_outcome_and_with_nothing_else() -> None:
@@ -68,7 +60,7 @@ def test_keys_change_with_whatever_could_change_the_outcome_and_with_nothing_els
     ]
     for jobs in changed:
         assert not set(base) & {job.key for job in jobs}
-    moved = plan(context=replace(SETTING, adapter="elsewhere", policy="base"))
+    moved = plan(context=replace(SETTING, adapter="elsewhere"))
     assert [job.key for job in moved] == base, "an adapter counts by its content, not its path"
 
 
