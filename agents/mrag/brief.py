@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from agents.core.prompts.documents import BRIEF_DATA, QUESTION, one_line, passage_text
 from agents.core.prompts.template import Prompt
-from agents.mrag.paper import FoundDocuments, Output, PageJudgement, Paper, Refusal
+from agents.mrag.paper import Output, PageJudgement, Paper
 from agents.mrag.schemas import (
     OUTPUTS,
     BriefAnswer,
@@ -139,10 +139,8 @@ class Brief(Paper):
 
     def output_line(self, output: Output) -> str:
         """An output as one short line."""
-        if isinstance(output, Refusal):
-            return output.error
-        if isinstance(output, FoundDocuments):
-            names = [p.title or " ".join(p.text.split()[:8]) for p in output.documents]
+        if isinstance(output, tuple):
+            names = [p.title or " ".join(p.text.split()[:8]) for p in output]
             return f"found {'; '.join(dict.fromkeys(names))}" if names else "found nothing"
         if isinstance(output, BriefValidation):
             supported = "supported" if output.is_groundedly_supported else "not supported"

@@ -12,8 +12,8 @@ from dataclasses import replace
 from agents.core.output import json_text
 from agents.core.tools import Answer, OutOfBudget, Tools
 from agents.mrag.brief import Brief
-from agents.mrag.paper import FoundDocuments, Output, Paper, Refusal
-from agents.mrag.schemas import BriefAnswer, Fields, Response
+from agents.mrag.paper import Output, Paper
+from agents.mrag.schemas import BriefAnswer, Fields, Refusal, Response
 from agents.mrag.settings import Settings
 from agents.mrag.state import State
 from ratchet.errors import UserError
@@ -58,10 +58,10 @@ def _callable_agents(state: State, last: str) -> tuple[str, ...]:
 
 async def _call_agent(agent: str, given: Fields | None, state: State, style: Paper) -> Output:
     if agent == "searcher":
-        return FoundDocuments(tuple(await search(state, style, given)))
+        return tuple(await search(state, style, given))
     if agent == "reviser" and not state.answered:
         state.tools.note("reviser", "refused: there is no response yet")
-        return Refusal("There is no response to revise yet; the answerer comes first.")
+        return Refusal(error="There is no response to revise yet; the answerer comes first.")
     # The reviser goes on in the answerer's conversation (figure 21): its response is there, with the documents.
     owner = "answerer" if agent == "reviser" else agent
     dialogue = state.dialogue(owner, style.system(owner), style.examples(owner))

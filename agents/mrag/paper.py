@@ -23,6 +23,7 @@ from agents.mrag.schemas import (
     Fields,
     Query,
     Review,
+    SearchResult,
     full_action,
     part_of,
     variant,
@@ -178,22 +179,8 @@ class PageJudgement:
     """Empty: go on with the same query."""
 
 
-@dataclass(frozen=True)
-class FoundDocuments:
-    """What the searcher's call returned."""
-
-    documents: tuple[Passage, ...]
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An agent that could not act, and why."""
-
-    error: str
-
-
-Output = Fields | FoundDocuments | Refusal
-"""What an agent returned to the coordinator."""
+Output = Fields | tuple[Passage, ...]
+"""What an agent returned to the coordinator: the fields of its reply; of the searcher, the documents that it found."""
 
 
 class Paper:
@@ -260,14 +247,10 @@ class Paper:
 
     def report_message(self, agent: str, output: Output) -> str:
         """The coordinator's next message: what the called agent returned."""
-        if isinstance(output, Refusal):
-            values: dict[str, Any] = {"error": output.error}
-        elif isinstance(output, FoundDocuments):
-            documents = [passage_text(p) for p in output.documents]
-            values = {"found_information": bool(documents), "documents": documents}
-        else:
-            values = output.model_dump()
-        return self.prompt("report.user", output=_json(values))
+        if isinstance(output, tuple):
+            documents = [passage_text(p) for p in output]
+            output = SearchResult(found_information=bool(documents), documents=documents)
+        return self.prompt("report.user", output=_json(output.model_dump()))
 
     def results_message(self, page: Page) -> str:
         """The searcher's message after a retrieval."""

@@ -176,6 +176,12 @@ class SearchResult(Fields):
     documents: list[str] = Field(description=f"a list of the documents judged relevant {DATA}")
 
 
+class Refusal(Fields):
+    """What the coordinator is told of an agent that could not act."""
+
+    error: str
+
+
 INPUTS: dict[str, type[Fields]] = {
     "planner": PlannerInput,
     "searcher": SearcherInput,
