@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -18,8 +19,11 @@ from tokenizers.models import BPE
 from inference.local.attention import attention_kernel, tile_tokens
 from inference.local.cache import BLOCK, BlockPool
 from inference.local.linear import Head
+from inference.local.model import Chunk, PackedModel
 from inference.local.sampling import NO_TOKEN, NOT_FINITE, Expected, few_tokens, log_probability, sample
 from inference.local.vectors import exp
+from ratchet.config import ModelConfig
+from tests.inference.test_local_engine import make_model
 
 
 def pool(blocks: int = 8) -> BlockPool:
@@ -315,3 +319,16 @@ def test_of_a_few_tokens_the_same_is_sampled_as_under_their_mask(temperature: fl
     for draw in np.linspace(0, 0.999, 40):
         masked = sample(logits, mask, True, temperature, 0.9, draw, scratch)
         assert tokens[sample(logits[tokens], mask, False, temperature, 0.9, draw, scratch)] == masked
+
+
+def test_float16_on_a_cpu_gives_nearly_the_logits_of_float32(tmp_path: Path) -> None:
+    folder = make_model(tmp_path)
+
+    def logits(dtype: Literal["float32", "float16"]) -> torch.Tensor:
+        model = PackedModel(ModelConfig(path=str(folder), dtype=dtype, device="cpu", cache_gb=0.02))
+        got = model.forward([Chunk(list(range(1, 20)), 0, [0, 1], 0)])[0]
+        model.close()
+        return got
+
+    exact = logits("float32")
+    assert 0 < (logits("float16") - exact).norm() < 0.01 * exact.norm()
