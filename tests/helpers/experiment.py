@@ -103,14 +103,14 @@ class Done(NamedTuple):
     stdout: str
 
 
-def command(*words: str, typed: str = "") -> Done:
-    """Run `python WORDS`, a command of the project, from its root in this process, and the stages of a loop too.
+def command(*words: str, folder: Path = ROOT, typed: str = "") -> Done:
+    """Run `python WORDS`, a command of the project, in this process, and the stages of a loop too.
 
-    `typed`: what stands on its standard input.
+    `folder`: where it runs. `typed`: what stands on its standard input.
     """
     out, on_term = io.StringIO(), signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(out):
-        patch.chdir(ROOT)
+        patch.chdir(folder)
         patch.setattr("sys.stdin", io.StringIO(typed))
         patch.setattr("commands.selftrain.run_stage", run_stage)
         try:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.helpers.experiment import make_experiment, preloaded
+from tests.helpers.experiment import command, make_experiment
 from tests.helpers.pages import ROOT, commands_in
 
 FILE = re.compile(r"^`(?P<path>\w+\.py)`[^\n]*:\n\n```python\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
@@ -45,10 +43,8 @@ def follow(page: str, folder: Path) -> dict[str, str]:
     build = ["python", "-m", "index_build", "--config", "experiment.yaml"]
     for words in (build, *commands_in(found["text"])):
         assert words[0] == "python"
-        done = subprocess.run(
-            [sys.executable, *words[1:]], cwd=folder, env=preloaded(), text=True, capture_output=True, check=False
-        )
-        assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+        done = command(*words[1:], folder=folder)
+        assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}"
         printed[" ".join(words[2:4])] = done.stdout
     return printed
 

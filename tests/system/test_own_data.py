@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.experiment import preloaded
+from tests.helpers.experiment import command
 from tests.helpers.small_models import terse_model
 
 TOWNS = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Gale")
@@ -19,17 +15,7 @@ BUILDERS = ("Torrin", "Maddock", "Fenwright", "Askel", "Brandt", "Corvey", "Dunm
 
 def ratchet(folder: Path, *words: str, status: int = 0) -> str:
     """Run `ratchet ...` in the folder as a user would, and return what it printed."""
-    begin = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "ratchet", *words],
-        cwd=folder,
-        env=preloaded(OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "2")),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    print(f"ratchet {' '.join(words)}: {time.monotonic() - begin:.0f} s")
+    done = command("-m", "ratchet", *words, folder=folder)
     assert done.returncode == status, done.stdout
     return done.stdout
 
