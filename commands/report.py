@@ -8,11 +8,22 @@ python -m report logs --config X --to KIND     trajectories for other tools: Ins
 from __future__ import annotations
 
 import argparse
+import asyncio
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_round_argument, config_of, config_parser, positive_integer, recorded_stages
+from commands.arguments import (
+    add_round_argument,
+    add_server_arguments,
+    config_of,
+    config_parser,
+    config_words,
+    positive_integer,
+    recorded_stages,
+    server_extra,
+)
 from commands.subcommands import Subcommand, run_subcommand
 from questions.manifest import open_run
 from ratchet.config import Config
@@ -48,6 +59,30 @@ def write_report(words: Sequence[str], prog: str) -> None:
         page = render(settings, gather(settings, run.round(number), arguments.questions))
         write_atomic(run.report, page.encode("utf-8", "replace"))
     print(f"{run.report}  {len(page) / 1e6:.1f} MB")
+
+
+def watch(words: Sequence[str] | None = None, prog: str = "python -m report watch") -> None:
+    """Serve the page of a run until Ctrl-C."""
+    parser = config_parser(
+        prog,
+        "Serve the page of a run: what it is doing, its numbers and its trajectories. The folder is only read. The "
+        "page is at 127.0.0.1: from another machine, use `ssh -L`.",
+    )
+    add_page_arguments(parser)
+    add_server_arguments(parser, 8090, others=False)
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    round_of(config.folder, arguments.round)
+    with server_extra():
+        from ratchet.http.server import address_of, listen, serve_until_stopped
+        from report.live import LiveRun, create_app
+    from rounds.stage import ExperimentRun
+
+    experiment = ExperimentRun(config, config_words(arguments))
+    live = LiveRun(run_settings(config), experiment, arguments.round, arguments.questions)
+    with listen("127.0.0.1", arguments.port) as listener, live:
+        print(f"{config.folder} is at {address_of(listener)}; Ctrl-C ends", file=sys.stderr, flush=True)
+        asyncio.run(serve_until_stopped(create_app(live), listener, drain_seconds=2))
 
 
 def add_page_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +127,6 @@ def run_settings(config: Config) -> RunSettings:
 
 
 SUBCOMMANDS = {
-    "watch": Subcommand("serve a page over a run folder while it is written, or later", "commands.watch:main"),
+    "watch": Subcommand("serve a page over a run folder while it is written, or later", watch),
     "logs": Subcommand("write trajectories as Inspect logs or Parquet", "commands.logs:main"),
 }

@@ -1,11 +1,7 @@
-"""A run of debates and loops made by hand: claims with labels, tools, memory, and hostile text wherever it can be.
-
-To look at one: `python -m tests.helpers.handmade_debate FOLDER` writes FOLDER/report.html.
-"""
+"""A run of debates and loops made by hand: claims with labels, tools, memory, and hostile text wherever it can be."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from evaluation.arms import ArmPlan, arm_settings
@@ -140,11 +136,3 @@ def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
         record_arms(number_one, name, plans)
     build_results(settings, number_one, ["test", "beside"])
     return config, number_one
-
-
-if __name__ == "__main__":
-    from tests.helpers.reported import page as whole_page
-
-    target = Path(sys.argv[1])
-    made_config, made_round = make_debates(target)
-    (target / "report.html").write_text(whole_page(made_config, made_round))

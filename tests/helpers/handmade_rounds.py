@@ -1,11 +1,7 @@
-"""A run of three rounds made by hand: the second adapter is no better than the first one, the third one is.
-
-To look at one: `python -m tests.helpers.handmade_rounds FOLDER` writes FOLDER/report.html.
-"""
+"""A run of three rounds made by hand: the second adapter is no better than the first one, the third one is."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from evaluation.comparisons import compare
@@ -112,11 +108,3 @@ def add_entries(run: RunFolder, n: int, sampled_by: str) -> None:
                     machine=HOSTILE if stage == "index" else f"node-{n}",
                 )
             )
-
-
-if __name__ == "__main__":
-    from tests.helpers.reported import page
-
-    target = Path(sys.argv[1])
-    made_config, made_run = make_rounds(target, dev=60, train=24)
-    (target / "report.html").write_text(page(made_config, made_run.round(3)))

@@ -1,13 +1,9 @@
-"""A realistic run folder made by hand: records only, no model.
-
-To look at one: `python -m tests.helpers.handmade_run FOLDER` writes FOLDER/report.html.
-"""
+"""A realistic run folder made by hand: records only, no model."""
 
 from __future__ import annotations
 
 import json
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -273,11 +269,3 @@ def make_run(folder: Path, train: int = 24, test: int = 30) -> tuple[Config, Rou
     add_training(number_one)
     add_evaluation(config, number_one)
     return config, number_one
-
-
-if __name__ == "__main__":
-    from tests.helpers.reported import page
-
-    target = Path(sys.argv[1])
-    made_config, made_round = make_run(target, int(sys.argv[2]) if len(sys.argv) > 2 else 24, 60)
-    (target / "report.html").write_text(page(made_config, made_round))

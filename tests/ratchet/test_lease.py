@@ -304,18 +304,6 @@ def test_a_kill_at_any_step_of_taking_a_lease_delays_nobody(tmp_path: Path, file
         takers.stdin.close()
 
 
-def test_a_lease_has_its_content_from_the_first_moment_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, write, seen = tmp_path / ".lease", os.write, []
-
-    def see(file: int, data: bytes) -> int:
-        seen.append(path.exists())
-        return write(file, data)
-
-    monkeypatch.setattr(os, "write", see)
-    with Lease(path, "it"):
-        assert seen == [False]
-
-
 def test_a_file_system_without_hard_links_has_leases_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -364,16 +352,6 @@ def test_a_lease_that_was_deleted_is_put_back_unless_another_took_it(tmp_path: P
             mine.renew()
             with pytest.raises(UserError, match="the lease on it went to"):
                 mine.check()
-
-
-def test_a_lease_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / ".lease"
-    with holder(path):
-        os.utime(path, (1.0, 1.0))
-        deadline = time.monotonic() + 10
-        while path.stat().st_mtime == 1.0:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
 
 
 def test_a_forked_child_neither_releases_nor_beats(tmp_path: Path) -> None:

@@ -39,15 +39,6 @@ def test_a_long_stage_gives_its_estimate_and_advice_once(clock: Clock) -> None:
     assert out.getvalue().count("Lower sampling.samples.") == 1
 
 
-def test_a_short_stage_gives_no_advice(clock: Clock) -> None:
-    out = io.StringIO()
-    stage = sampling(out, total=40)
-    for _ in range(40):
-        clock.now += 60
-        stage.advance()
-    assert "Lower" not in out.getvalue()
-
-
 def test_the_estimate_comes_after_two_minutes_even_where_nothing_has_finished(clock: Clock) -> None:
     out = io.StringIO()
     stage = sampling(out, total=1000, done=200)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from commands.recording import record_by_hand
-from commands.watch import main
+from commands.report import watch
 from ratchet.config import Config, ModelConfig
 from ratchet.errors import UserError
 from ratchet.files import write_jsonl
@@ -204,10 +204,10 @@ def test_the_command_names_a_run_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(json.loads(config.model_dump_json(exclude_unset=True))))
     with pytest.raises(UserError, match="there is no such run folder"):
-        main(["--config", str(path)])
+        watch(["--config", str(path)])
     config.folder.mkdir()
     with pytest.raises(UserError, match="no records of this round"):
-        main(["--config", str(path), "--round", "2"])
+        watch(["--config", str(path), "--round", "2"])
 
 
 # In a browser

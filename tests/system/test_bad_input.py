@@ -68,16 +68,6 @@ def test_code_that_comes_with_a_model_is_never_run(
     assert f"error: {model}" in result.stdout and "code that comes with a model is never run" in result.stdout
 
 
-def test_an_unknown_key(indexed: Path, tmp_path: Path) -> None:
-    path = changed(indexed, tmp_path, sampling__tempratur=1)
-    assert "sampling.tempratur: unknown key (did you mean 'temperature'?)" in fails("-m", "sampling", "--config", path)
-
-
-def test_an_unknown_setting_of_the_system(indexed: Path, tmp_path: Path) -> None:
-    path = changed(indexed, tmp_path, system__settings={"max_cals": 3})
-    assert "max_cals: unknown key (did you mean 'max_calls'?)" in fails("-m", "sampling", "--config", path)
-
-
 def test_a_missing_question_file(indexed: Path, tmp_path: Path) -> None:
     path = changed(indexed, tmp_path, questions__train={"path": str(tmp_path / "none.jsonl")})
     assert "none.jsonl: cannot read (No such file or directory)" in fails("-m", "sampling", "--config", path)

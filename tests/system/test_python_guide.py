@@ -18,7 +18,6 @@ from inference.scripted import ScriptedEngine
 from ratchet import Experiment, load_config, read_run
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
-from retrieval import open_index
 from sampling.store import TrajectoryStore
 from tests.helpers.experiment import ROOT, make_experiment
 
@@ -59,14 +58,6 @@ def test_every_block_of_the_guide_runs(
     for number, block in enumerate(BLOCKS, 1):
         exec(compile(block, f"block {number} of the guide", "exec"), {})
         assert capsys.readouterr().out.strip(), f"block {number} prints nothing"
-
-
-@pytest.mark.slow
-def test_an_index_is_opened_by_its_folder_or_its_config(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
-    one, other = open_index("indexes/demo"), open_index(load_config("configs/demo.yaml").index)
-    assert one.digest == other.digest
-    assert [p.id for p in one.search("harbour Velm", 3)] == [p.id for p in other.search("harbour Velm", 3)]
 
 
 @pytest.mark.slow
