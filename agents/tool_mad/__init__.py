@@ -37,10 +37,10 @@ from agents.tool_mad.debate import (
     Kind,
     Lookup,
     Round,
+    known_scores,
     make_agents,
     mean_scores,
     passages_of,
-    sum_known_scores,
 )
 from agents.tool_mad.prompts import (
     PROMPTS,
@@ -208,7 +208,7 @@ def agreed(agents: Sequence[Agent], history: Sequence[Round], settings: Settings
         return settings.without_scores == "agreement" or len(history) == settings.rounds
     counted = history if settings.thresholds_of == "accumulated" else history[-1:]
     return all(
-        (total := sum_known_scores(counted, agent.name, name)) is not None and total >= threshold
+        (known := known_scores(counted, agent.name, name)) and sum(known) >= threshold
         for agent in agents
         for name, threshold in thresholds.model_dump().items()
         if agent.kind != "none" or name != "faithfulness"

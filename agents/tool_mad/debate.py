@@ -58,20 +58,15 @@ def passages_of(history: Sequence[Round]) -> tuple[Passage, ...]:
     return tuple({p.id: p for moves in history for move in moves.values() for p in move.lookup.passages}.values())
 
 
-def sum_known_scores(history: Sequence[Round], agent: str, name: str) -> float | None:
-    """None where it is known of no round."""
-    known = _known_scores(history, agent, name)
-    return sum(known) if known else None
-
-
 def mean_scores(history: Sequence[Round], agent: str, divide_by: Literal["rounds_played", "three"]) -> Scores:
     """For the judge: over the rounds in which they are known, or over three, whatever was played."""
     means: Scores = {}
     for name in NAMES:
-        known = _known_scores(history, agent, name)
+        known = known_scores(history, agent, name)
         means[name] = sum(known) / (3 if divide_by == "three" else len(known)) if known else None
     return means
 
 
-def _known_scores(history: Sequence[Round], agent: str, name: str) -> list[float]:
+def known_scores(history: Sequence[Round], agent: str, name: str) -> list[float]:
+    """Of the rounds in which it could be told."""
     return [value for moves in history if (value := moves[agent].scores.get(name)) is not None]

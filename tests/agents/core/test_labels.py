@@ -103,27 +103,9 @@ def test_of_a_long_reply_no_more_than_its_end_is_read(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(label_forms, "first_sentence", measured)
     pieces = (
-        "answer ",
-        "*",
-        "not ",
-        "Claim: SUPPORTS?\n",
-        "\n",
-        "A, ",
-        "answer is  ",
-        "St. ",
-        "**x**",
-        "SUPPORTS [1], ",
+        'answer |*|not |A, |answer is  |St. |**x**|SUPPORTS [1], |the answer: |"answer": |\\boxed{|\\text{|<answer>'
     )
-    for piece in (
-        *pieces,
-        "the answer: ",
-        '"answer": ',
-        "\\boxed{",
-        "\\text{",
-        "<answer>",
-        "the claim is ",
-        "Label: no. ",
-    ):
+    for piece in [*pieces.split("|"), "\n", "Claim: SUPPORTS?\n", "the claim is ", "Label: no. "]:
         find_label(f"SUPPORTS {piece * (1_000_000 // len(piece))}", FEVER)
         assert max(read, default=0) <= label_forms.MAX_CHARS + 1 and len(read) <= label_forms.MAX_CHARS, piece
         read.clear()
