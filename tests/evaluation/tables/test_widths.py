@@ -8,24 +8,18 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from rich.table import Table
 
 from commands.plan import render
 from evaluation.comparisons import best_baseline, make_arm
 from evaluation.headline import verdict
-from evaluation.measures.agreement import agreement_table
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import Arm, Results
-from evaluation.sweep.checkpoints import Checkpoint
-from evaluation.sweep.records import CellResult, SetFacts, SweepResults
-from evaluation.sweep.table import print_sweep
 from evaluation.tables.comparison import print_results
 from evaluation.tables.suite import print_suite
 from evaluation.tables.verdicts import print_verdicts
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RunFolder
-from ratchet.tables import print_table
 from rounds.plan.memory import Node, TableRow
 from rounds.records import Entry as LedgerEntry
 from rounds.status import print_status
@@ -66,31 +60,6 @@ def invented(title: str = "2WikiMultihopQA, shuffled") -> Results:
     return results.model_copy(update={"best_baseline": best, "verdict": told})
 
 
-def show_sweep(out: TextIO) -> None:
-    results = invented()
-    names = {"base": None, "run-with-a-long-name-round-1-step-120": Path("adapter")}
-    cells = [
-        CellResult(
-            checkpoint=checkpoint, system=system, split="dev", stage="dev", arm=arm,
-            difference=results.comparisons[0].measures["f1"], p_holm=0.0123,
-        )
-        for checkpoint in names
-        for system, arm in zip(("multi_agent_rag", "tool_mad_with_search"), results.arms[:2], strict=True)
-    ]  # fmt: skip
-    print_sweep(
-        SweepResults(
-            run="r", samples=1, seed=0, resamples=500,
-            checkpoints=tuple(
-                Checkpoint(name=n, policy="p", adapter=a, run="r", round=1) for n, a in names.items()
-            ),
-            systems={"multi_agent_rag": "mrag", "tool_mad_with_search": "tool_mad"},
-            sets=(SetFacts(name="dev", title="dev", stage="dev", questions=40, digest="d" * 64, measure="f1"),),
-            cells=tuple(cells), missing=("a/b/dev: not all sampled",), choices=(), undecided=(), notes=(),
-        ),
-        out,
-    )  # fmt: skip
-
-
 def show_status(out: TextIO, folder: Path) -> None:
     one = experiment(folder)
     one.run.path.mkdir()
@@ -110,29 +79,17 @@ def show_scale(out: TextIO) -> None:
 
 
 def tables(folder: Path) -> dict[str, Callable[[TextIO], None]]:
-    def of(table: Table) -> Callable[[TextIO], None]:
-        return lambda out: print_table(table, out)
-
-    questions = claims("SRNSRNSRNS")
-    labelled = results_of(questions, {"base": ["SRNSRUXS!?", "SSSSSSSSSS"], "adapter": ["SRNSRNSRNU", "SRNSRNSRNU"]})
-    verdicts = ({"part": "nugget", "run": 0, "score": 1}, {"part": "nugget", "run": 1, "score": 2})
-    judged = [Score(trajectory=f"t{i}", name="nugget_containment_long", value=0.5, verdicts=verdicts) for i in range(3)]
+    labelled = results_of(claims("SRNSRNSRNS"), {"base": ["SRNSRUXS!?"], "adapter": ["SRNSRNSRNU"]})
     return {
         "comparison": lambda out: print_results(invented(), out),
-        "suite": lambda out: print_suite([invented(), invented("HotpotQA")], out),
-        "labelled suite": lambda out: print_suite([labelled], out),
+        "suite": lambda out: print_suite([invented(), invented("HotpotQA"), labelled], out),
         "verdicts": lambda out: print_verdicts([labelled], out),
-        "agreement": of(agreement_table(judged)),
-        "sweep": show_sweep,
         "status": lambda out: show_status(out, folder),
         "scale": show_scale,
     }
 
 
-TABLES = (
-    *("comparison", "suite", "labelled suite", "verdicts", "agreement"),
-    *("sweep", "status", "scale"),
-)
+TABLES = ("comparison", "suite", "verdicts", "status", "scale")
 
 
 @pytest.mark.parametrize("name", TABLES)
