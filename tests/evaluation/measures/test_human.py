@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from evaluation.measures.human import Pair, human_agreement, people_agreement, read_pairs
+from evaluation.tables.human import Pair, human_agreement, people_agreement, read_pairs
 from ratchet.errors import UserError
 from tests.helpers.labelled_pairs import Row, labelled
 
