@@ -29,8 +29,6 @@ def choose(system: str, columns: Columns, policies: Mapping[str, str], measure: 
         checkpoint=best,
         policy=policies[best],
         mean=means[best],
-        runner_up=runner_up,
-        margin=None if runner_up is None else abs(means[best] - means[runner_up]),
         sentence=_sentence(system, best, runner_up, means, measure),
     )
 

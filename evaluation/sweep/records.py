@@ -53,9 +53,6 @@ class Choice(Record):
     policy: str
     mean: float
     """The mean over the dev sets."""
-    runner_up: str | None
-    margin: float | None
-    """The distance in mean to the runner-up."""
     sentence: str
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from inference.chat import Dialogue
 from inference.completion import Completion
 from inference.tokenizer import load_tokenizer
 from ratchet.config import Config, load_config
-from ratchet.files import write_json, write_jsonl
+from ratchet.files import read_log, write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, QuestionChoice, Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
@@ -37,6 +38,12 @@ trl_head_on_cpu = pytest.mark.skipif(
 def prepared_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
     """The round's rows as training builds them."""
     return prepare_rows(learnt_rounds(config, folder), folder.rows, config.training)
+
+
+def curve(folder: RoundFolder) -> list[dict[str, Any]]:
+    """The log of a training, without what differs from run to run."""
+    lines = read_log(folder.training / "log.jsonl")
+    return [{name: value for name, value in line.items() if name != "tokens_per_second"} for line in lines]
 
 
 def make_trainer(config: Config, folder: RoundFolder, out: Path) -> tuple[RowTrainer, Table]:

@@ -23,8 +23,7 @@ from transformers import (
 from commands.train import train_round
 from ratchet.config import LoraConfig, TrainingConfig
 from ratchet.errors import UserError
-from ratchet.files import read_log
-from tests.helpers.world import make_run
+from tests.helpers.world import curve, make_run
 from training import packed_attention
 from training.collator import Collator
 from training.lora import add_lora, round_frozen_products
@@ -146,8 +145,7 @@ def test_training_without_padding_gives_the_curve_and_the_adapter_of_training_wi
         settings = {"padding_free": free, "gradient_checkpointing": free, "micro_batch": 4}
         _, config, folder = make_run(tmp_path / name, **settings)
         train_round(config, 1)
-        lines = read_log(folder.training / "log.jsonl")
-        logs.append([{key: value for key, value in line.items() if key != "tokens_per_second"} for line in lines])
+        logs.append(curve(folder))
         weights.append(load_file(folder.adapter / "adapter_model.safetensors"))
     for log, weight in zip(logs[1:], weights[1:], strict=True):
         assert logs[0] == [pytest.approx(line, rel=1e-4) for line in log]

@@ -27,7 +27,7 @@ from ratchet.runfolder import RoundFolder
 from rounds.stage import ExperimentRun
 from rounds.stages import training_stage
 from tests.helpers.experiment import preloaded
-from tests.helpers.world import make_run, make_trainer, tiny_model, trl_head_on_cpu
+from tests.helpers.world import curve, make_run, make_trainer, tiny_model, trl_head_on_cpu
 from training.order import EpochSampler
 from training.processes import explain_lost_processes
 from training.trainer import RowTrainer, with_blank_row
@@ -71,11 +71,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 def assert_same(folder: RoundFolder, alone: RoundFolder, rel: float = 1e-5) -> None:
     """Loss, gradient norm, tokens and dev loss of every step, and the adapter, within what rounding does."""
-    ours, theirs = (
-        [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in read_log(log)]
-        for log in (folder.training / "log.jsonl", alone.training / "log.jsonl")
-    )
-    assert ours == [pytest.approx(line, rel=rel) for line in theirs]
+    assert curve(folder) == [pytest.approx(line, rel=rel) for line in curve(alone)]
     weights, wanted = (load_file(one.adapter / "adapter_model.safetensors") for one in (folder, alone))
     assert weights.keys() == wanted.keys()
     assert all(torch.allclose(weights[name], wanted[name], atol=rel) for name in wanted)

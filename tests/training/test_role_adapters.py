@@ -35,7 +35,7 @@ from rounds.stage import ExperimentRun
 from rounds.status import _training
 from tests.helpers.attempts import start_attempts
 from tests.helpers.killed_training import killed_after
-from tests.helpers.world import make_run, prepared_rows
+from tests.helpers.world import curve, make_run, prepared_rows
 from training.adapter import read_facts
 from training.lessons import with_numbers
 from training.role_adapters import rows_of_roles
@@ -152,13 +152,7 @@ def test_killed_while_the_second_is_trained_it_finishes_with_the_same_curves(
     assert first.stat().st_mtime_ns == done, "the first was complete"
     _, whole = finished
     for role in ROLES:
-        ours, theirs = (
-            [
-                {k: v for k, v in line.items() if k != "tokens_per_second"}
-                for line in read_log(one.training / role / "training" / "log.jsonl")
-            ]
-            for one in (folder, whole)
-        )
+        ours, theirs = (curve(RoundFolder(one.training / role)) for one in (folder, whole))
         assert ours == [pytest.approx(line, rel=1e-5) for line in theirs]
         assert same(folder.adapter / role, whole.adapter / role)
 

@@ -21,10 +21,9 @@ from commands import train
 from commands.train import train_round
 from ratchet.config import Config, TrainingConfig, load_config
 from ratchet.errors import UserError
-from ratchet.files import read_log
 from ratchet.runfolder import RoundFolder, RunFolder
 from tests.helpers.experiment import command, preloaded
-from tests.helpers.world import make_run, make_trainer, prepared_rows, trl_head_on_cpu
+from tests.helpers.world import curve, make_run, make_trainer, prepared_rows, trl_head_on_cpu
 from training import recipe
 from training.card import RESULTS_BEGIN, RESULTS_END
 from training.checkpoints import EvaluatedAdapters
@@ -53,12 +52,6 @@ def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(folder: Path, model: Path, **training: object) -> tuple[Path, Config, RoundFolder]:
     (folder / "model").symlink_to(model)
     return make_run(folder, **training)  # type: ignore[arg-type]
-
-
-def curve(folder: RoundFolder) -> list[dict[str, Any]]:
-    return [
-        {k: v for k, v in line.items() if k != "tokens_per_second"} for line in read_log(folder.training / "log.jsonl")
-    ]
 
 
 def round_of(folder: Path) -> tuple[Config, RoundFolder]:
