@@ -1,0 +1,48 @@
+"""The demo's own config and the real SmolLM2, cut down to a few questions: the loop that users run, in a minute."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evaluation.round_arms import read_arms
+from inference.adapters import adapter_digest
+from ratchet.files import read_segments
+from ratchet.records import Trajectory
+from ratchet.runfolder import RunFolder
+from tests.helpers.experiment import command
+from training.rows import check_rows, read_rows, table_rows
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_a_small_round_of_the_demo(tmp_path: Path) -> None:
+    overrides = [
+        f"run={tmp_path / 'run'}",
+        f"index.path={tmp_path / 'index'}",
+        "questions.train.rows=[0, 2]",
+        "questions.test.rows=[0, 2]",
+        "sampling.samples=2",
+        "rewards.select.min_reward=-1",  # two samples of two questions need not hold a good one
+        "training.max_steps=2",
+        "training.batch_size=2",
+        "training.micro_batch=2",
+        "evaluation.baselines={}",
+    ]
+    done = command("selftrain.py", "--config", "configs/demo.yaml", *(word for o in overrides for word in ("--set", o)))
+    assert done.returncode == 0, done.stdout
+    one = RunFolder(tmp_path / "run").round(1)
+
+    sampled = {t.key: t for t in read_segments(one.trajectories, Trajectory)}
+    assert len(sampled) == 4 and all(t.policy == "base" for t in sampled.values())
+    calls = [call for t in sampled.values() for call in t.model_calls]
+    assert sum(call.cached_tokens for call in calls) > 0.4 * sum(call.prompt_tokens for call in calls)
+
+    assert check_rows(table_rows(read_rows(one.rows).table), sampled) > 0
+
+    results = json.loads((one.evaluation / "results.json").read_text())
+    assert [arm["name"] for arm in results["arms"]] == ["base", "adapter"]
+    trained = list(read_segments(read_arms(one, "test")["adapter"].folder, Trajectory))
+    assert len(trained) == 2 and {t.policy for t in trained} == {adapter_digest(one.adapter)}
