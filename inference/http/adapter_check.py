@@ -7,17 +7,15 @@ base model's. And the base must stay what it is while the adapter is in the same
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pydantic import BaseModel, Field, FiniteFloat
 
+from inference.http.connection import Connection
 from inference.http.protocol import ServedModels, parse_response
 from ratchet.errors import UserError
 from ratchet.tasks import gather_or_cancel
-
-SendRequest = Callable[[str, dict[str, Any] | None], Awaitable[Any]]
-"""(path under /v1, body of a POST or None for a GET) to the decoded JSON of a successful answer."""
 
 PROMPT = "The first thing to know is"
 """Short: less than one block of a prefix cache, so that asking twice computes it twice."""
@@ -48,16 +46,16 @@ class Greedy(NamedTuple):
     logprobs: tuple[float, ...]
 
 
-async def check_adapter(folder: str, name: str, base: str, send: SendRequest) -> None:
+async def check_adapter(folder: str, name: str, base: str, server: Connection) -> None:
     """UserError if the server does not list the adapter `name`, or does not keep it and `base` apart.
 
-    EngineError if a response is malformed. What `ask` raises passes through.
+    EngineError if a response is malformed, and what `Connection.request` raises.
     """
-    names = [model.id for model in parse_response(ServedModels, await send("models", None)).data]
+    names = [model.id for model in parse_response(ServedModels, await server.json("GET", "models")).data]
     if name not in names:
         raise UserError(f"{folder}: the server took this adapter but does not list it as {name}; it lists {names}")
-    base_alone = await gather_or_cancel([_greedy(base, send), _greedy(base, send)])
-    adapted, base_mixed = await gather_or_cancel([_greedy(name, send), _greedy(base, send)])
+    base_alone = await gather_or_cancel([_greedy(base, server), _greedy(base, server)])
+    adapted, base_mixed = await gather_or_cancel([_greedy(name, server), _greedy(base, server)])
     if min(_max_logprob_change(answer, base_mixed) for answer in base_alone) > MAX_LOGPROB_CHANGE:
         raise UserError(
             f"{folder}: the base model {base} answers a fixed prompt differently while this adapter is "
@@ -65,7 +63,7 @@ async def check_adapter(folder: str, name: str, base: str, send: SendRequest) ->
             "adapters are taken (vllm#48421): raise models.*.serve.adapters above the number of adapters in use, or "
             "merge the adapter into the weights"
         )
-    if await _is_ignored(adapted, (*base_alone, base_mixed), name, base, send):
+    if await _is_ignored(adapted, (*base_alone, base_mixed), name, base, server):
         raise UserError(
             f"{folder}: with this adapter the server answers a fixed prompt exactly as the base model {base} does, "
             f"log-probabilities included: it ignores the adapter, or has a stale one under the name {name}; restart "
@@ -73,7 +71,7 @@ async def check_adapter(folder: str, name: str, base: str, send: SendRequest) ->
         )
 
 
-async def _is_ignored(adapted: Greedy, answers: Sequence[Greedy], name: str, base: str, send: SendRequest) -> bool:
+async def _is_ignored(adapted: Greedy, answers: Sequence[Greedy], name: str, base: str, server: Connection) -> bool:
     """Whether the answer with the adapter is the base model's.
 
     Rounding depends on what else is in a batch. So an answer that is merely close is asked for again, each model alone:
@@ -84,12 +82,12 @@ async def _is_ignored(adapted: Greedy, answers: Sequence[Greedy], name: str, bas
     if min(_max_logprob_change(adapted, answer) for answer in answers) > MAX_LOGPROB_CHANGE:
         return False
     for _ in range(CHECKS):
-        if await _greedy(base, send) == await _greedy(name, send):
+        if await _greedy(base, server) == await _greedy(name, server):
             return True
     return False
 
 
-async def _greedy(model: str, send: SendRequest) -> Greedy:
+async def _greedy(model: str, server: Connection) -> Greedy:
     body = {
         "model": model,
         "prompt": PROMPT,
@@ -98,7 +96,7 @@ async def _greedy(model: str, send: SendRequest) -> Greedy:
         "repetition_penalty": 1.0,
         "logprobs": 0,
     }
-    logprobs = parse_response(_GreedyResponse, await send("completions", body)).choices[0].logprobs
+    logprobs = parse_response(_GreedyResponse, await server.json("POST", "completions", body)).choices[0].logprobs
     return Greedy(tuple(logprobs.tokens), tuple(logprobs.token_logprobs))
 
 

@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from inference.adapters import load_request
 from inference.chat import ChatFormat
@@ -176,9 +175,5 @@ class HttpEngine:
                     "--max-lora-rank R and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in the server's environment, on a "
                     "machine that sees the folder"
                 ) from None
-
-        async def ask(path: str, body: dict[str, Any] | None) -> Any:
-            return await self.connection.json("GET" if body is None else "POST", path, body)
-
-        await check_adapter(folder, name, self._name, ask)
+        await check_adapter(folder, name, self._name, self.connection)
         return name

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from inference.http.adapter_check import check_adapter
+from inference.http.connection import Connection
 from ratchet.errors import UserError
 
 
-class Server:
+class Server(Connection):
     """Answers greedily; in a batch of two, rounding moves log-probabilities a little and never twice the same way."""
 
     def __init__(self, effect: float) -> None:
         self.effect, self.asked, self.noise = effect, 0, count(1)
 
-    async def send(self, path: str, body: dict[str, Any] | None) -> Any:
+    async def json(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         if body is None:
             return {"data": [{"id": "base"}, {"id": "mine"}]}
         self.asked += 1
@@ -31,9 +32,9 @@ class Server:
 
 async def test_an_ignored_adapter_is_noticed_although_batches_round() -> None:
     with pytest.raises(UserError, match="exactly as the base model base does"):
-        await check_adapter("folder", "mine", "base", Server(0.0).send)
+        await check_adapter("folder", "mine", "base", Server(0.0))
 
 
 @pytest.mark.parametrize("effect", [1e-6, -0.01, 1.0])
 async def test_an_adapter_may_change_little(effect: float) -> None:
-    await check_adapter("folder", "mine", "base", Server(effect).send)
+    await check_adapter("folder", "mine", "base", Server(effect))
