@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from inference.chat_formats import chat_format, keeps_thoughts
+from inference.chat_formats import SWITCHES, chat_format, keeps_thoughts
 from inference.rendered import RenderedFormat
 from inference.rendering import SENTINEL, render_messages
 from inference.thoughts import CLOSING, OPENING
@@ -17,11 +17,6 @@ from ratchet.errors import UserError, first_line
 
 Chat = WrapperFormat | RenderedFormat
 ASKED, THOUGHT = ChatTurn("user", "u"), "far away"
-SWITCHES: dict[str, tuple[Any, Any]] = {
-    **dict.fromkeys(("enable_thinking", "thinking"), (True, False)),
-    "reasoning_effort": ("low", "medium"),
-}
-"""The variables of templates that say whether, or how much, a model thinks, with two values each."""
 CALLS = {
     "object": "a JSON object with name and arguments",
     "json": "JSON behind the name",
@@ -110,7 +105,7 @@ def _format(chat: Chat, where: str) -> str:
 def _system(chat: Chat) -> str:
     folded = getattr(chat, "folds_system", False)
     joined = "; user messages in a row are joined" if getattr(chat, "alternates", False) else ""
-    return ("before the first user message, in its turn" if folded else "in a turn of their own") + joined
+    return ("before the first user message, in its turn" if folded else "as the template writes them") + joined
 
 
 def _prompt(chat: Chat, *turns: ChatTurn) -> str:
@@ -121,19 +116,23 @@ def _thinking(chat: Chat, where: str) -> tuple[Literal["yes", "no", "set"], str]
     template = str(chat.tokenizer.chat_template)
     if not OPENING.search(template) and not CLOSING.search(template):
         return "no", "the template knows no thoughts"
-    asked = [{"role": "user", "content": "u"}]
-    switches = [
-        name
-        for name, values in SWITCHES.items()
-        if len({render_messages(chat.tokenizer, asked, True, where, (), {name: value}) for value in values}) > 1
-    ]
-    setting = f"; models.X.template sets {' and '.join(switches)}" if switches else ""
+
+    def changes(name: str, *values: Any) -> bool:
+        """Whether a variable of the template changes a prompt."""
+        asked = [{"role": "user", "content": "u"}]
+        return len({render_messages(chat.tokenizer, asked, True, where, (), {name: value}) for value in values}) > 1
+
+    switch = any(changes(name, True, False) for name in SWITCHES)
     closed = CLOSING.search(_prompt(chat, ASKED))
     if not chat.reply_opening and closed and not closed[0].endswith("assistant"):  # as a turn of gpt-oss begins
-        return "set" if switches else "no", f"the prompt closes the thought before it begins{setting}"
+        setting = "; models.X.thoughts: {enabled: true} lets it think" if switch else ""
+        return "set" if switch else "no", f"the prompt closes the thought before it begins{setting}"
     shown = _prompt(chat, ASKED, ChatTurn("assistant", "a", THOUGHT), ASKED)
     kept = "kept in" if THOUGHT in shown or isinstance(chat, WrapperFormat) else "dropped from"
     begun = "begun by the prompt" if chat.reply_opening else "begun by the model"
+    setting = "; models.X.thoughts: {enabled: false} turns it off" if switch else ""
+    if changes("reasoning_effort", "low", "medium"):
+        setting += "; models.X.template: {reasoning_effort: low} shortens it"
     return "yes", f"{begun}, {kept} later turns{setting}"
 
 
@@ -157,4 +156,5 @@ def _grammar(chat: Chat) -> tuple[Literal["yes", "no", "set"], str]:
         xgrammar.GrammarCompiler(info).compile_json_schema('{"type": "object"}')
     except Exception as error:  # of a library, about any tokenizer
         return "no", f"xgrammar does not know its vocabulary: {first_line(error)}"
-    return "yes", f"{info.vocab_type.name} vocabulary of {info.vocab_size} tokens"
+    thought = ", from the end of a thought on" if chat.thinking else ""
+    return "yes", f"xgrammar knows its {info.vocab_size} tokens ({info.vocab_type.name}){thought}"

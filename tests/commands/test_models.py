@@ -22,8 +22,8 @@ EXPECTED: dict[str, dict[str, str]] = {
     },
     "qwen3_5 multimodal": {
         "chat format": "yes  rendered, since the template does not show the thoughts of past turns as they were said",
-        "thinking": "yes  begun by the prompt, dropped from later turns; models.X.template sets enable_thinking",
-        "grammar": "yes  BYTE_LEVEL vocabulary of",
+        "thinking": "yes  begun by the prompt, dropped from later turns; models.X.thoughts: {enabled: false}",
+        "grammar": "yes  xgrammar knows its",
         "adapter in vLLM": "yes  its layers are named model.language_model...",
     },
     "glm4_moe": {"training": "yes  all-linear means k_proj, o_proj, q_proj, v_proj; experts and routers keep"},
@@ -47,7 +47,10 @@ def test_a_line_says_of_each_part_whether_it_works(
 def test_a_variable_of_the_template_changes_what_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_family("qwen3", tmp_path)
     models.main(["check", str(folder), "--template", "{enable_thinking: false}"])
-    assert "set  the prompt closes the thought before it begins; models.X.template" in capsys.readouterr().out
+    assert (
+        "set  the prompt closes the thought before it begins; models.X.thoughts: {enabled: true}"
+        in capsys.readouterr().out
+    )
 
 
 def test_what_is_no_model_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
