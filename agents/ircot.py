@@ -31,7 +31,6 @@ from pydantic import Field
 from agents.core.prompts.chain_of_thought import ANSWER, EXAMPLE, THINK, sentence_tokens, stated_answer
 from agents.core.prompts.documents import (
     DOCUMENTS_AND_QUESTION,
-    FORMS,
     READ_IN_FORM,
     FormSettings,
     documents_text,
@@ -91,8 +90,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if settings.reader == "never":
         return Answer(stated or thought.decode(prefix).strip(), passages)
     tools.so_far = Answer(stated or "", passages)
-    form = FORMS[settings.answer_form]
-    said = await tools.ask(*tools.begin("reader", answer_form=form, documents=documents_text(passages)))
+    said = await tools.ask(*tools.begin("reader", answer_form=settings.form, documents=documents_text(passages)))
     return Answer(final_answer(said), passages)
 
 

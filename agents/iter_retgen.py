@@ -18,7 +18,6 @@ from pydantic import Field
 
 from agents.core.prompts.documents import (
     DOCUMENTS_AND_QUESTION,
-    FORMS,
     READ_IN_FORM,
     FormSettings,
     documents_text,
@@ -41,10 +40,10 @@ class Settings(FormSettings):
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Retrieve with the last answer and answer again, round by round."""
-    said, form = "", FORMS[settings.answer_form]
+    said = ""
     for _ in range(settings.rounds):
         passages = await tools.search("answerer", f"{question.text} {said}".strip(), settings.documents)
-        said = await tools.ask(*tools.begin("answerer", answer_form=form, documents=documents_text(passages)))
+        said = await tools.ask(*tools.begin("answerer", answer_form=settings.form, documents=documents_text(passages)))
         tools.so_far = Answer(final_answer(said), tuple(passages))
     return tools.so_far
 

@@ -27,15 +27,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.labels import (
-    VERDICT,
-    Verdict,
-    ask_verdict,
-    labels_of,
-    labels_text,
-    require_label,
-    unanimous_verdict,
-)
+from agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, labels_text, require_label, unanimous_verdict
 from agents.core.prompts.documents import quoted, speakers_text
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec

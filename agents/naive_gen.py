@@ -6,7 +6,7 @@ for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words
 
 from __future__ import annotations
 
-from agents.core.prompts.documents import FORMS, KNOW_IN_FORM, QUESTION, FormSettings, final_answer, in_form
+from agents.core.prompts.documents import KNOW_IN_FORM, QUESTION, FormSettings, final_answer, in_form
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.tools import Answer, Tools
@@ -22,7 +22,7 @@ def gold_action(question: Question, settings: FormSettings) -> tuple[str, str]:
 
 async def solve(question: Question, tools: Tools, settings: FormSettings) -> Answer:
     """Answer from what the model knows."""
-    said = await tools.ask(*tools.begin("answerer", answer_form=FORMS[settings.answer_form]))
+    said = await tools.ask(*tools.begin("answerer", answer_form=settings.form))
     return Answer(final_answer(said))
 
 

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from agents.core.prompts.documents import (
     DOCUMENTS_AND_QUESTION,
-    FORMS,
     READ_IN_FORM,
     FormSettings,
     documents_text,
@@ -40,8 +39,7 @@ def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Retrieve, then answer from the documents."""
     passages = await tools.search("answerer", question.text, settings.documents)
-    form = FORMS[settings.answer_form]
-    said = await tools.ask(*tools.begin("answerer", answer_form=form, documents=documents_text(passages)))
+    said = await tools.ask(*tools.begin("answerer", answer_form=settings.form, documents=documents_text(passages)))
     return Answer(final_answer(said), tuple(passages))
 
 

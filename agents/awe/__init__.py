@@ -27,7 +27,6 @@ from agents.core.output import Malformed
 from agents.core.prompts.documents import (
     DATA,
     DOCUMENTS_AND_QUESTION,
-    FORMS,
     KNOW_IN_FORM,
     QUESTION,
     READ_IN_FORM,
@@ -111,13 +110,13 @@ class Path:
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Debate the answers of both paths, or return the answer of one path."""
-    paths, form = [], FORMS[settings.answer_form]
+    paths = []
     if settings.paths != "retrieval":
-        thinker = tools.dialogue("knowledge", tools.prompt("knowledge.system", answer_form=form))
-        reader = tools.dialogue("knowledge_reader", tools.prompt("reader.system", answer_form=form))
+        thinker = tools.dialogue("knowledge", tools.prompt("knowledge.system", answer_form=settings.form))
+        reader = tools.dialogue("knowledge_reader", tools.prompt("reader.system", answer_form=settings.form))
         paths.append(knowledge_first(question.text, tools, settings, thinker, reader))
     if settings.paths != "knowledge":
-        system = tools.prompt("reader.system", answer_form=form)
+        system = tools.prompt("reader.system", answer_form=settings.form)
         drafter, reader = tools.dialogue("retrieval_drafter", system), tools.dialogue("retrieval_reader", system)
         paths.append(retrieval_first(question.text, tools, settings, drafter, reader))
     answered = await asyncio.gather(*paths)
