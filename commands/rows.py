@@ -1,7 +1,7 @@
 """Look at what a round trains on: `python -m training show` prints a row, `python -m training rows` sums them up.
 
     python -m training rows --config configs/demo.yaml
-    python -m training show --config configs/demo.yaml --role coordinator
+    python -m training show --config configs/demo.yaml --row 3
 
 Training itself is `accelerate launch train.py`.
 """
@@ -16,7 +16,7 @@ from commands.arguments import add_round_argument, config_of, config_parser
 from commands.subcommands import Subcommand, run_subcommand
 from inference.tokenizer import load_tokenizer
 from ratchet.config import Config
-from ratchet.errors import UserError, did_you_mean
+from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
 from training.kept import KeptTrajectories, learnt_rounds, read_kept
@@ -34,11 +34,9 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m training") -
 def show(words: Sequence[str], prog: str) -> None:
     """Print one token row."""
     parser = _parser(prog, "Print one token row, its learnt tokens marked.")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--row", type=int, default=0, help="number of the row, counted from 0")
-    which.add_argument("--role", help="the first row of this role")
+    parser.add_argument("--row", type=int, default=0, help="number of the row, counted from 0")
     arguments = parser.parse_args(words)
-    show_row(config_of(arguments), arguments.round, arguments.row, arguments.role)
+    show_row(config_of(arguments), arguments.round, arguments.row)
 
 
 def rows(words: Sequence[str], prog: str) -> None:
@@ -54,14 +52,9 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def show_row(config: Config, number: int, row: int, role: str | None) -> None:
-    """Print row number `row`, or the first row of `role`."""
+def show_row(config: Config, number: int, row: int) -> None:
+    """Print row number `row`."""
     rows, kept = _prepare(config, number)
-    if role is not None:
-        roles = rows.table["role"].to_pylist()
-        if role not in roles:
-            raise UserError(f"--role {role}: no row has this role{did_you_mean(role, set(roles))}")
-        row = roles.index(role)
     if not 0 <= row < len(rows.table):
         raise UserError(f"--row {row}: the rows are numbered 0 to {len(rows.table) - 1}")
     shown = next(table_rows(rows.table.slice(row, 1)))

@@ -36,9 +36,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
 
     sums = run("rows")
     assert "coordinator        3" in sums and "the labels of 9 actions equal the sampled ids" in sums
-    assert '>>>{"search_query": "harbour"}<|im_end|><<<' in run("show", "--role", "searcher")
+    assert '>>>{"search_query": "harbour"}<|im_end|><<<' in run("show", "--row", "1")
     assert "trajectory" not in run("show", "--row", "5") and "row t2 conversation 1" in run("show", "--row", "5")
-    with pytest.raises(UserError, match="did you mean 'searcher'"):
-        run("show", "--role", "sercher")
     with pytest.raises(UserError, match="0 to 5"):
         run("show", "--row", "6")
