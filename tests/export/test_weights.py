@@ -134,6 +134,15 @@ def test_results_of_a_later_evaluation_reach_a_card_that_was_exported_before(
     assert f"{RESULTS_BEGIN}\nbetter\n{RESULTS_END}" in (tmp_path / "adapter/README.md").read_text()
 
 
+def test_the_half_written_files_of_a_killed_export_are_removed(tmp_path: Path, export: Export) -> None:
+    export("--adapter-only")
+    whole = sorted((tmp_path / "adapter").rglob("*"))
+    for name in (".README.md.60261ad7.tmp", ".run-round-1-f16.gguf.tmp"):
+        (tmp_path / "adapter" / name).write_text("hal")
+    export("--adapter-only")
+    assert sorted((tmp_path / "adapter").rglob("*")) == whole
+
+
 def test_an_export_that_was_killed_is_made_again_and_a_complete_one_is_not(
     tmp_path: Path, export: Export, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,48 @@ def test_all_of_it_works_by_the_keyboard(page: Any) -> None:
     assert page.locator(".evidence p").first.is_visible()
 
 
+def test_every_field_has_a_name_and_results_are_announced(page: Any) -> None:
+    ask(page)
+    unnamed = page.evaluate("""() => [...document.querySelectorAll("textarea, select, input")]
+        .filter((field) => !field.labels.length).map((field) => field.id)""")
+    assert unnamed == []
+    assert page.locator("html").get_attribute("lang") == "en" and page.get_by_role("main").count() == 1
+    assert page.locator("#problem").get_attribute("role") == "alert"
+    assert page.locator(".answer").first.get_attribute("aria-live") == "polite"
+
+
+def test_a_narrow_screen_has_one_column_and_no_sideways_scrolling(page: Any) -> None:
+    page.set_viewport_size({"width": 320, "height": 640})
+    ask(page)
+    boxes = [page.locator("#results > section").nth(n).bounding_box() for n in (0, 1)]
+    assert boxes[0]["x"] == boxes[1]["x"] and boxes[0]["y"] < boxes[1]["y"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_have_enough_contrast_in_both_schemes(page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    ask(page)
+    contrasts = page.evaluate("""() => {
+      const levels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((level) => level / 255);
+      const light = (colour) => levels(colour)
+        .map((level) => level <= 0.03928 ? level / 12.92 : ((level + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, level, n) => sum + level * [0.2126, 0.7152, 0.0722][n], 0);
+      const behind = (node) => {
+        const colour = getComputedStyle(node).backgroundColor;
+        return colour.endsWith(", 0)") && node.parentElement ? behind(node.parentElement) : colour;
+      };
+      return [".answer", ".status", ".role", ".said", "h3", "small", "#ask", "#text", "#stop"].map((selector) => {
+        const node = document.querySelector(selector);
+        const pair = [light(getComputedStyle(node).color), light(behind(node))].sort((a, b) => b - a);
+        return [selector, (pair[0] + 0.05) / (pair[1] + 0.05)];
+      });
+    }""")
+    assert [(selector, contrast) for selector, contrast in contrasts if contrast < 4.5] == []
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert dark is (scheme == "dark")
+
+
 def test_stop_ends_the_work_and_keeps_the_steps(browser: Any, tmp_path: Path) -> None:
     with serving(tmp_path, delay=60) as server, browser.new_context() as context:
         page = context.new_page()
