@@ -39,6 +39,7 @@ async def generate(
 
     async def sample(end: int, schema: dict[str, Any] | str | None = None, stop: tuple[int, ...] = ()) -> Completion:
         """Go on, to at most `end` ids in all. Every request has random numbers of its own."""
+        stop = (*params.stop_ids, *stop)
         own = replace(params, max_tokens=end - len(ids), seed=params.seed ^ next(streams), schema=schema, stop_ids=stop)
         parts.append(await engine.generate([*prompt, *ids], own, adapter, messages))
         ids.extend(parts[-1].ids)

@@ -244,8 +244,9 @@ def rows_text(trajectory: Trajectory) -> str:
     rewritten = sum(conversation.rewritten for conversation in trainable)
     if not rewritten:
         return ""
+    dialogues = len(trainable) - rewritten
     return (
-        f"{len(trainable)} token rows of {len(trainable) - rewritten} dialogues: the chat template writes earlier "
+        f"{len(trainable)} token rows of {dialogues} dialogue{'s' * (dialogues > 1)}: the chat template writes earlier "
         "turns in another way later on, as it drops their thoughts, so what the model was shown is not one row."
     )
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 import yaml
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from tests.helpers.experiment import make_experiment
-from tests.helpers.families import SIZES, save_family
+from tests.helpers.families import SIZES
+from tests.helpers.templates import templated_tokenizer
 
 BUDGET = 8
 SYSTEM = '''
@@ -46,11 +47,16 @@ BONUS = {"<think>": 9.0, "</think>": 5.0, '"': 5.0}
 
 def save_thinker(folder: Path) -> Path:
     """A folder with the model."""
-    save_family("qwen3", folder)
-    model, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    tokenizer = templated_tokenizer("qwen3")
+    tokens = {
+        "vocab_size": len(tokenizer),
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": 0,
+    }
+    torch.manual_seed(1)
+    # vLLM's kernels for CPUs take no heads of less than 32 numbers.
+    model = Qwen3ForCausalLM(Qwen3Config(**{**SIZES, **tokens, "head_dim": 32}))
     vocabulary, width = tokenizer.get_vocab(), SIZES["hidden_size"]
     embed, head = model.model.embed_tokens.weight, model.lm_head.weight
     line_break = tokenizer.encode("\n", add_special_tokens=False)[-1]
@@ -64,6 +70,7 @@ def save_thinker(folder: Path) -> Path:
         for mark in ("</think>", '"'):
             head[[at for token, at in vocabulary.items() if token.startswith(mark)], 0] = BONUS[mark] / width**0.5
     model.save_pretrained(folder)
+    tokenizer.save_pretrained(str(folder))
     return folder
 
 
@@ -79,6 +86,6 @@ def make_thinking_experiment(folder: Path, **changes: Any) -> Path:
     settings["sampling"] |= {"samples": 2}
     settings["rewards"] = {"weights": {"relevance": 1.0}, "select": {"min_reward": None}, "runs": 1}
     settings["evaluation"] = {"scores": ["f1"], "resamples": 100}
-    settings["training"] |= {"max_steps": 2, "eval_steps": 1, "dev_fraction": 0.0}
+    settings["training"] |= {"max_steps": 2, "eval_steps": 2, "learning_rate": 1e-2, "dev_fraction": 0.0}
     path.write_text(yaml.safe_dump(settings))
     return path

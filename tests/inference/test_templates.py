@@ -291,7 +291,7 @@ def test_the_context_of_every_label_is_what_the_model_was_shown(
         key="k", question_id="q", system="s", policy="base", sample=0, seed=0, status="finished", answer="",
         conversations=tuple(rows),
     )  # fmt: skip
-    assert len(rows) == 1 or f"{len(rows)} token rows of 1 dialogues" in rows_text(trajectory)
+    assert len(rows) == 1 or f"{len(rows)} token rows of 1 dialogue:" in rows_text(trajectory)
     for row, mask in zip(rows, map(loss_mask, rows), strict=True):
         learnt = {at for start, end in row.actions() for at in range(start, end)}
         assert {at for at, one in enumerate(mask) if one} == learnt

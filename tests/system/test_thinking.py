@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,17 @@ from ratchet.config import load_config
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
+from rewards.store import stored_scores
 from tests.helpers.experiment import command
 from tests.helpers.thinking import BUDGET, make_thinking_experiment
+from tests.helpers.vllm_real import vllm_model
 from training.rows import check_rows, read_rows, table_rows
 
 
 def check_run(path: Path) -> None:
     """Check what two rounds left behind."""
     run, chat = RunFolder(path.parent / "run"), open_chat_format(load_config(path).models["agent"])
-    closed = 0
+    closed, judged = 0, list[str]()
     for folder in (run.round(1), run.round(2)):
         played = {one.key: one for one in read_segments(folder.trajectories, Trajectory)}
         kept = list(table_rows(read_rows(folder.rows).table))
@@ -39,15 +42,32 @@ def check_run(path: Path) -> None:
                 if chat.decode([row.ids[n] for n in unlearnt]) == "\n</think>\n\n":
                     assert calls[start].thought_tokens == BUDGET + len(unlearnt)
                     closed += 1
-        judged = json.loads((folder.evaluation / "results.json").read_text())["arms"] if folder is run.round(2) else []
-        assert all(arm["measures"]["thought_tokens"]["mean"] > 0 for arm in judged)
+        scores = stored_scores(folder.scores, played.keys()).values()
+        judged += [verdict["text"] for score in scores for verdict in score.verdicts]
     assert closed, "some thoughts reach their budget"
-    assert "conversations begin where the chat template wrote earlier turns in another way" in run.report.read_text()
+    assert all("score" in json.loads(without_thoughts(text), strict=False) for text in judged)
+    assert any("</think>" in text for text in judged), "the judge thinks, and answers in form"
+    arms = json.loads((run.round(2).evaluation / "results.json").read_text())["arms"]
+    assert arms and all(arm["measures"]["thought_tokens"]["mean"] > 0 for arm in arms)
+    page = run.report.read_text()
+    assert "conversations begin where the chat template wrote earlier turns in another way" in page
+    assert "2 token rows of 1 dialogue:" in page and '"thought":' in page
 
 
 @pytest.mark.slow
 def test_two_rounds_of_a_model_that_thinks(tmp_path: Path) -> None:
     path = make_thinking_experiment(tmp_path)
     done = command("selftrain.py", "--config", str(path))
+    assert done.returncode == 0, done.stdout
+    check_run(path)
+
+
+@pytest.mark.vllm
+@pytest.mark.slow
+def test_the_same_through_vllm(tmp_path: Path) -> None:
+    served = vllm_model(str(tmp_path / "thinker"), 2048, lora_rank=16, adapters=4)
+    path = make_thinking_experiment(tmp_path, **served)
+    selftrain = [sys.executable, "selftrain.py", "--config", str(path)]
+    done = command("-m", "inference", "serve", "--config", str(path), "--", *selftrain)
     assert done.returncode == 0, done.stdout
     check_run(path)

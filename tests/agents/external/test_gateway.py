@@ -241,6 +241,23 @@ async def test_results_of_parallel_calls_are_told_apart_by_their_ids_alone() -> 
     assert 0 < text.index('of {"query": "a"}') < text.index('of {"query": "b"}')
 
 
+async def test_a_thought_is_told_apart_from_the_answer() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        said = await say(client, [user("Where?")])
+        assert (said["content"], said["reasoning_content"]) == ("Oslo.", "far")
+        # A program may send the thought back; it stays the same conversation.
+        assert "reasoning_content" not in await say(client, [user("Where?"), said, user("Who?")])
+        return "Ada"
+
+    trajectory = await record(program, ["<think>far</think>Oslo.", "Ada."])
+    first, second = trajectory.model_calls
+    [talk] = trajectory.conversations
+    spans = [span for span in talk.spans if span.sampled]
+    assert [span.thought for span in spans] == [True, False, False]
+    assert (first.thought_tokens, second.thought_tokens) == (spans[0].end - spans[0].start, 0)
+    assert learnt(trajectory) == ["<think>far</think>Oslo.<|im_end|>Ada.<|im_end|>"]
+
+
 async def test_a_schema_that_cannot_be_compiled_is_the_programs_mistake() -> None:
     deep: dict[str, Any] = {}
     for _ in range(60):
