@@ -18,6 +18,7 @@ class Footprint:
     parameters: int
     """The number of parameters of the language model; tied weights count once."""
     weight_bytes: int
+    """Of all weights, which a server loads: of a multimodal model its other parts too."""
     kv_bytes_per_token: int
     """Bytes of the keys and values of all layers for one token."""
     kv_heads: int
@@ -35,12 +36,14 @@ class Footprint:
 def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
     """The footprint of a local folder or hub name, counted on a model that is built without its weights. UserError."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     try:
-        text, _ = language_part(read_shape(path, revision))
+        config = read_shape(path, revision)
+        text, is_part = language_part(config)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(text, trust_remote_code=False)
+            whole = AutoModelForImageTextToText.from_config(config, trust_remote_code=False) if is_part else model
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included
         raise UserError(f"{path}: cannot tell its size from its config.json: {first_line(error)}") from error
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
@@ -49,7 +52,7 @@ def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
     layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings()]
     return Footprint(
         parameters=parameters,
-        weight_bytes=parameters * DTYPE_BYTES[dtype],
+        weight_bytes=sum(weight.numel() for weight in whole.parameters()) * DTYPE_BYTES[dtype],
         kv_bytes_per_token=2 * text.num_hidden_layers * heads * width * DTYPE_BYTES[dtype],
         kv_heads=heads,
         linear_parameters=sum(layer.weight.numel() for layer in layers),

@@ -16,6 +16,7 @@ from export.weights import TrainedModel, export_merged
 from inference.adapters import read_adapter
 from inference.chat import Dialogue
 from inference.completion import SamplingParams
+from inference.footprint import footprint
 from inference.local.engine import LocalEngine
 from inference.tokenizer import load_tokenizer
 from inference.weights import load_whole_model
@@ -83,6 +84,7 @@ def train(
 async def test_a_family_is_sampled_trained_and_exported(name: str, tmp_path: Path) -> None:
     model = ModelConfig(path=str(save_family(name, tmp_path / "model")), dtype="float32", device="cpu", cache_gb=0.01)
     whole = load_whole_model(model.path)
+    assert footprint(model.path, None, "float32").weight_bytes == 4 * whole.num_parameters()
     engine = LocalEngine(model)
     free = SamplingParams(1.0, max_tokens=24, seed=1, logprobs=True)
     try:
