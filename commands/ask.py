@@ -116,7 +116,7 @@ class View:
         calls, searches = trajectory.model_calls, trajectory.searches
         others = len(trajectory.tool_calls) - len(searches)
         prompt, new = sum(c.prompt_tokens for c in calls), sum(c.new_tokens for c in calls)
-        cached = sum(c.cached_tokens for c in calls)
+        cached, thought = sum(c.cached_tokens for c in calls), sum(c.thought_tokens for c in calls)
         self.console.print()
         self.console.print(Text(plain_text(trajectory.answer) or "(no answer)", "bold"), soft_wrap=True)
         status = f"{trajectory.status}: {trajectory.error}" if trajectory.error else trajectory.status
@@ -129,7 +129,7 @@ class View:
             f"model calls {len(calls)}, searches {len(searches)}, "
             + (f"other tool calls {others}, " if others else "")
             + f"prompt tokens {prompt} ({cached} cached), "
-            f"new tokens {new}, seconds {trajectory.seconds:.1f}",
+            f"new tokens {new}{f' ({thought} of thoughts)' if thought else ''}, seconds {trajectory.seconds:.1f}",
             style="dim",
             soft_wrap=True,
         )

@@ -38,12 +38,12 @@ def chat_format(
     """Wrappers where the template is exactly these, else every prompt rendered by the template. UserError for a
     template that cannot be used, or knows no such settings.
 
-    `variables`: of the template, such as enable_thinking. `in_parts`: the engine can go on with a reply.
+    `variables`: of the template, such as enable_thinking. `in_parts`: see `TokenFormat`.
     """
     check_template(tokenizer, where)
     if not variables and thoughts == AS_THE_TEMPLATE and keeps_thoughts(tokenizer, where):
         try:
-            return WrapperFormat.from_tokenizer(tokenizer, where)
+            return replace(WrapperFormat.from_tokenizer(tokenizer, where), in_parts=in_parts)
         except UserError:
             pass  # what is wrong is told by the format that takes any template
     chat = RenderedFormat.from_tokenizer(tokenizer, where, variables)
@@ -54,7 +54,7 @@ def chat_format(
         why = "is reached as text" if not in_parts else "marks no thoughts by single tokens, or is told not to think"
         raise UserError(f"thoughts.budget: {where} {why}, so no thought can be closed; leave it out")
     thinking = replace(chat.thinking, budget=thoughts.budget) if chat.thinking and in_parts else None
-    return replace(chat, thinking=thinking, kept=thoughts.kept)
+    return replace(chat, thinking=thinking, kept=thoughts.kept, in_parts=in_parts)
 
 
 def with_thoughts(chat: ChatFormat, thoughts: ThoughtsConfig) -> ChatFormat:
@@ -69,12 +69,12 @@ def with_thoughts(chat: ChatFormat, thoughts: ThoughtsConfig) -> ChatFormat:
 @lru_cache(maxsize=64)
 def _with_thoughts(chat: WrapperFormat | RenderedFormat, thoughts: ThoughtsConfig) -> RenderedFormat | WrapperFormat:
     if isinstance(chat, WrapperFormat):
-        return chat_format(chat.tokenizer, thoughts=thoughts)
+        return chat_format(chat.tokenizer, thoughts=thoughts, in_parts=chat.in_parts)
     before = ThoughtsConfig(budget=chat.thinking.budget if chat.thinking else None, kept=chat.kept)
     both = before.model_copy(update=thoughts.model_dump(exclude_none=True))
     if thoughts.enabled is False:
         both = both.model_copy(update={"budget": thoughts.budget})
-    return chat_format(chat.tokenizer, chat.where, chat.variables, both)
+    return chat_format(chat.tokenizer, chat.where, chat.variables, both, chat.in_parts)
 
 
 def _switch(chat: RenderedFormat) -> str:

@@ -27,6 +27,8 @@ class TokenFormat:
     control_pattern: re.Pattern[str]
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Of the template, such as enable_thinking."""
+    in_parts: bool = True
+    """Whether the engine can go on with a reply; a server that takes text cannot."""
     is_text: ClassVar[bool] = False
 
     def encode(self, text: str) -> tuple[int, ...]:
