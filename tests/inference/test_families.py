@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
+import transformers
 from peft import PeftModel
 
 from export.weights import TrainedModel, export_merged
@@ -25,6 +26,7 @@ from ratchet.errors import UserError
 from ratchet.files import read_log
 from tests.helpers.families import FAMILIES, save_family
 from training.callback import TrainingCallback
+from training.card import describe_base
 from training.checkpoints import EvaluatedAdapters
 from training.lora import add_lora, load_model, start_from_adapter
 from training.trainer import RowTrainer, trainer_config
@@ -84,6 +86,8 @@ def train(
 async def test_a_family_is_sampled_trained_and_exported(name: str, tmp_path: Path) -> None:
     model = ModelConfig(path=str(save_family(name, tmp_path / "model")), dtype="float32", device="cpu", cache_gb=0.01)
     whole = load_whole_model(model.path)
+    card = getattr(transformers, describe_base(model, "").get("auto_class", "AutoModelForCausalLM"))
+    assert type(card.from_pretrained(model.path)) is type(whole), "a card loads what its adapter is for"
     assert footprint(model.path, None, "float32").weight_bytes == 4 * whole.num_parameters()
     engine = LocalEngine(model)
     free = SamplingParams(1.0, max_tokens=24, seed=1, logprobs=True)
