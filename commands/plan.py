@@ -121,9 +121,10 @@ def _use_lines(system: str, use: RunUse) -> list[str]:
 
 
 def _role_line(role: RoleUse) -> str:
+    thoughts = f" ({role.thought_tokens:,.0f} of thoughts)" if role.thought_tokens else ""
     return (
         f"{role.role} ({role.model}): {role.calls:,.1f} calls, {role.prompt_tokens:,.0f} prompt tokens "
-        f"({role.cached_tokens:,.0f} cached), {role.new_tokens:,.0f} new; conversations of "
+        f"({role.cached_tokens:,.0f} cached), {role.new_tokens:,.0f} new{thoughts}; conversations of "
         f"{role.conversation_tokens:,.0f}"
     )
 

@@ -56,6 +56,8 @@ class RoleUse:
     """Of a conversation at its end."""
     conversations: float = 1.0
     """In one trajectory; each is one training row."""
+    thought_tokens: float = 0.0
+    """Of the new tokens of one call, those of a thought."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
     """The mean calls of these trajectories; None without a call."""
     count, models = 0, dict[str, str]()
     calls: Counter[str] = Counter()
-    tokens: dict[str, Counter[str]] = {"prompt": Counter(), "cached": Counter(), "new": Counter()}
+    tokens: dict[str, Counter[str]] = {"prompt": Counter(), "cached": Counter(), "new": Counter(), "thought": Counter()}
     lengths: dict[str, list[int]] = {}
     for trajectory in trajectories:
         count += 1
@@ -118,6 +120,7 @@ def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
             tokens["prompt"][call.role] += call.prompt_tokens
             tokens["cached"][call.role] += call.cached_tokens
             tokens["new"][call.role] += call.new_tokens
+            tokens["thought"][call.role] += call.thought_tokens
         for talk in trajectory.conversations:
             models[talk.role] = talk.model
             lengths.setdefault(talk.role, []).append(len(talk.ids))
@@ -131,6 +134,7 @@ def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
             tokens["new"][role] / number,
             fmean(lengths[role]),
             len(lengths[role]) / count,
+            tokens["thought"][role] / number,
         )
         for role, number in calls.items()
         if role in models
