@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,7 +16,7 @@ from commands.subcommands import Subcommand, run_subcommand
 from ratchet.errors import UserError, first_line
 
 CHECK = "say what works with a model, from its tokenizer, template and config.json"
-SECONDS = 3
+SECONDS = 2
 """That the hub may take to answer."""
 
 
@@ -64,9 +66,17 @@ def leave_unreachable_hub(path: str) -> None:
     if Path(path).is_dir() or os.environ.get("HF_HUB_OFFLINE") or getproxies():
         return
     hub = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
-    try:
-        socket.create_connection((hub.hostname or "", hub.port or 443), timeout=SECONDS).close()
-    except OSError:
+    reached = threading.Event()
+
+    def connect() -> None:
+        with contextlib.suppress(OSError):
+            socket.create_connection((hub.hostname or "", hub.port or 443)).close()
+            reached.set()
+
+    looking = threading.Thread(target=connect, daemon=True)  # the name and each of its addresses may take long
+    looking.start()
+    looking.join(SECONDS)
+    if not reached.is_set():
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inference.schemas import SchemaRefused, check_schema
 from inference.tool_calls import KEY, CallForm
+
+ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|.)", re.DOTALL)
+"""xgrammar writes ß as \\xdf, and reads digits that follow as part of it; \\u00df has four."""
 
 
 def call_grammar(form: CallForm, tools: Sequence[Mapping[str, Any]]) -> str:
@@ -19,9 +23,10 @@ def call_grammar(form: CallForm, tools: Sequence[Mapping[str, Any]]) -> str:
 
     try:
         calls = [_one_call(form, tool["function"]) for tool in tools]
-        return str(calls[0] if len(calls) == 1 else xgrammar.Grammar.union(*calls))
+        written = str(calls[0] if len(calls) == 1 else xgrammar.Grammar.union(*calls))
     except RuntimeError as error:
         raise SchemaRefused(f"the parameters of a tool cannot constrain decoding: {error}") from error
+    return ESCAPE.sub(lambda found: rf"\u00{found[1]}" if found[1] else found[0], written)
 
 
 def _one_call(form: CallForm, function: Mapping[str, Any]) -> Any:
@@ -38,7 +43,7 @@ def _one_call(form: CallForm, function: Mapping[str, Any]) -> Any:
     else:
         parts = [_json(schema)]
     if form.arguments == "object":
-        opening += f'{{"name": {json.dumps(name)}, "{form.key}": '
+        opening += f'{{"name": {json.dumps(name, ensure_ascii=False)}, "{form.key}": '
         closing = "}" + closing
     return xgrammar.Grammar.concat(_text(opening.lstrip("\n")), *parts, _text(closing))
 
@@ -119,4 +124,4 @@ def _json(schema: Mapping[str, Any]) -> Any:
 def _text(text: str) -> Any:
     import xgrammar
 
-    return xgrammar.Grammar.from_ebnf(f"root ::= {json.dumps(text)}")
+    return xgrammar.Grammar.from_ebnf(f"root ::= {json.dumps(text, ensure_ascii=False)}")

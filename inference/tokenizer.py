@@ -8,12 +8,15 @@ from typing import Any
 from ratchet.errors import UserError, first_line
 from ratchet.files import read_json_file
 
+GGUF = "give the folder with safetensors that the GGUF file was made of"
+
 
 def load_tokenizer(path: str, revision: str | None = None) -> Any:
     """The tokenizer of a local folder or hub name; never runs code that comes with a model."""
     looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).parent.is_dir()
     if looks_local and not Path(path).is_dir():
-        raise UserError(f"{path}: no such model folder; for the demo's model run `make model`")
+        hint = GGUF if path.endswith(".gguf") else "for the demo's model run `make model`"
+        raise UserError(f"{path}: no such model folder; {hint}")
     try:
         if _is_plain(Path(path)):
             from transformers import PreTrainedTokenizerFast
@@ -23,7 +26,10 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
 
         return AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included
-        raise UserError(f"{path}: cannot load its tokenizer: {first_line(error)}") from error
+        reason = first_line(error)
+        if looks_local and not any(Path(path).glob("*token*")):
+            reason = "there is no tokenizer.json" + (f"; {GGUF}" if any(Path(path).glob("*.gguf")) else "")
+        raise UserError(f"{path}: cannot load its tokenizer: {reason}") from error
 
 
 def _is_plain(folder: Path) -> bool:

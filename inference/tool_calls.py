@@ -18,7 +18,7 @@ from inference.rendering import SENTINEL, render_messages
 from inference.thoughts import without_thoughts
 from inference.turns import FunctionCall
 from ratchet.errors import UserError
-from ratchet.text import storable_value
+from ratchet.text import read_json, storable_value
 
 NAME = re.compile(r"[\w.:/-]{1,200}")
 """Names of tools that every form can hold."""
@@ -32,6 +32,10 @@ tool is called."""
 PYTHON = "<|python_tag|>"
 BARE = rf"\s*(?:{re.escape(PYTHON)}\s*)?"
 """What may stand before a call that has no mark: Llama 3 puts the token of its built-in tools before others too."""
+JSON_TYPES: dict[type, str] = {
+    **{str: "string", int: "integer", float: "number", bool: "boolean"},
+    **{type(None): "null", list: "array", dict: "object"},
+}
 Tools = Sequence[Mapping[str, Any]]
 
 
@@ -162,7 +166,7 @@ FORMS = (
         ),
         "</atem:invoke>\n</atem:function_calls>",
         "pairs",
-        r"(?: ?to=[^\s<]+<\|message\|>)?<atem:",
+        r"(?:to=[^\s<]{1,200}<\|message\|>)?<atem:",
         pair=('<atem:parameter name="{key}">', "</atem:parameter>\n"),
         between=r"<\|eom\|>\s*<\|start\|>assistant",
     ),
@@ -187,7 +191,7 @@ FORMS = (
         ),
         "",
         "json",
-        r"(?:<\|channel\|>commentary)? *to=functions\.",
+        r"(?:<\|channel\|>commentary\s*)?to=functions\.",
     ),
     CallForm(("[TOOL_CALLS]{name}[ARGS]",), "", "json", r"\[TOOL_CALLS\]"),
     CallForm(
@@ -336,15 +340,30 @@ def _read_json(text: str, at: int) -> tuple[Any, int]:
 
 
 def _typed(text: str, schema: Any) -> Any:
-    """The value of an argument that is written without quotes: text where its schema has text or where it is no JSON.
-    Python's spelling of true, false and null is read too."""
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
-    if kind == "string":
+    """The value of an argument that is written without quotes: text where its schema has text alone, or text and
+    nothing that this is, or where it is no JSON. Python's spelling of true, false and null is read too."""
+    kinds = _kinds(schema)
+    if kinds == {"string"}:
         return text
     try:
-        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
-    except (ValueError, RecursionError):
+        value = read_json({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    except ValueError:
         return text
+    return text if "string" in kinds and JSON_TYPES[type(value)] not in kinds else value
+
+
+def _kinds(schema: Any) -> set[str]:
+    """The JSON types that a schema, its choices or its alternatives have; none where that is left open."""
+    if not isinstance(schema, Mapping):
+        return set()
+    if isinstance(either := schema.get("anyOf") or schema.get("oneOf"), list):
+        parts = [_kinds(part) for part in either]
+        return set[str]().union(*parts) if all(parts) else set()
+    if isinstance(values := schema.get("enum"), list):
+        return {JSON_TYPES[type(value)] for value in values}
+    named = schema.get("type", [])
+    kinds = {kind for kind in (named if isinstance(named, list) else [named]) if isinstance(kind, str)}
+    return kinds | {"integer"} if "number" in kinds else kinds
 
 
 WORDS = re.compile(

@@ -47,7 +47,7 @@ class FunctionCall:
     def value(self) -> Any:
         """The arguments as a value."""
         try:
-            return json.loads(self.arguments)
+            return read_json(self.arguments, finite=False)
         except ValueError:
             return self.arguments
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -28,7 +29,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
@@ -162,7 +162,7 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
             answer = await run_until_disconnect(request.receive, gateway.run(request, body))
         except ClientDisconnect:
             return Response(status_code=499)  # which nobody reads
-        return JSONResponse(protocol.answer(answer))
+        return Response(json.dumps(protocol.answer(answer)), media_type="application/json")
 
     async def chat(request: Request, body: ProgramRequest) -> Response:
         return await respond(request, Completions(body))

@@ -173,7 +173,8 @@ class Recording:
         own = tuple(self._with_id(call) for call in calls)
         said = dialogue.turns[-1] = replace(dialogue.turns[-1], text=text.strip(), calls=own)
         self._history.record(opening, [*turns, said], Position.end_of(dialogue))
-        return _response(request.model, text, said, completion)
+        thoughts = completion.hidden_thought_tokens + dialogue.thought_tokens(completion)
+        return _response(request.model, text, said, completion, thoughts)
 
     def _with_id(self, call: FunctionCall) -> FunctionCall:
         self._calls += 1
@@ -283,7 +284,8 @@ def _reader(
     return None if schema is None else lambda text: read_output(text, schema, without_bounds(schema)).value
 
 
-def _response(model: str, text: str, said: ChatTurn, completion: Completion) -> dict[str, Any]:
+def _response(model: str, text: str, said: ChatTurn, completion: Completion, thoughts: int) -> dict[str, Any]:
+    """As OpenAI's API gives it. `thoughts`: how many of the completion's tokens they are."""
     message: dict[str, Any] = {"role": "assistant", "content": text or (None if said.calls else "")}
     if said.thought:
         message["reasoning_content"] = said.thought
@@ -305,5 +307,6 @@ def _response(model: str, text: str, said: ChatTurn, completion: Completion) -> 
             "completion_tokens": new,
             "total_tokens": prompt + new,
             "prompt_tokens_details": {"cached_tokens": completion.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": thoughts},
         },
     }

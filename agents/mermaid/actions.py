@@ -17,6 +17,7 @@ from typing import Any
 from agents.core.native import Said, function
 from agents.core.output import Malformed, object_schema, read_output, without_bounds
 from agents.core.prompts.documents import one_line
+from ratchet.errors import UserError
 from ratchet.records import Label
 from retrieval.sources.source import ToolSpec
 
@@ -47,7 +48,11 @@ def action_schema(
 
 
 def offered_tools(specs: Mapping[str, ToolSpec], labels: Sequence[Label]) -> list[dict[str, Any]]:
-    """The tools and the verdict, as a model's own calls of tools have them."""
+    """The tools and the verdict, as a model's own calls of tools have them. UserError where a tool has its name."""
+    if VERDICT in specs:
+        raise UserError(
+            f"sources: a tool is named {VERDICT!r}, as the one that ends; set system.settings.actions: text"
+        )
     offered = [function(name, one_line(spec.about, 300), arguments_schema(spec.schema)) for name, spec in specs.items()]
     verdict = object_schema(label={"enum": [label.name for label in labels]})
     return [*offered, function(VERDICT, "Ends with the label.", verdict)]

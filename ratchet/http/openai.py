@@ -152,7 +152,7 @@ class EventStream(Response):
             if not started:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 started = True
-            await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
+            await send({"type": "http.response.body", "body": text.encode(errors="replace"), "more_body": more})
 
         try:
             async with contextlib.aclosing(_with_pauses(self._events)) as events:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from agents.mermaid.actions import offered_tools
 from agents.react import CALL, ONE_CALL, Settings
 from inference.scripted import ScriptedEngine
 from inference.thoughts import without_thoughts
 from inference.turns import FunctionCall
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
+from retrieval.sources.source import ToolSpec
 from tests.agents.test_mermaid import PARTS
 from tests.agents.test_react import HARBOUR, SHELF
 from tests.helpers.playing import CLAIM, Shelf, engine, play
@@ -87,6 +89,11 @@ async def test_mermaids_executor_calls_tools_and_gives_its_verdict_by_one(name: 
     for said in wrong:
         agent = ScriptedEngine(templated_format(name), [parts, said])
         assert (await play(config, agent, Shelf(SHELF), question=CLAIM)).status == "unparsed"
+
+
+def test_a_tool_that_has_the_name_of_the_verdict_is_refused() -> None:
+    with pytest.raises(UserError, match="'verdict', as the one that ends"):
+        offered_tools({"verdict": ToolSpec("verdict", "", {})}, CLAIM.labels)
 
 
 async def test_a_model_whose_template_takes_no_tools_is_refused_and_the_default_is_in_no_key() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -208,6 +210,54 @@ def test_a_forced_call_of_bare_words_has_simple_arguments_each_at_its_place() ->
     function["parameters"]["required"] = ["l"]
     with pytest.raises(SchemaRefused, match="auto"):
         call_grammar(form, [{"function": function}])
+
+
+@ALL
+def test_names_of_any_letters_can_be_forced(name: str) -> None:
+    form, key = form_of(name), "maße"
+    schema = {"type": "object", "properties": {key: {"type": "string", "enum": ["é1", "😀a"]}}, "required": [key]}
+    offered = [{"type": "function", "function": {"name": "größe", "parameters": schema}}]
+    grammar = call_grammar(form, offered)
+    for value in ("é1", "😀a"):
+        text = without_thoughts(own_words(name, FunctionCall.of("größe", {key: value}))).strip("\n")
+        assert accepts(grammar, text if text.startswith(" ") or name != "gptoss" else f" {text}"), text
+        assert form.read(text, offered)[1][0].value == {key: value}
+
+
+STRING, NULL = {"type": "string"}, {"type": "null"}
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "qwen3_5_nothink", "muse_glimmer"])
+@pytest.mark.parametrize(
+    ("schema", "said", "value"),
+    [
+        ({"anyOf": [STRING, NULL]}, "123", "123"),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": ["string", "number"]}, "1", 1),
+        ({"type": ["string", "integer"]}, "true", "true"),
+        ({"enum": ["true", "false"]}, "true", "true"),
+        ({"enum": [1, 2]}, "1", 1),
+        ({"anyOf": [STRING, {"$ref": "#/$defs/x"}]}, '{"a": 1}', {"a": 1}),
+        ({}, "NaN", "NaN"),
+        ({}, "True", True),
+    ],
+)
+def test_what_tags_hold_is_of_a_type_that_its_schema_names(
+    name: str, schema: dict[str, Any], said: str, value: Any
+) -> None:
+    offered = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"q": schema}}}}]
+    text = without_thoughts(own_words(name, FunctionCall.of("f", {"q": "WORD"}))).replace("WORD", said)
+    [call] = form_of(name).read(text, offered)[1]
+    assert call.value == {"q": value} and type(call.value["q"]) is type(value)
+
+
+@ALL
+def test_a_long_reply_is_read_in_no_time(name: str) -> None:
+    begun = time.monotonic()
+    for part in (" ", " to=a", "to=a", "\n", "{", '{"name": '):
+        with contextlib.suppress(ValueError):
+            form_of(name).read(part * (100_000 // len(part)))
+    assert time.monotonic() - begun < 2
 
 
 def test_several_calls_and_other_spellings_of_them() -> None:
