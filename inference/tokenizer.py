@@ -8,6 +8,8 @@ from typing import Any
 from ratchet.errors import UserError, first_line
 from ratchet.files import read_json_file
 
+FILES = ("*token*", "vocab*", "*.model", "tekken.json")
+"""One of them is there where a tokenizer is."""
 GGUF = "give the folder with safetensors that the GGUF file was made of"
 
 
@@ -17,6 +19,9 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
     if looks_local and not Path(path).is_dir():
         hint = GGUF if path.endswith(".gguf") else "for the demo's model run `make model`"
         raise UserError(f"{path}: no such model folder; {hint}")
+    if Path(path).is_dir() and not any(file for kind in FILES for file in Path(path).glob(kind)):
+        hint = GGUF if any(Path(path).glob("*.gguf")) else "give the folder of a model"
+        raise UserError(f"{path}: cannot load its tokenizer: there is no tokenizer.json; {hint}")
     try:
         if _is_plain(Path(path)):
             from transformers import PreTrainedTokenizerFast
@@ -26,10 +31,7 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
 
         return AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included
-        reason = first_line(error)
-        if looks_local and not any(Path(path).glob("*token*")):
-            reason = "there is no tokenizer.json" + (f"; {GGUF}" if any(Path(path).glob("*.gguf")) else "")
-        raise UserError(f"{path}: cannot load its tokenizer: {reason}") from error
+        raise UserError(f"{path}: cannot load its tokenizer: {first_line(error)}") from error
 
 
 def _is_plain(folder: Path) -> bool:

@@ -354,15 +354,17 @@ def _typed(text: str, schema: Any) -> Any:
 
 def _kinds(schema: Any) -> set[str]:
     """The JSON types that a schema, its choices or its alternatives have; none where that is left open."""
-    if not isinstance(schema, Mapping):
-        return set()
-    if isinstance(either := schema.get("anyOf") or schema.get("oneOf"), list):
-        parts = [_kinds(part) for part in either]
-        return set[str]().union(*parts) if all(parts) else set()
-    if isinstance(values := schema.get("enum"), list):
-        return {JSON_TYPES[type(value)] for value in values}
-    named = schema.get("type", [])
-    kinds = {kind for kind in (named if isinstance(named, list) else [named]) if isinstance(kind, str)}
+    either = (schema.get("anyOf") or schema.get("oneOf")) if isinstance(schema, Mapping) else None
+    kinds = set[str]()
+    for part in either if isinstance(either, list) else [schema]:
+        values, named = (part.get("enum"), part.get("type")) if isinstance(part, Mapping) else (None, None)
+        if isinstance(values, list):
+            found = {JSON_TYPES[type(value)] for value in values}
+        else:
+            found = {kind for kind in (named if isinstance(named, list) else [named]) if isinstance(kind, str)}
+        if not found:
+            return set()
+        kinds |= found
     return kinds | {"integer"} if "number" in kinds else kinds
 
 

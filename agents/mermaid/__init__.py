@@ -37,6 +37,7 @@ from agents.core.tools import Answer, Tools
 from agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
 from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text
 from ratchet.config import Section
+from ratchet.errors import UserError
 from ratchet.records import Label, Passage, Question, Turn, content_key
 from retrieval.memory.names import names_in
 from retrieval.sources.source import ToolResult
@@ -100,9 +101,12 @@ class Settings(Section):
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
-    """The verdict, without a reason: none is known."""
+    """The verdict, without a reason: none is known. UserError where it is a call of a tool."""
     if settings.actions == "native":
-        raise ValueError("with actions: native a verdict is a call, whose text is that of the model's template")
+        raise UserError(
+            "--control gold is not possible here: the verdict is a call, in the form of the model's template; set "
+            "system.settings.actions: text"
+        )
     return "executor", json.dumps({"thought": "", "verdict": question.gold_answer})
 
 

@@ -140,6 +140,7 @@ def test_an_adapter_is_trained_on_gold_answers_even_where_nothing_was_kept(
             {},
             r"the role answerer, which gives the answer, is not trained \(system\.roles\.answerer\.trainable\)",
         ),
+        ({"name": "mermaid", "settings": {"actions": "native"}}, {}, r"set system\.settings\.actions: text"),
         ({"name": "awe"}, {}, "11 x dropped: in no trajectory did the role judge act"),
         (SYSTEM, {"objective": "dpo"}, "training.objective=dpo learns from rewards"),
         (SYSTEM, {"choose_by": "reward"}, "chooses an adapter on dev"),
