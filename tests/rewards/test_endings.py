@@ -17,7 +17,7 @@ from evaluation.results import Arm, Results
 from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.config import SelectConfig
-from ratchet.records import Label, Question, Score, Trajectory
+from ratchet.records import Label, Note, Question, Score, Trajectory
 from rewards import scoring
 from rewards.reward import known_rewards
 from rewards.selection import select
@@ -63,8 +63,14 @@ def wrong(question: int) -> str:
     return PEOPLE[(question + 1) % 3]
 
 
+def reported(one: Trajectory, reward: float) -> Trajectory:
+    """With what the agent made of its work."""
+    note = Note(role="agent", text="", reward=reward, at=0.0)
+    return one.model_copy(update={"events": (*one.events, note)})
+
+
 def finished(question: int, answer: str, documents: Sequence[str]) -> Trajectory:
-    return trajectory(0, answer, f"q{question}", documents=documents)
+    return reported(trajectory(0, answer, f"q{question}", documents=documents), 0.1)
 
 
 ARM = [
@@ -91,8 +97,9 @@ def failures(question: int) -> dict[str, Trajectory]:
         "empty with documents": {"answer": "\t", "documents": [gold(question)]},
     }
     made = {
-        name: trajectory(
-            9, **{"answer": gold(question), "question": f"q{question}", "key": f"{name} {question}", **one}
+        name: reported(
+            trajectory(9, **{"answer": gold(question), "question": f"q{question}", "key": f"{name} {question}", **one}),
+            1,
         )
         for name, one in said.items()
     }
