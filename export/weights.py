@@ -21,6 +21,8 @@ from training.card import FACTS, FORMS, CardForm, describe_base, model_card, res
 from training.task import check_model_is_open
 
 PROMPTS = "prompts"
+PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+"""How a multimodal model takes pictures, sound and films, which servers look for at their start."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     import torch
     from peft import PeftModel
     from peft.tuners.lora import LoraLayer
-    from transformers.utils import logging
+    from transformers.utils import cached_file, logging
 
     from inference.tokenizer import load_tokenizer
     from inference.weights import load_whole_model, untie_changed_head
@@ -127,3 +129,7 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
         raise UserError(f"{model.folder}: does not fit {base.path}: {first_line(error)}") from error
     merged.to(getattr(torch, dtype)).save_pretrained(folder)
     load_tokenizer(base.path, base.revision).save_pretrained(folder)
+    optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    for name in PROCESSORS:
+        if found := cached_file(base.path, name, revision=base.revision, **optional):
+            shutil.copyfile(found, folder / name)

@@ -70,9 +70,7 @@ class CallForm:
         `tools`: those that were offered. Where arguments are written without quotes, their schemas tell texts from
         numbers. ValueError for a call that is cut or cannot be read.
         """
-        if self.mark and not re.search(self.mark, text):
-            return text, ()
-        if not self.mark and not self._is_object(text):
+        if not (re.search(self.mark, text) if self.mark else self._is_object(text)):
             return text, ()
         before, calls, at = self._read(text, tools)
         if rest := text[at:].strip():
@@ -93,7 +91,7 @@ class CallForm:
         if found is None:
             raise ValueError("no tool's call")
         calls = list[FunctionCall]()
-        at = _match(_pattern(self.section[0]), text, found.start() if self.mark else found.end()).end()
+        at = _match(_literal(self.section[0]), text, found.start() if self.mark else found.end()).end()
         while not calls or (self._opening.match(text, at) and (self.openings[0] or text[at : at + 1] == "{")):
             opening = _match(self._opening, text, at)
             if self.arguments == "object":
@@ -103,12 +101,12 @@ class CallForm:
                 name = next(name for key, name in opening.groupdict().items() if key.startswith("name") and name)
                 value, at = self._read_arguments(text, opening.end(), _parameters(tools, name))
                 calls.append(_call(name, value))
-            at = _match(_pattern(self.closing), text, at).end()
+            at = _match(_literal(self.closing), text, at).end()
             if (between := re.compile(self.between).match(text, at)) and self._opening.match(text, between.end()):
                 at = between.end()
         if not calls:
             raise ValueError("a list of no calls")
-        return text[: found.start()], tuple(calls), _match(_pattern(self.section[1]), text, at).end()
+        return text[: found.start()], tuple(calls), _match(_literal(self.section[1]), text, at).end()
 
     @cached_property
     def _opening(self) -> re.Pattern[str]:
@@ -313,10 +311,6 @@ def _parameters(tools: Tools, name: str) -> Mapping[str, Any]:
     return {}
 
 
-def _pattern(literal: str, number: int = 0) -> re.Pattern[str]:
-    return re.compile(_literal(literal, number))
-
-
 def _literal(text: str, number: int = 0) -> str:
     """A regular expression of literal text with blanks of any length, and names in the groups `name` and a number."""
     parts = [re.escape(part) for part in text.split()]
@@ -325,8 +319,8 @@ def _literal(text: str, number: int = 0) -> str:
     return named.replace(r"\{name\}", f"(?P=name{number})")
 
 
-def _match(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
-    found = pattern.match(text, at)
+def _match(pattern: str | re.Pattern[str], text: str, at: int) -> re.Match[str]:
+    found = re.compile(pattern).match(text, at)
     if found is None:
         raise ValueError(f"a tool's call cannot be read at {text[at : at + 50]!r}")
     return found

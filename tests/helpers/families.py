@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import transformers
 
+from export.weights import PROCESSORS
+from ratchet.files import write_json
 from tests.helpers.templates import templated_tokenizer
 
 SIZES: dict[str, Any] = {
@@ -102,5 +104,7 @@ def save_family(name: str, folder: Path) -> Path:
         auto = transformers.AutoModelForCausalLM
     torch.manual_seed(1)
     auto.from_config(family_config(name)).save_pretrained(folder)
+    if FAMILIES[name].vision is not None:
+        write_json(folder / PROCESSORS[0], {"image_mean": [0.5]})
     templated_tokenizer(FAMILIES[name].template).save_pretrained(str(folder))
     return folder

@@ -13,7 +13,7 @@ import torch
 import transformers
 from peft import PeftModel
 
-from export.weights import TrainedModel, export_merged
+from export.weights import PROCESSORS, TrainedModel, export_merged
 from inference.adapters import read_adapter
 from inference.chat import Dialogue
 from inference.completion import SamplingParams
@@ -23,7 +23,7 @@ from inference.tokenizer import load_tokenizer
 from inference.weights import load_whole_model
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
-from ratchet.files import read_log
+from ratchet.files import read_json_file, read_log
 from tests.helpers.families import FAMILIES, save_family
 from training.callback import TrainingCallback
 from training.card import describe_base
@@ -122,6 +122,9 @@ async def test_a_family_is_sampled_trained_and_exported(name: str, tmp_path: Pat
         await engine.close()
 
     trained = TrainedModel(folder, read_adapter(folder), model, "0123", "tiny", "org/tiny", None)
-    merged = load_whole_model(str(export_merged(trained, tmp_path, "float32")))
+    exported = export_merged(trained, tmp_path, "float32")
+    if FAMILIES[name].vision is not None:
+        assert read_json_file(exported / PROCESSORS[0]), "no server takes a multimodal model without it"
+    merged = load_whole_model(str(exported))
     assert type(merged) is type(whole)
     torch.testing.assert_close(log_probabilities(merged, prompt, said.ids), expected, atol=1e-4, rtol=1e-4)
