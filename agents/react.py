@@ -72,11 +72,11 @@ ONE = "Only your first action was carried out: write one action a turn, and noth
 CALL = "Call one of the tools search, lookup and finish."
 ONE_CALL = "Only your first call was carried out: make one call a turn."
 ACTION = re.compile(
-    r"(?:\bAction\b[ \t]*\d*[\s*:`]*|^[\s*`]*)(search|lookup|finish)[ \t]*\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]",
+    r"(?:\bAction\b[ \t]*\d*[\s*:`]*|^[ \t*`]*)(search|lookup|finish)[ \t]*\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]",
     re.IGNORECASE | re.MULTILINE,
 )
 """The word Action may be left out, and an argument may hold brackets of its own."""
-INVENTED = re.compile(r"^\W*(observation|documents?)\b[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
+INVENTED = re.compile(r"^[^\w\n]*(observation|documents?)\b[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
 THOUGHT = re.compile(r"^\W*Thought\b[ \t]*\d*[\s*:]*", re.IGNORECASE)
 
 

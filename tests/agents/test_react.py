@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from typing import Any
 
-from agents.react import ONE
+from agents.react import FORM, ONE, read_action
 from ratchet.records import Trajectory
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
@@ -82,6 +83,14 @@ async def test_several_actions_in_a_turn_are_malformed_and_the_first_is_carried_
     assert (trajectory.answer, len(trajectory.searches)) == ("SUPPORTS", 1)
     assert [call.parse for call in trajectory.model_calls] == ["malformed", "ok"]
     assert messages[1].startswith(f"{DATA}[1] Velm:") and messages[1].endswith(f"\n\n{ONE}")
+
+
+def test_a_turn_of_blank_lines_alone_is_read_in_no_time() -> None:
+    begun = time.monotonic()
+    for line in ("\n*", "\n", "* ", "Action:\n", "Action 1"):
+        assert read_action(line * 10_000, CLAIM.labels).problem == FORM
+    assert read_action("So:\n\n**search[Velm]**", CLAIM.labels).argument == "Velm"
+    assert time.monotonic() - begun < 1
 
 
 async def test_a_turn_without_an_action_counts_and_is_told_what_is_wrong() -> None:
