@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from agents.core.dialogues import Dialogues
 from agents.core.output import Malformed
 from inference.chat import Dialogue
+from inference.tool_calls import CallForm
 from inference.turns import FunctionCall
 from ratchet.errors import UserError
 
@@ -35,13 +37,13 @@ def dialogue_with(tools: Dialogues, role: str, system: str, offered: Sequence[Ma
 
 def calls_of(dialogue: Dialogue) -> Callable[[str], Said]:
     """The reader of a dialogue with tools: (what is said before the calls, the calls). It raises Malformed."""
-    form, tools = dialogue.chat.calls, dialogue.tools or ()
-    assert form is not None, "a dialogue with tools is opened with a form for them"
+    assert dialogue.chat.calls is not None, "a dialogue with tools is opened with a form for them"
+    return partial(read_calls, dialogue.chat.calls, dialogue.tools or ())
 
-    def read(said: str) -> Said:
-        try:
-            return form.read(said, tools)
-        except ValueError as error:
-            raise Malformed(str(error)) from None
 
-    return read
+def read_calls(form: CallForm, tools: Sequence[Mapping[str, Any]], text: str) -> Said:
+    """`CallForm.read`, which raises Malformed here."""
+    try:
+        return form.read(text, tools)
+    except ValueError as error:
+        raise Malformed(str(error)) from None

@@ -16,6 +16,7 @@ from agents.external.recording import ProgramRequest
 from ratchet.text import read_json
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+BESIDE_TEXT = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 STOPS = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
 """Of a completion's finish_reason."""
 
@@ -120,8 +121,7 @@ def _chat_messages(message: SentMessage, where: str) -> list[dict[str, Any]]:
     """A message as those of chat completions: results of tools come before the text beside them."""
     blocks = [{"type": "text", "text": message.content}] if isinstance(message.content, str) else message.content
     messages: list[dict[str, Any]] = []
-    texts = [block for block in blocks if block.get("type") not in ("tool_use", "tool_result", "thinking")]
-    texts = [block for block in texts if block.get("type") != "redacted_thinking"]
+    texts = [block for block in blocks if block.get("type") not in BESIDE_TEXT]
     for number, block in enumerate(blocks):
         if block.get("type") == "tool_result":
             content = text_of(block.get("content"), f"{where}.{number}.content")

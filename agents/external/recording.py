@@ -7,11 +7,13 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.core.output import Malformed, read_output, without_bounds
+from agents.core.native import read_calls
+from agents.core.output import read_output, without_bounds
 from agents.core.tools import OutOfBudget, Tools
 from agents.external.history import History, Position
 from agents.external.program import ProgramAnswer, ProgramError
@@ -273,14 +275,7 @@ def _reader(
 ) -> Callable[[str], Any] | None:
     """What reads the model's words; None where they may be anything."""
     if form is not None:
-
-        def read_calls(text: str) -> tuple[str, tuple[FunctionCall, ...]]:
-            try:
-                return form.read(text, tools)
-            except ValueError as error:
-                raise Malformed(str(error)) from None
-
-        return read_calls
+        return partial(read_calls, form, tools)
     return None if schema is None else lambda text: read_output(text, schema, without_bounds(schema)).value
 
 
