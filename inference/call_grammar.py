@@ -104,7 +104,8 @@ def _word(form: CallForm, kind: Any) -> Any:
 
     kind = kind if isinstance(kind, dict) else {}
     values, quote = kind.get("enum"), form.quote
-    if values and all(isinstance(value, str) and not {*"'\\<"} & {*value} for value in values):
+    ends = {*"'\\"} if quote == "'" else {"<"}
+    if values and all(isinstance(value, str) and not ends & {*value} for value in values):
         texts = [_text(f"{quote}{value}{quote}") for value in values]
         return texts[0] if len(texts) == 1 else xgrammar.Grammar.union(*texts)
     if kind.get("type") == "string":

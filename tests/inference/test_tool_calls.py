@@ -187,11 +187,11 @@ def test_forms_of_other_families(name: str) -> None:
 
 
 def test_a_forced_call_of_bare_words_has_simple_arguments_each_at_its_place() -> None:
-    fields = {"b": {"type": "string"}, "c": {"enum": ["x", "y"]}, "a": {"type": "integer"}, "l": {"type": "array"}}
+    fields = {"b": {"type": "string"}, "c": {"enum": ["x", "don't"]}, "a": {"type": "integer"}, "l": {"type": "array"}}
     function: dict[str, Any] = {"name": "f", "parameters": {"type": "object", "properties": fields, "required": ["b"]}}
     form = form_of("gemma4_v5")
     grammar = call_grammar(form, [{"function": function}])
-    b, c = '<|"|>t<|"|>', '<|"|>y<|"|>'
+    b, c = '<|"|>t<|"|>', """<|"|>don't<|"|>"""
     for inside, allowed in (
         (f"a:1,b:{b},c:{c}", True),
         (f"b:{b}", True),
@@ -200,6 +200,7 @@ def test_a_forced_call_of_bare_words_has_simple_arguments_each_at_its_place() ->
         (f",b:{b}", False),
         (f"a:1b:{b}", False),
         (f"b:{b},l:[]", False),
+        (f"b:{b},c:{b}", False),
     ):
         text = f"<|tool_call>call:f{{{inside}}}<tool_call|>"
         assert accepts(grammar, text) == allowed, text
