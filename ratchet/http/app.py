@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException as HttpError
 
 from ratchet.http.guard import Guard
 from ratchet.http.openai import FAILED, ApiError, error_response
+from ratchet.packages import DISTRIBUTION
 
 Respond = Callable[[ApiError], Response]
 PAGE_HEADERS = {
@@ -78,4 +79,4 @@ def add_health(app: FastAPI) -> None:
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        return {"ready": True, "version": version("ratchet")}
+        return {"ready": True, "version": version(DISTRIBUTION)}

@@ -226,7 +226,7 @@ class _Server:
             import grpc
             import pymilvus
         except ImportError as error:
-            raise UserError("Milvus needs its client: pip install 'ratchet[milvus]'") from error
+            raise UserError("Milvus needs its client: pip install 'ratchet-agents[milvus]'") from error
         self._pymilvus = pymilvus
         self._errors = (pymilvus.MilvusException, grpc.RpcError)
         self._uri = uri
@@ -247,7 +247,7 @@ class _Server:
             if lite:
                 raise UserError(
                     f"{uri}: Milvus Lite cannot open it ({_message(error)}). Is it open in another process? Use "
-                    "a Milvus server where several need it. Is milvus-lite missing? pip install 'ratchet[milvus]'"
+                    "a Milvus server where several need it. Without milvus-lite: pip install 'ratchet-agents[milvus]'"
                 ) from error
             raise UserError(
                 f"{uri}: no Milvus server answers ({_message(error)}); check the address, and the token in {TOKEN_ENV}"

@@ -98,7 +98,7 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
         import torch
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise UserError("dense retrieval needs sentence-transformers: pip install 'ratchet[dense]'") from error
+        raise UserError("dense retrieval needs sentence-transformers: pip install 'ratchet-agents[dense]'") from error
     folder = model_folder(config)
     carriers = {path.parent for pattern in CODE_CARRYING for path in folder.rglob(pattern)}
     if not any(folder.rglob("*.safetensors")) or not all(any(parent.glob("*.safetensors")) for parent in carriers):

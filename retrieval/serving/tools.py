@@ -27,7 +27,7 @@ try:
     from mcp.server import Server
     from mcp.server.context import ServerRequestContext
 except ImportError as error:
-    raise UserError("an MCP server needs the SDK: pip install 'ratchet[mcp]'") from error
+    raise UserError("an MCP server needs the SDK: pip install 'ratchet-agents[mcp]'") from error
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

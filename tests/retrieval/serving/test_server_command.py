@@ -87,5 +87,5 @@ def test_mistakes_on_the_command_line(
 def test_missing_uvicorn_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["server", "--index", f"one={folder}"])
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(UserError, match=r"needs uvicorn: pip install 'ratchet\[server\]'"):
+    with pytest.raises(UserError, match=r"needs uvicorn: pip install 'ratchet-agents\[server\]'"):
         main()
