@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from commands.subcommands import Subcommand, run_subcommand
+from ratchet.packages import DISTRIBUTION
 
 DESCRIPTION = "Fine-tune open agent models on their own best trajectories."
 
@@ -54,6 +55,10 @@ COMMANDS = {
 
 def main() -> None:
     """Run the command that the first word names, or list the commands."""
+    if sys.argv[1:] == ["--version"]:
+        from importlib.metadata import version
+
+        return print(f"ratchet {version(DISTRIBUTION)}")
 
     def run() -> None:
         run_subcommand(COMMANDS, None, "ratchet", DESCRIPTION)
