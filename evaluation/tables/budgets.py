@@ -11,7 +11,7 @@ there are. They are drawn at `evaluation.temperature`, like all others; at a low
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -24,7 +24,7 @@ from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import bootstrap_interval
 from evaluation.tables.stored import StoredSet
 from evaluation.tables.suite import percent
-from ratchet.records import Question, Trajectory
+from ratchet.records import ModelCall, Question, Trajectory
 from ratchet.tables import new_table, print_table
 from ratchet.text import NORMALISATIONS, Normalise, normalise_answer
 from rewards.rules import is_right
@@ -41,6 +41,8 @@ class Budgeted:
     name: str
     tokens: float
     """Mean of one sample."""
+    thoughts: float
+    """How many of them are thoughts."""
     samples: int
     """That are counted, of each question."""
     fit: int
@@ -76,7 +78,13 @@ def by_question(questions: Sequence[Question], trajectories: Sequence[Trajectory
 
 def mean_tokens(samples: Samples) -> float:
     """The mean over questions of the tokens of one sample."""
-    return fmean(fmean(map(_tokens, sampled)) for _, sampled in samples) if samples else 0.0
+    return _mean(samples, lambda call: call.prompt_tokens + call.new_tokens)
+
+
+def _mean(samples: Samples, tokens: Callable[[ModelCall], int]) -> float:
+    """The mean over questions of so many tokens of one sample's calls."""
+    sums = ([sum(map(tokens, trajectory.model_calls)) for trajectory in sampled] for _, sampled in samples)
+    return fmean(map(fmean, sums)) if samples else 0.0
 
 
 def within_budget(
@@ -104,7 +112,7 @@ def within_budget(
     single = [[is_right(vote(t), question, normalise) for t in sampled] for question, sampled in samples]
     means = [fmean(known) for row in single if (known := [value for value in row if value is not None])]
     intervals = (bootstrap_interval(v, resamples, seed) for v in (means, [v for v in voted if v is not None]))
-    return Budgeted(name, tokens, count, fit, *intervals)
+    return Budgeted(name, tokens, _mean(samples, lambda call: call.thought_tokens), count, fit, *intervals)
 
 
 def budget_table(title: str, rows: Sequence[Budgeted]) -> Table:
@@ -113,11 +121,6 @@ def budget_table(title: str, rows: Sequence[Budgeted]) -> Table:
     table = new_table(escape(title), ("method",), headings, CAPTION)
     for row in rows:
         mark = "*" if row.fit > row.samples else ""
-        table.add_row(
-            escape(row.name), f"{row.tokens:,.0f}", f"{row.samples}{mark}", percent(row.single), percent(row.voted)
-        )
+        tokens = f"{row.tokens:,.0f}" + (f"\n{row.thoughts:,.0f} of thoughts" if row.thoughts else "")
+        table.add_row(escape(row.name), tokens, f"{row.samples}{mark}", percent(row.single), percent(row.voted))
     return table
-
-
-def _tokens(trajectory: Trajectory) -> int:
-    return sum(call.prompt_tokens + call.new_tokens for call in trajectory.model_calls)

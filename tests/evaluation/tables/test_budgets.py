@@ -40,3 +40,10 @@ def test_an_answer_of_a_trajectory_that_did_not_finish_has_no_vote_either() -> N
     for keep, value in ((("finished",), 0.0), (("finished", "out_of_budget"), 1.0)):
         found = within_budget("madke", by_question(CLAIMS, broken), 300, 100, 0, keep_status=keep)
         assert (found.single.mean, found.voted.mean) == (value, value)
+
+
+def test_tokens_of_thoughts_count_and_are_told_apart() -> None:
+    thinker = said(CLAIMS, ["SR"], (EVENT.model_copy(update={"thought_tokens": 6}),) * 2)
+    found = within_budget("thinker", by_question(CLAIMS, thinker), 300, 100, 0)
+    assert (found.tokens, found.thoughts) == (200, 12)
+    assert list(budget_table("t", [found]).columns[1].cells) == ["200\n12 of thoughts"]
