@@ -23,8 +23,8 @@ ON_THEIR_OWN = {"qwen3_5", "gemma3", "gemma4", "gpt_oss", "deepseek_v3", "nemotr
 def test_in_transformers_own_code_every_family_says_what_generate_says(
     tmp_path: Path, family: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Prompts that share beginnings and go on from each other, in so little memory that sequences wait and begin again,
-    and a grammar: windows, states, sinks and latent keys are never cut, mixed or shared."""
+    """Some prompts share beginnings, some continue others, and one has a schema. The memory is so small that sequences
+    wait and start again. Windows, states, sinks and latent keys are never cut, mixed or shared."""
     engine = open_engine(save_family(family, tmp_path), cache_gb=14e-5, max_context=128, workers=2)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path)
     (line,) = [one.getMessage() for one in caplog.records if one.name == "inference.local.model"]

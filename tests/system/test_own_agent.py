@@ -17,9 +17,9 @@ import yaml
 
 from ratchet.records import Selection, Trajectory
 from sampling.store import TrajectoryStore
-from tests.agents.external.test_gateway import free_port
 from tests.agents.external.test_program import HEAD
 from tests.helpers.experiment import ROOT, command, kill, make_experiment, preloaded, write_lines
+from tests.helpers.gateway import free_port
 from training.rows import build_rows, check_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]

@@ -11,7 +11,7 @@ import yaml
 
 from ratchet.config import load_config
 from ratchet.records import Trajectory
-from tests.agents.external.test_gateway import learnt
+from tests.helpers.gateway import learnt
 from tests.helpers.pages import ROOT
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 

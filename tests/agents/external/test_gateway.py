@@ -5,88 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx
 import pytest
 
-from inference.completion import Message, SamplingParams
 from inference.engine import EngineError
 from inference.schemas import SchemaRefused, SchemaRejected
-from inference.scripted import Replies, ScriptedEngine
-from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
-from ratchet.records import Note, Trajectory
-from tests.helpers.playing import QUESTION, Shelf, passage, play
-from tests.helpers.templates import templated_format
-from tests.helpers.tiny import tiny_format, tiny_tokenizer
-from tests.inference.test_messages import HERMES
-from tests.inference.test_tool_calls import CALL, OFFERED, SAID
-from training.rows import build_rows, check_rows
+from ratchet.records import Note
+from tests.helpers.gateway import NAME, learnt, numbered, record, say, system, texts, user
+from tests.helpers.playing import QUESTION
+from tests.inference.test_tool_calls import OFFERED
 
 pytestmark = pytest.mark.server
-Program = Callable[[httpx.AsyncClient], Awaitable[str | None]]
-NAME = f"{QUESTION.id}:3"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-async def record(program: Program, replies: Replies, tools: bool = False, **settings: Any) -> Trajectory:
-    """A trajectory of a program that comes by itself, and ends it with what it returns."""
-    chat = settings.pop("chat", None) or tiny_format()
-    if tools:
-        tokenizer = tiny_tokenizer()
-        tokenizer.chat_template = HERMES
-        chat = WrapperFormat.from_tokenizer(tokenizer)
-    agent, port = ScriptedEngine(chat, replies, settings.pop("max_context", 32_000)), free_port()
-    shelf = Shelf({QUESTION.text: [passage(1, "Ada built it."), passage(2)]})
-    config = {"name": "external", "settings": {"port": port, "timeout": 30, **settings}}
-    playing = asyncio.ensure_future(play(config, agent, shelf))
-    await asyncio.sleep(0)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/t/{NAME}", trust_env=False, timeout=60) as client:
-        while not (await client.get(f"http://127.0.0.1:{port}/trajectories")).json()["trajectories"]:
-            assert not playing.done()
-        answer = await program(client)
-        if answer is not None:
-            assert (await client.post("/finish", json={"answer": answer})).status_code == 200
-    return await playing
-
-
-async def say(client: httpx.AsyncClient, messages: Sequence[Any], **more: Any) -> dict[str, Any]:
-    answer = await client.post("/v1/chat/completions", json={"model": "m", "messages": list(messages), **more})
-    assert answer.status_code == 200, answer.text
-    message: dict[str, Any] = answer.json()["choices"][0]["message"]
-    return message
-
-
-def user(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
-
-
-def system(text: str) -> dict[str, str]:
-    return {"role": "system", "content": text}
-
-
-def texts(trajectory: Trajectory) -> list[str]:
-    return [tiny_format().decode(conversation.ids) for conversation in trajectory.conversations]
-
-
-def learnt(trajectory: Trajectory) -> list[str]:
-    """What the rows of a trajectory teach, each checked against the ids that the engine sampled."""
-    rows, _ = build_rows([trajectory], [trajectory.key], 10**9)
-    actions = check_rows(rows, {trajectory.key: trajectory})
-    assert actions == len([call for call in trajectory.model_calls if call.parse != "malformed"])
-    return [tiny_format().decode([i for i, on in zip(row.ids, row.loss_mask, strict=True) if on]) for row in rows]
-
-
-def numbered(_: str, params: SamplingParams, messages: Sequence[Message]) -> str:
-    """Each reply tells what it answers and is unlike the others."""
-    return f"to {messages[-1]['content']} {params.seed % 9973}"
 
 
 async def test_two_agents_that_take_turns_have_a_conversation_each() -> None:
@@ -136,109 +68,6 @@ async def test_a_turn_with_two_continuations_is_taught_once() -> None:
     assert sorted(row.count("to one") for row in learnt(trajectory)) == [0, 1, 1]
     one, two = [text for text in texts(trajectory) if "branch" in text]
     assert one.partition("branch")[0] == two.partition("branch")[0], "both continue the same ids"
-
-
-async def test_tools_are_offered_called_and_answered_in_the_templates_form() -> None:
-    offered = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
-    called = '<tool_call>\n{"name": "search", "arguments": {"query":  "Velm"}}\n</tool_call>'
-
-    async def program(client: httpx.AsyncClient) -> str:
-        dialogue: list[Any] = [user("Who?")]
-        said = await say(client, dialogue, tools=offered)
-        [call] = said["tool_calls"]
-        assert said["content"] == "So:" and json.loads(call["function"]["arguments"]) == {"query": "Velm"}
-        call["function"]["arguments"] = '{ "query":"Velm" }'  # as a framework writes it again
-        dialogue += [said, {"role": "tool", "tool_call_id": call["id"], "content": "Ada"}]
-        dialogue += [await say(client, dialogue, tools=offered), user("Sure?")]
-        assert dialogue[-2]["content"] == "It was Ada."
-        assert (
-            "tool_calls" not in (bad := await say(client, dialogue, tools=offered)) and "<tool_call>" in bad["content"]
-        )
-        return "Ada"
-
-    trajectory = await record(program, [f"So: {called}", "It was Ada.", "<tool_call>{oops"], tools=True)
-    assert len(trajectory.conversations) == 1 and "<tool_response>Ada</tool_response>" in texts(trajectory)[0]
-    assert [call.parse for call in trajectory.model_calls] == ["ok", "ok", "malformed"]
-    assert learnt(trajectory) == [f"So: {called}<|im_end|>It was Ada.<|im_end|>"]
-
-
-@pytest.mark.parametrize("name", SAID)
-async def test_a_call_of_each_family_is_answered_and_taught_as_it_was_sampled(name: str) -> None:
-    chat = templated_format(name)
-    before = "far\n</think>\n\n" if chat.reply_opening else "<|channel|>final<|message|>" if name == "gptoss" else ""
-
-    async def program(client: httpx.AsyncClient) -> str:
-        dialogue: list[Any] = [user("Who?")]
-        dialogue.append(await say(client, dialogue, tools=OFFERED))
-        [call] = dialogue[-1]["tool_calls"]
-        assert json.loads(call["function"]["arguments"]) == CALL.value
-        dialogue.append({"role": "tool", "tool_call_id": call["id"], "content": "Ada"})
-        return str((await say(client, dialogue, tools=OFFERED))["content"])
-
-    trajectory = await record(program, [SAID[name], f"{before}It was Ada."], chat=chat)
-    assert trajectory.answer == "It was Ada." and [call.parse for call in trajectory.model_calls] == ["ok", "ok"]
-    rows, _ = build_rows([trajectory], [trajectory.key], 10**9)
-    assert check_rows(rows, {trajectory.key: trajectory}) == 2
-
-
-async def test_a_tools_choice_forces_a_call_of_the_tools_that_it_allows() -> None:
-    offered = [{"type": "function", "function": {"name": name}} for name in ("search", "finish")]
-    named = {"type": "function", "function": {"name": "finish"}}
-
-    def reply(_: str, params: SamplingParams, messages: Sequence[Message]) -> str:
-        names = re.findall(r'name\\": \\"(\w+)', params.schema) if isinstance(params.schema, str) else []
-        return f'<tool_call>{{"name": "{names[-1]}", "arguments": {{}}}}</tool_call>' if names else "no call"
-
-    async def program(client: httpx.AsyncClient) -> str:
-        for choice, called in (("auto", None), ("none", None), ("required", "finish"), (named, "finish")):
-            said: Any = await say(client, [user("x")], tools=offered, tool_choice=choice)
-            assert [call["function"]["name"] for call in said.get("tool_calls", [])] == ([called] if called else [])
-        for wrong in ("any", {"type": "function", "function": {"name": "else"}}, {"type": "allowed_tools"}):
-            body = {"model": "m", "messages": [user("x")], "tools": offered, "tool_choice": wrong}
-            refused = await client.post("/v1/chat/completions", json=body)
-            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
-        body = {"model": "m", "messages": [user("x")], "tool_choice": "required"}
-        assert (await client.post("/v1/chat/completions", json=body)).status_code == 400
-        return "Ada"
-
-    trajectory = await record(program, reply, tools=True)
-    assert [call.parse for call in trajectory.model_calls] == ["ok", "free", "ok", "ok"]
-
-
-async def test_results_of_parallel_calls_are_told_apart_by_their_ids_alone() -> None:
-    offered = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
-    called = "".join(
-        f'<tool_call>\n{{"name": "search", "arguments": {{"query": "{query}"}}}}\n</tool_call>' for query in "ab"
-    )
-
-    async def program(client: httpx.AsyncClient) -> str:
-        asked = [user("Who?")]
-        said: Any = await say(client, asked, tools=offered)
-        one, two = (
-            {"role": "tool", "tool_call_id": call["id"], "content": f"of {call['function']['arguments']}"}
-            for call in said["tool_calls"]
-        )
-        for sent in (
-            [one],
-            [one, one],
-            [two, one, {**one, "tool_call_id": "other"}],
-            [one, {"role": "tool", "content": "x"}],
-            [user("Go on."), one, two],
-        ):
-            refused = await client.post(
-                "/v1/chat/completions", json={"model": "m", "messages": [*asked, said, *sent], "tools": offered}
-            )
-            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages")
-        alike: Any = {**said, "tool_calls": [said["tool_calls"][0]] * 2}
-        for orphan in ([*asked, one], [*asked, alike, one]):
-            refused = await client.post("/v1/chat/completions", json={"model": "m", "messages": orphan})
-            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages")
-        await say(client, [*asked, said, two, one], tools=offered)
-        return "Ada"
-
-    trajectory = await record(program, [called, "It was Ada."], tools=True)
-    [text] = texts(trajectory)
-    assert 0 < text.index('of {"query": "a"}') < text.index('of {"query": "b"}')
 
 
 async def test_a_thought_is_told_apart_from_the_answer() -> None:

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from ratchet.records import Note
-from tests.agents.external.test_gateway import learnt, numbered, record, texts, user
+from tests.helpers.gateway import learnt, numbered, record, texts, user
 from tests.helpers.playing import QUESTION
 from tests.helpers.reward_cases import rule_score
 
