@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from export.gguf_vocabulary import CONVERTER, read_vocabulary
+from inference.weights import language_config, layer_alone
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
 from ratchet.files import disk_error
@@ -30,8 +31,6 @@ ARCHITECTURES = {"llama": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gemma3_t
 """By transformers' name, gguf's."""
 BESIDE = re.compile(r"^(model\.)?(vision_tower|multi_modal_projector)\.")
 """Tensors of a multimodal model that are not the language model's."""
-LANGUAGE = re.compile(r"^(model\.)?language_model\.(model\.)?(?!lm_head)")
-"""What the others begin with there."""
 
 
 class _Tensor(NamedTuple):
@@ -51,13 +50,10 @@ def check_base(model: ModelConfig) -> None:
     any work."""
     if importlib.util.find_spec("gguf") is None:
         raise UserError("writing GGUF files needs gguf: pip install 'ratchet-agents[gguf]'")
-    from transformers import AutoConfig
-
     try:
-        config = AutoConfig.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)
+        config, _ = language_config(model.path, model.revision)
     except (OSError, ValueError) as error:
         raise UserError(f"{model.path}: cannot read the model's configuration: {first_line(error)}") from error
-    config = config.get_text_config()
     check_architecture(config, model.path)
     read_vocabulary(model.path, config.vocab_size, model.revision)
 
@@ -112,9 +108,8 @@ def write_gguf(model: Path, target: Path, kind: GgufType, name: str) -> bool:
     if target.exists():
         return False
     import gguf
-    from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(str(model), trust_remote_code=False).get_text_config()
+    config, _ = language_config(str(model))
     check_architecture(config, str(model))
     arch = gguf.MODEL_ARCH[ARCHITECTURES[config.model_type]]
     tensors = _tensors(model, gguf.get_tensor_name_map(arch, config.num_hidden_layers), kind)
@@ -183,7 +178,7 @@ def _tensors(model: Path, names: Any, kind: GgufType) -> list[_Tensor]:
                     if BESIDE.match(name):
                         continue
                     shape = tuple(opened.get_slice(name).get_shape())
-                    alone = LANGUAGE.sub("model.", name).removeprefix("language_model.")
+                    alone = layer_alone(name).removeprefix("language_model.")
                     target = names.get_name(alone, try_suffixes=(".weight", ".bias"))
                     if target is None:
                         raise UserError(f"{file}: the tensor {name} has no place in a GGUF file of this architecture")

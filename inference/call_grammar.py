@@ -19,11 +19,9 @@ def call_grammar(form: CallForm, tools: Sequence[Mapping[str, Any]]) -> str:
 
     SchemaRefused where a tool's parameters are no schema that can constrain decoding, or the form has no grammar.
     """
-    import xgrammar
-
     try:
         calls = [_one_call(form, tool["function"]) for tool in tools]
-        written = str(calls[0] if len(calls) == 1 else xgrammar.Grammar.union(*calls))
+        written = str(_either(calls))
     except RuntimeError as error:
         raise SchemaRefused(f"the parameters of a tool cannot constrain decoding: {error}") from error
     return ESCAPE.sub(lambda found: rf"\u00{found[1]}" if found[1] else found[0], written)
@@ -69,8 +67,7 @@ def _value(kind: Any, schema: Mapping[str, Any]) -> Any:
     kind = kind if isinstance(kind, dict) else {}
     values = kind.get("enum")
     if values and all(isinstance(value, str) for value in values):
-        texts = [_text(value) for value in values]
-        return texts[0] if len(texts) == 1 else xgrammar.Grammar.union(*texts)
+        return _either([_text(value) for value in values])
     if kind.get("type") == "string":
         return xgrammar.Grammar.from_ebnf('root ::= ([^<] | "<" [^/<])*')
     return _json({**kind, "$defs": schema.get("$defs", {})} if "$defs" in schema else kind)
@@ -106,14 +103,19 @@ def _word(form: CallForm, kind: Any) -> Any:
     values, quote = kind.get("enum"), form.quote
     ends = {*"'\\"} if quote == "'" else {"<"}
     if values and all(isinstance(value, str) and not ends & {*value} for value in values):
-        texts = [_text(f"{quote}{value}{quote}") for value in values]
-        return texts[0] if len(texts) == 1 else xgrammar.Grammar.union(*texts)
+        return _either([_text(f"{quote}{value}{quote}") for value in values])
     if kind.get("type") == "string":
         inside = xgrammar.Grammar.from_ebnf(r"root ::= [^'\\\n]*" if quote == "'" else r"root ::= [^<\n]*")
         return xgrammar.Grammar.concat(_text(quote), inside, _text(quote))
     if kind.get("type") == "boolean" and quote == "'":
         return xgrammar.Grammar.union(_text("True"), _text("False"))
     return _json(kind) if kind.get("type") in ("integer", "number", "boolean") else None
+
+
+def _either(grammars: Sequence[Any]) -> Any:
+    import xgrammar
+
+    return grammars[0] if len(grammars) == 1 else xgrammar.Grammar.union(*grammars)
 
 
 def _json(schema: Mapping[str, Any]) -> Any:

@@ -115,10 +115,6 @@ class ChatFormat(Protocol):
         """How many of the context's tokens a dialogue of these ids takes."""
         ...
 
-    def escape_control_tokens(self, text: str) -> str:
-        """`text` with its control tokens broken up, for servers that encode it themselves."""
-        ...
-
 
 def first_tokens(chat: ChatFormat, text: str, max_tokens: int) -> str:
     """The beginning of a text that takes at most so many tokens; the text itself where all of it does."""
@@ -260,8 +256,9 @@ class Dialogue:
         return self._append_sampled(completion, len(completion.ids), parsed and complete, thinks)
 
     def thought_tokens(self, completion: Completion) -> int:
-        """How many of the context's tokens the thought of a completion takes."""
-        return self.chat.count(completion.ids[: thought_length(completion, self.chat.reply_opening, self.chat.decode)])
+        """How many of the context's tokens the thought of a completion takes, and how many a service hid."""
+        length = thought_length(completion, self.chat.reply_opening, self.chat.decode)
+        return completion.hidden_thought_tokens + self.chat.count(completion.ids[:length])
 
     def draft(self, completion: Completion, keep: int) -> tuple[int, int]:
         """Append a look-ahead of which only the first `keep` tokens are used; returns their (start, end).

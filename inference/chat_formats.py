@@ -23,9 +23,7 @@ SWITCHES = ("enable_thinking", "thinking")
 
 def open_chat_format(model: ModelConfig) -> WrapperFormat | RenderedFormat:
     """The format of a config's open model. UserError where its tokenizer or template cannot be used."""
-    tokenizer = load_tokenizer(model.path, model.revision)
-    # A server that takes text thinks as it likes: its replies cannot be sampled in parts.
-    return chat_format(tokenizer, model.path, model.template, model.thoughts, in_parts=model.engine != "openai")
+    return chat_format(load_tokenizer(model.path, model.revision), model.path, model.template, model.thoughts)
 
 
 def chat_format(
@@ -33,28 +31,27 @@ def chat_format(
     where: str = "the model",
     variables: Mapping[str, Any] | None = None,
     thoughts: ThoughtsConfig = AS_THE_TEMPLATE,
-    in_parts: bool = True,
 ) -> WrapperFormat | RenderedFormat:
     """Wrappers where the template is exactly these, else every prompt rendered by the template. UserError for a
     template that cannot be used, or knows no such settings.
 
-    `variables`: of the template, such as enable_thinking. `in_parts`: see `TokenFormat`.
+    `variables`: of the template, such as enable_thinking.
     """
     check_template(tokenizer, where)
     if not variables and thoughts == AS_THE_TEMPLATE and keeps_thoughts(tokenizer, where):
         try:
-            return replace(WrapperFormat.from_tokenizer(tokenizer, where), in_parts=in_parts)
+            return WrapperFormat.from_tokenizer(tokenizer, where)
         except UserError:
             pass  # what is wrong is told by the format that takes any template
     chat = RenderedFormat.from_tokenizer(tokenizer, where, variables)
     if thoughts.enabled is not None:
         switched = {**chat.variables, _switch(chat): thoughts.enabled}
         chat = RenderedFormat.from_tokenizer(tokenizer, where, switched)
-    if thoughts.budget is not None and (chat.thinking is None or not in_parts):
-        why = "is reached as text" if not in_parts else "marks no thoughts by single tokens, or is told not to think"
+    if thoughts.budget is not None and chat.thinking is None:
+        why = "marks no thoughts by single tokens, or is told not to think"
         raise UserError(f"thoughts.budget: {where} {why}, so no thought can be closed; leave it out")
-    thinking = replace(chat.thinking, budget=thoughts.budget) if chat.thinking and in_parts else None
-    return replace(chat, thinking=thinking, kept=thoughts.kept, in_parts=in_parts)
+    thinking = replace(chat.thinking, budget=thoughts.budget) if chat.thinking else None
+    return replace(chat, thinking=thinking, kept=thoughts.kept)
 
 
 def with_thoughts(chat: ChatFormat, thoughts: ThoughtsConfig) -> ChatFormat:
@@ -69,12 +66,12 @@ def with_thoughts(chat: ChatFormat, thoughts: ThoughtsConfig) -> ChatFormat:
 @lru_cache(maxsize=64)
 def _with_thoughts(chat: WrapperFormat | RenderedFormat, thoughts: ThoughtsConfig) -> RenderedFormat | WrapperFormat:
     if isinstance(chat, WrapperFormat):
-        return chat_format(chat.tokenizer, thoughts=thoughts, in_parts=chat.in_parts)
+        return chat_format(chat.tokenizer, thoughts=thoughts)
     before = ThoughtsConfig(budget=chat.thinking.budget if chat.thinking else None, kept=chat.kept)
     both = before.model_copy(update=thoughts.model_dump(exclude_none=True))
     if thoughts.enabled is False:
         both = both.model_copy(update={"budget": thoughts.budget})
-    return chat_format(chat.tokenizer, chat.where, chat.variables, both, chat.in_parts)
+    return chat_format(chat.tokenizer, chat.where, chat.variables, both)
 
 
 def _switch(chat: RenderedFormat) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inference.shapes import read_shape
-from inference.weights import language_part, trained_linears
+from inference.weights import language_part, linears, trained_linears
 from ratchet.errors import UserError, first_line
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -49,7 +49,7 @@ def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     parameters = sum(weight.numel() for weight in model.parameters())
-    layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings()]
+    layers = linears(model).values()
     return Footprint(
         parameters=parameters,
         weight_bytes=sum(weight.numel() for weight in whole.parameters()) * DTYPE_BYTES[dtype],

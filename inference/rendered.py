@@ -202,12 +202,13 @@ class RenderedFormat(TokenFormat):
         starts = thought is not None and not CLOSING.search(opening, thought.end())
         # The marks of a thought, and what stands between a thought and the answer, are the model's own.
         before = CLOSING.sub("", OPENING.sub("", before))
-        turn_ids = {*template_ids(self, before)} - {*self._behind_thought()}
+        behind = self._behind_thought()
+        turn_ids = {*template_ids(self, before)} - {*behind}
         return {
             "end_of_turn": ended,
             "turn_ids": self.control_ids & (turn_ids | {ended}),
             "reply_opening": opening[thought.start() :] if thought and starts else "",
-            "thinking": self._thinking(starts, prompt[-1].text),
+            "thinking": self._thinking(starts, opening, behind),
         }
 
     def _after_reply(self, turns: Sequence[ChatTurn], generation: bool) -> int | None:
@@ -219,15 +220,14 @@ class RenderedFormat(TokenFormat):
         found = self.control_pattern.search(pieces[at + 1].text)
         return template_ids(self, found[0])[0] if found else None
 
-    def _thinking(self, starts: bool, prompt: str) -> Thinking | None:
+    def _thinking(self, starts: bool, prompt: str, behind: tuple[int, ...]) -> Thinking | None:
         """How the model thinks, where the template names one control token that opens thoughts and one that closes
-        them. `starts`: the prompt, which ends so, begins a thought."""
+        them. `starts`: the prompt, which ends so, begins a thought. `behind`: `_behind_thought`."""
         template = str(self.tokenizer.chat_template)
         ends, opens = self._control_tokens(CLOSING, template), self._control_tokens(OPENING, template)
         if len(ends) != 1 or (not starts and (len(opens) != 1 or CLOSING.search(prompt))):
             return None
-        closing = self._behind_thought()
-        return Thinking(None if starts else opens.pop(), end := ends.pop(), closing if end in closing else (end,))
+        return Thinking(None if starts else opens.pop(), end := ends.pop(), behind if end in behind else (end,))
 
     def _control_tokens(self, pattern: re.Pattern[str], template: str) -> set[int]:
         """The control tokens that marks of a thought are."""

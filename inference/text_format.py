@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from inference.tokenizer import load_tokenizer
-from inference.turns import ChatTurn, Part
+from inference.turns import AUTHORS, ChatTurn, Part
 from ratchet.errors import UserError
-from ratchet.records import Author, content_key
+from ratchet.records import content_key
 from ratchet.text import replace_surrogates
 
 LINE_BREAK = ord("\n")
@@ -56,12 +56,8 @@ class TextFormat:
             raise UserError("models that are reached as text (engine: chat-api) take no tools here")
         parts: list[Part] = []
         for turn in turns[shown:]:
-            author: Author = "user" if turn.role == "tool" else turn.role
-            parts += [(author, self.encode(turn.text)), ("template", (LINE_BREAK,))]
+            parts += [(AUTHORS[turn.role], self.encode(turn.text)), ("template", (LINE_BREAK,))]
         return True, parts
-
-    def escape_control_tokens(self, text: str) -> str:
-        return text
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, replace_surrogates(text)))

@@ -27,8 +27,6 @@ class TokenFormat:
     control_pattern: re.Pattern[str]
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Of the template, such as enable_thinking."""
-    in_parts: bool = True
-    """Whether the engine can go on with a reply; a server that takes text cannot."""
     is_text: ClassVar[bool] = False
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -59,7 +57,7 @@ class TokenFormat:
         return list(ids)
 
     def escape_control_tokens(self, text: str) -> str:
-        """`text` with a zero-width space in every control token, for servers that encode it themselves."""
+        """`text` with a zero-width space in every control token, for JSON that a template writes among its own text."""
         while self.control_pattern.search(text):
             text = self.control_pattern.sub(lambda match: match[0][0] + "\u200b" + match[0][1:], text)
         return text

@@ -30,6 +30,7 @@ OTHER_ENDS = ("<|eom_id|>",)
 """Tokens that end a turn and that no template writes behind a call of a program's tool: Llama 3 says that a built-in
 tool is called."""
 PYTHON = "<|python_tag|>"
+PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 BARE = rf"\s*(?:{re.escape(PYTHON)}\s*)?"
 """What may stand before a call that has no mark: Llama 3 puts the token of its built-in tools before others too."""
 JSON_TYPES: dict[type, str] = {
@@ -285,8 +286,8 @@ def _object_forms(text: str, name: str) -> list[CallForm]:
     return []
 
 
-def template_call(name: str, arguments: Any, id: str) -> dict[str, Any]:
-    """A call as templates take it."""
+def template_call(name: Any, arguments: Any, id: Any) -> dict[str, Any]:
+    """A call as templates and chat completions have it; what a program sent may be anything."""
     return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
 
 
@@ -340,7 +341,7 @@ def _typed(text: str, schema: Any) -> Any:
     if kinds == {"string"}:
         return text
     try:
-        value = read_json({"True": "true", "False": "false", "None": "null"}.get(text, text))
+        value = read_json(PYTHON_WORDS.get(text, text))
     except ValueError:
         return text
     return text if "string" in kinds and JSON_TYPES[type(value)] not in kinds else value
@@ -390,7 +391,7 @@ def _read_words(text: str, at: int) -> tuple[Any, int]:
         elif re.match(r"\s*[:=]", text[at : at + 50]):
             parts.append(json.dumps(word))
         else:
-            parts.append({"True": "true", "False": "false", "None": "null"}.get(word, word))
+            parts.append(PYTHON_WORDS.get(word, word))
     if not parts or depth or parts[0] != "{":
         raise ValueError("a tool's call is cut in its arguments")
     try:

@@ -99,19 +99,24 @@ def layer_alone(name: str) -> str:
     return re.sub(r"^(model\.)?language_model\.(model\.)?(?!lm_head)", ALONE, name)
 
 
-def trained_linears(model: Any) -> dict[str, Any]:
-    """The layers that `all-linear` means, by name: every linear layer but the output head, and of a mixture of experts
-    none of a feed-forward block: experts, routers and what is beside them keep the base model's weights."""
+def linears(model: Any) -> dict[str, Any]:
+    """Every linear layer but the output head, by name."""
     import torch
 
-    has_experts = any((getattr(model.config, key, None) or 0) > 1 for key in EXPERTS)
-    untrained = (EXPERT_PARTS if has_experts else set()) | ({"out_proj"} if model.config.model_type in MAMBA else set())
     head = model.get_output_embeddings()
     return {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and module is not head and untrained.isdisjoint(name.split("."))
+        if isinstance(module, torch.nn.Linear) and module is not head
     }
+
+
+def trained_linears(model: Any) -> dict[str, Any]:
+    """The layers that `all-linear` means, by name: every linear layer but the output head, and of a mixture of experts
+    none of a feed-forward block: experts, routers and what is beside them keep the base model's weights."""
+    has_experts = any((getattr(model.config, key, None) or 0) > 1 for key in EXPERTS)
+    untrained = (EXPERT_PARTS if has_experts else set()) | ({"out_proj"} if model.config.model_type in MAMBA else set())
+    return {name: module for name, module in linears(model).items() if untrained.isdisjoint(name.split("."))}
 
 
 def untie_changed_head(model: Any, layers: Iterable[str]) -> None:

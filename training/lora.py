@@ -14,7 +14,7 @@ from peft.tuners.lora import LoraLayer
 from safetensors.torch import load
 
 from inference.adapters import read_adapter
-from inference.weights import layer_alone, load_causal_model, trained_linears
+from inference.weights import layer_alone, linears, load_causal_model, trained_linears
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.errors import UserError, did_you_mean, first_line
 from ratchet.processor import computes_bfloat16
@@ -66,9 +66,8 @@ def _targets_of(model: Any, lora: LoraConfig) -> str | list[str]:
     wanted = target_modules(lora)
     if wanted != "all-linear":
         return wanted
-    layers, head = trained_linears(model), model.get_output_embeddings()
-    linear = {name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear) and one is not head}
-    return wanted if layers.keys() == linear else sorted({name.rpartition(".")[2] for name in layers})
+    layers = trained_linears(model)
+    return wanted if layers.keys() == linears(model).keys() else sorted({name.rpartition(".")[2] for name in layers})
 
 
 def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:

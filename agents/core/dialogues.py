@@ -350,7 +350,7 @@ class Dialogues:
                 prompt_tokens=completion.prompt_tokens,
                 cached_tokens=completion.cached_tokens,
                 new_tokens=completion.new_tokens,
-                thought_tokens=0 if place else completion.hidden_thought_tokens + dialogue.thought_tokens(completion),
+                thought_tokens=0 if place else dialogue.thought_tokens(completion),
                 at=at,
                 seconds=time.monotonic() - self._started - at,
             ),

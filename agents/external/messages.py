@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.external.protocols import Answer, add_call, chat_request, refused, text_of, tool, tool_call
-from agents.external.recording import ProgramRequest
+from agents.external.protocols import Answer, add_call, chat_request, text_of, tool
+from agents.external.recording import ProgramRequest, refused
+from inference.tool_calls import template_call
 from ratchet.text import read_json
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -130,5 +131,5 @@ def _chat_messages(message: SentMessage, where: str) -> list[dict[str, Any]]:
         messages.append({"role": message.role, "content": text_of(texts, where)})
     for block in blocks:
         if block.get("type") == "tool_use":
-            add_call(messages, tool_call(block.get("id"), block.get("name"), block.get("input")))
+            add_call(messages, template_call(block.get("name"), block.get("input"), block.get("id")))
     return messages

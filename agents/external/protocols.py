@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agents.external.recording import ProgramRequest
-from ratchet.http.openai import ApiError
+from agents.external.recording import ProgramRequest, refused
 
 Answer = dict[str, Any]
 TEXTS = ("text", "input_text", "output_text")
@@ -41,11 +40,6 @@ def chat_request(where: str, **fields: Any) -> ProgramRequest:
         raise refused(path.replace("messages", where, 1), first["msg"]) from None
 
 
-def refused(where: str, problem: str) -> ApiError:
-    """The error of a request, which names the field."""
-    return ApiError(400, f"{where}: {problem}", param=where)
-
-
 def text_of(content: Any, where: str) -> str:
     """The text of a content, which is a text or a list of parts."""
     if content is None or isinstance(content, str):
@@ -65,11 +59,6 @@ def tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
     """A function as chat completions have it."""
     given = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": {key: value for key, value in given.items() if value is not None}}
-
-
-def tool_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """A call as chat completions have it."""
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def add_call(messages: list[dict[str, Any]], call: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from inference.call_grammar import call_grammar
 from inference.completion import Completion
 from inference.engine import EngineError
 from inference.schemas import SchemaRefused, SchemaRejected, check_schema
-from inference.tool_calls import CALL_ID, NAME, CallForm
+from inference.tool_calls import CALL_ID, NAME, CallForm, template_call
 from inference.turns import ChatTurn, FunctionCall
 from ratchet.errors import UserError
 from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
@@ -128,7 +128,7 @@ class Recording:
             raise ApiError(400, str(error), code="context_length_exceeded") from None
         except (SchemaRefused, SchemaRejected) as error:
             param = "response_format" if request.response_format else "tool_choice"
-            raise ApiError(400, f"{param}: {short_line(str(error))}", param=param) from None
+            raise refused(param, short_line(str(error))) from None
         except (EngineError, UserError) as error:
             raise self._break(error) from None
         finally:
@@ -143,26 +143,26 @@ class Recording:
             await asyncio.to_thread(check_schema, schema, not chat.is_text)
         form = chat.calls if tools else None
         if tools and form is None:
-            raise ApiError(400, f"tools: the chat template of {role}'s model has no form for them", param="tools")
+            raise refused("tools", f"the chat template of {role}'s model has no form for them")
         if tools and schema is not None:
-            raise ApiError(400, "response_format: leave it out where there are tools", param="response_format")
+            raise refused("response_format", "leave it out where there are tools")
         constrain: dict[str, Any] | str | None = schema
         if (forced := forced_tools(request)) and form is not None:
             try:
                 constrain = await asyncio.to_thread(call_grammar, form, forced)
             except SchemaRefused as error:
-                raise ApiError(400, f"tool_choice: {short_line(str(error))}", param="tool_choice") from None
+                raise refused("tool_choice", short_line(str(error))) from None
         opening = (role, json.dumps(tools, sort_keys=True))
         position, new = self._history.find(opening, turns)
         if not new or new[-1].role not in ("user", "tool"):
-            raise ApiError(400, "messages: the last one must be the user's or a tool's", param="messages")
+            raise refused("messages", "the last one must be the user's or a tool's")
         foreign = any(turn.role == "assistant" for turn in new)
         goes_on = position is not None and position.is_end and not foreign
         begun = self.tools.blank(role) if position is None else position.dialogue if goes_on else position.branch()
         try:
             begun.extend(new, tools)
         except UserError as error:
-            raise ApiError(400, f"messages: {error}", param="messages") from None
+            raise refused("messages", str(error)) from None
         dialogue = begun if goes_on else self.tools.open(begun)
         completion, plain, value = await self.tools.reply(
             dialogue,
@@ -175,7 +175,7 @@ class Recording:
         own = tuple(self._with_id(call) for call in calls)
         said = dialogue.turns[-1] = replace(dialogue.turns[-1], text=text.strip(), calls=own)
         self._history.record(opening, [*turns, said], Position.end_of(dialogue))
-        thoughts = completion.hidden_thought_tokens + dialogue.thought_tokens(completion)
+        thoughts = dialogue.thought_tokens(completion)
         return _response(request.model, text, said, completion, thoughts)
 
     def _with_id(self, call: FunctionCall) -> FunctionCall:
@@ -231,21 +231,22 @@ def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
         if turn is not None and turn.role == "tool":
             if turn.answers not in calls or turn.answers in results:
                 what = "a second result of" if turn.answers in results else "a result of no call before it,"
-                raise _refused(f"{what} tool_call_id {turn.answers[:100]!r}")
+                raise refused("messages", f"{what} tool_call_id {turn.answers[:100]!r}")
             results[turn.answers] = turn
             continue
         if missing := [id for id in calls if id not in results]:
-            raise _refused(f"no message of role tool has the result of the call {missing[0][:100]!r}")
+            raise refused("messages", f"no message of role tool has the result of the call {missing[0][:100]!r}")
         yield from (results[id] for id in calls)
         calls, results = [call.id for call in turn.calls] if turn is not None else [], {}
         if "" in calls or len(set(calls)) < len(calls):
-            raise _refused("each of tool_calls needs an id of its own")
+            raise refused("messages", "each of tool_calls needs an id of its own")
         if turn is not None:
             yield turn
 
 
-def _refused(problem: str) -> ApiError:
-    return ApiError(400, f"messages: {problem}", param="messages")
+def refused(where: str, problem: str) -> ApiError:
+    """The error of a request, which names the field."""
+    return ApiError(400, f"{where}: {problem}", param=where)
 
 
 def forced_tools(request: ProgramRequest) -> list[dict[str, Any]]:
@@ -263,10 +264,9 @@ def forced_tools(request: ProgramRequest) -> list[dict[str, Any]]:
     if isinstance(named, dict):
         tools = [tool for tool in tools if tool["function"]["name"] == named.get("name")]
     elif choice != "required":
-        message = "tool_choice: expected auto, none, required, or one function by its name"
-        raise ApiError(400, message, param="tool_choice")
+        raise refused("tool_choice", "expected auto, none, required, or one function by its name")
     if not tools:
-        raise ApiError(400, "tool_choice: tools has no function of this name", param="tool_choice")
+        raise refused("tool_choice", "tools has no function of this name")
     return tools
 
 
@@ -285,10 +285,7 @@ def _response(model: str, text: str, said: ChatTurn, completion: Completion, tho
     if said.thought:
         message["reasoning_content"] = said.thought
     if said.calls:
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in said.calls
-        ]
+        message["tool_calls"] = [template_call(call.name, call.arguments, call.id) for call in said.calls]
     ended = "tool_calls" if said.calls else "stop" if completion.finish_reason == "stop" else "length"
     prompt, new = completion.prompt_tokens, completion.new_tokens
     return {

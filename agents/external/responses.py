@@ -12,8 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.external.protocols import Answer, add_call, chat_request, refused, text_of, tool, tool_call
-from agents.external.recording import ProgramRequest
+from agents.external.protocols import Answer, add_call, chat_request, text_of, tool
+from agents.external.recording import ProgramRequest, refused
+from inference.tool_calls import template_call
 
 
 class ResponsesRequest(BaseModel):
@@ -44,7 +45,7 @@ class ResponsesRequest(BaseModel):
             if kind == "message":
                 messages.append({"role": item.get("role"), "content": text_of(item.get("content"), f"{where}.content")})
             elif kind == "function_call":
-                add_call(messages, tool_call(item.get("call_id"), item.get("name"), item.get("arguments")))
+                add_call(messages, template_call(item.get("name"), item.get("arguments"), item.get("call_id")))
             elif kind == "function_call_output":
                 output = text_of(item.get("output"), f"{where}.output")
                 messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 import torch
 
 from inference.adapters import adapter_digest
-from inference.chat_formats import chat_format
+from inference.chat_formats import open_chat_format
 from inference.completion import Completion, Message, SamplingParams
 from inference.engine import EngineError
 from inference.local.cache import BLOCK
@@ -22,7 +22,6 @@ from inference.local.model import PackedModel, cpu_threads, model_fingerprint
 from inference.local.routing import Router
 from inference.local.sampling import Grammars
 from inference.local.scheduler import Request, Scheduler, Stats
-from inference.tokenizer import load_tokenizer
 from ratchet.config import ModelConfig
 
 
@@ -30,15 +29,14 @@ class LocalEngine:
     """See `inference.engine.Engine`. Memory: weights plus `cache_gb`."""
 
     def __init__(self, config: ModelConfig) -> None:
-        tokenizer = load_tokenizer(config.path, config.revision)
-        self.format = chat_format(tokenizer, config.path, config.template, config.thoughts)
+        self.format = open_chat_format(config)
         first = PackedModel(config)
         models = [first, *(first.copy_for_worker() for _ in range(1, first.workers))]
         self.max_context = min(config.max_context, first.window)
         self._vocabulary, self._blocks = first.vocabulary, first.pool.blocks
         self.fingerprint = model_fingerprint(config)
         self._config = config
-        self._grammars = Grammars(tokenizer, first.vocabulary, self.format.end_ids)
+        self._grammars = Grammars(self.format.tokenizer, first.vocabulary, self.format.end_ids)
         self._adapters: dict[str, tuple[int, str]] = {}
         self._schedulers = [Scheduler(config, model, self.format) for model in models]
         self._router = Router(len(models))

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from inference.local.vectors import FAST_MATH, Array, as_float
+from inference.weights import linears
 from ratchet.numba_cache import njit
 
 MOST_ALLOWED = 4096
@@ -161,7 +162,7 @@ def adapt_to_cpu(model: Any) -> None:
     head = model.get_output_embeddings()
     if head.weight.dtype == torch.bfloat16:  # in which the head stays, whatever the embedding does that it may share
         head.weight = torch.nn.Parameter(head.weight.data, requires_grad=False)
-    reduced = [one for one in model.modules() if isinstance(one, torch.nn.Linear) and one is not head]
+    reduced = [*linears(model).values()]
     kept = {id(tensor) for one in reduced for tensor in one.parameters()}
     if head.weight.dtype == torch.bfloat16:
         kept.add(id(head.weight))

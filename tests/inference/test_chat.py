@@ -17,6 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from inference.chat import ChatFormat
 from inference.rendering import render
+from inference.token_format import TokenFormat
 from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
@@ -93,7 +94,7 @@ def test_half_a_surrogate_pair_does_not_crash() -> None:
 @each_format
 @relaxed
 @given(text=hostile(ALL_CONTROLS))
-def test_disarmed_text_holds_no_control_token_and_reads_the_same(chat: ChatFormat, text: str) -> None:
+def test_disarmed_text_holds_no_control_token_and_reads_the_same(chat: TokenFormat, text: str) -> None:
     disarmed = chat.escape_control_tokens(text)
     assert not any(name in disarmed for name in chat.tokenizer.all_special_tokens)
     assert disarmed.replace("\u200b", "") == text.replace("\u200b", "")

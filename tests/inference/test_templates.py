@@ -232,13 +232,6 @@ def test_a_role_may_think_in_another_way_than_its_model() -> None:
     assert len({one.digest for one in (chat, brief, longer, templated_format("qwen3"))}) == 4
 
 
-def test_a_server_that_takes_text_is_asked_for_whole_replies() -> None:
-    chat = chat_format(templated_tokenizer("qwen3"), in_parts=False)
-    assert chat.thinking is None and with_thoughts(chat, ThoughtsConfig(kept=False)).thinking is None
-    with pytest.raises(UserError, match=r"thoughts.budget: .*reached as text"):
-        with_thoughts(chat, ThoughtsConfig(budget=5))
-
-
 @pytest.mark.parametrize(
     ("name", "thoughts", "problem"),
     [
