@@ -10,7 +10,8 @@ else. The score is the mean of three parts, each from 0 to 1:
 
 It is 0 where one of answer and reference begins with "yes" and the other with "no". Of several references the best
 counts. The parts, with equal weights, were chosen on one half of the human preferences of RAGChecker (Ru et al. 2024,
-arXiv 2408.08067) and tested on the other: `benchmarks/human.py`. Stems and content words are English.
+arXiv 2408.08067) and tested on the other (`benchmarks/human.py` of commit 2e34629). Stems and content words are
+English.
 """
 
 from __future__ import annotations
