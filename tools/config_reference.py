@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -39,6 +39,24 @@ as they are written, so a run that was started beside its config resumes from an
 In the headings below, `NAME` stands for a name that you choose. A section that occurs in several places has one table.
 The settings of each system are [at the end](#settings-of-systems).
 """
+TASKS = {
+    "use another model": ["models.NAME"],
+    "let the model think before it answers": ["models.NAME.thoughts"],
+    "start vLLM servers": ["models.NAME.serve"],
+    "search documents of your own": ["index", "index.encoder"],
+    "search web services or tool servers": ["sources.NAME"],
+    "use questions of your own, or a benchmark": ["questions", "questions.train"],
+    "choose the agents, and what each role may write": ["system", "system.roles.NAME", "system.settings"],
+    "sample more often, or hotter": ["sampling"],
+    "decide which trajectories are good, and how many are kept": ["rewards", "rewards.select"],
+    "change how the judge scores": ["rewards.correctness", "rewards.faithfulness"],
+    "train longer, or with another objective": ["training", "training.lora"],
+    "compare with other systems": ["evaluation", "evaluation.baselines.NAME"],
+    "train for several rounds": ["rounds"],
+    "evaluate many checkpoints": ["sweep"],
+    "write questions from the corpus": ["generation"],
+}
+"""The index of the page: what somebody may want to do, and the sections that do it."""
 SYSTEMS = """\
 ## Settings of systems
 
@@ -51,13 +69,27 @@ Places = dict[type[Section], list[str]]
 
 def reference() -> str:
     """The page as Markdown."""
-    parts = [HEAD, *_tables("", Config, "##"), SYSTEMS]
+    tables = list(_tables("", Config, "##"))
+    parts = [HEAD, _index(tables), *tables, SYSTEMS]
     for name in known_systems():
         module = importlib.import_module(f"agents.{name}")
         parts.append(f"### `{name}`\n\n{_first_sentence(module.__doc__)}\n")
         settings = module.SYSTEM.settings
         parts += _tables("", settings, "####") if settings.model_fields else ["It has no settings.\n"]
     return "\n".join(parts)
+
+
+def _index(tables: Sequence[str]) -> str:
+    """A table of tasks, whose sections link to their headings. An unknown section is a `KeyError`."""
+    headings = [line.removeprefix("## ") for text in tables for line in text.splitlines() if line.startswith("## ")]
+    anchors = {
+        key: re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in headings
+        for key in re.findall(r"`(.*?)`", heading)
+    }
+    anchors["system.settings"] = "settings-of-systems"
+    rows = [f"| {task} | {', '.join(f'[`{key}`](#{anchors[key]})' for key in keys)} |" for task, keys in TASKS.items()]
+    return "\n".join(["| to | sections |", "|---|---|", *rows]) + "\n"
 
 
 def _tables(key: str, root: type[Section], heading: str) -> Iterator[str]:

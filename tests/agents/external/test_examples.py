@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 from ratchet.config import load_config
 from ratchet.records import Trajectory
 from tests.helpers.gateway import learnt
-from tests.helpers.pages import ROOT
+from tests.helpers.pages import ROOT, blocks
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
@@ -26,6 +27,18 @@ async def run(name: str, replies: list[str], monkeypatch: pytest.MonkeyPatch) ->
         pytest.skip("needs `make examples`")
     shelf = Shelf({QUESTION.text: [passage(1, "Velm has a harbour.")], "harbour Velm": [passage(2, "Ada built it.")]})
     return await play({"name": "external", "settings": settings}, engine(replies), shelf)
+
+
+async def test_the_guides_program_of_ten_lines_searches_asks_and_answers(tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    (source,) = blocks(ROOT / "docs/guides/own-agent.md", "python")
+    (tmp_path / "my_agent.py").write_text(source)
+    shelf = Shelf({QUESTION.text: [passage(1, "Ada built it.")]})
+    settings = {"command": [sys.executable, str(tmp_path / "my_agent.py")]}
+    done = await play({"name": "external", "settings": settings}, engine(["Ada Torrin"]), shelf)
+    assert (done.status, done.answer) == ("finished", "Ada Torrin"), done.error
+    assert [search.query for search in done.searches] == [QUESTION.text]
+    assert learnt(done) == ["Ada Torrin<|im_end|>"]
 
 
 async def test_langgraphs_agent_searches_again_in_one_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
