@@ -13,7 +13,7 @@ import pytest
 from commands import models
 from ratchet.errors import UserError
 from tests.helpers.families import save_family
-from tests.helpers.model_table import PAGE, page_with_tables
+from tests.helpers.model_table import PAGE, page
 
 EXPECTED: dict[str, dict[str, str]] = {
     "llama": {
@@ -94,4 +94,4 @@ def test_a_hub_whose_name_or_address_takes_long_is_not_waited_for(monkeypatch: p
 
 
 def test_the_tables_of_the_guide_are_up_to_date() -> None:
-    assert PAGE.read_text() == page_with_tables(), "run `python -m tests.helpers.model_table`"
+    assert PAGE.read_text() == page(), "run `python -m tests.helpers.model_table`"

@@ -1,7 +1,7 @@
-"""The tables of docs/guides/models.md, as `ratchet models check` finds it: for each chat template that the package trl
+"""docs/reference/families.md, as `ratchet models check` finds it: for each chat template that the package trl
 ships, and for each family of models.
 
-`python -m tests.helpers.model_table` writes them.
+`python -m tests.helpers.model_table` writes it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ from tests.helpers.families import FAMILIES, family_config
 from tests.helpers.pages import ROOT
 from tests.helpers.templates import NAMES, templated_tokenizer
 
-PAGE = ROOT / "docs/guides/models.md"
-BEGIN = "<!-- Written by `python -m tests.helpers.model_table`. Do not edit. -->\n"
-END = "<!-- The end of what it writes. -->\n"
+PAGE = ROOT / "docs/reference/families.md"
+HEAD = """\
+# Chat templates and families of models
+
+<!-- Written by `python -m tests.helpers.model_table`. Do not edit. -->
+
+What `ratchet models check` finds for the chat templates of `trl`, by the names of its files, and for the families of
+models. [Models and their chat templates](../guides/models.md) says what the words mean.
+"""
 
 
 def template_rows() -> list[str]:
@@ -57,13 +63,11 @@ def family_rows() -> list[str]:
     return lines
 
 
-def page_with_tables() -> str:
-    """The page's text with the tables."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    tables = "\n".join([*template_rows(), "", *family_rows()])
-    return f"{before}{BEGIN}\n{tables}\n\n{END}{rest.partition(END)[2]}"
+def page() -> str:
+    """The page's text."""
+    return "\n".join([HEAD, "## Chat templates\n", *template_rows(), "\n## Families\n", *family_rows(), ""])
 
 
 if __name__ == "__main__":
     argparse.ArgumentParser(prog="python -m tests.helpers.model_table", description=__doc__).parse_args()
-    PAGE.write_text(page_with_tables())
+    PAGE.write_text(page())
