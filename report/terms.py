@@ -46,6 +46,7 @@ MEASURES = {
     "unattributed": "The share of the answer's claims that its documents do not fully support. Lower is better.",
     "reference_similarity": "How similar the answer is to an accepted one in what the question does not say already, "
     "by words and by the embedder: without a judge.",
+    "answer_match": "F1, but 0 for another number, date or name, or the opposite: a rule, without a judge.",
     "nugget_containment": "The share of the question's facts whose words are in the answer: a rule, without a judge.",
     "lexical_support": "The share of the answer's words that are in the returned documents: a rule, without a judge.",
     "reported": "What the agent made of its own work, as it told the gateway.",

@@ -123,6 +123,7 @@ MEASURES = (
     *_in_every_form("relevance", "Relevance", "judge"),
     *_in_every_form("unattributed", "Unattributed claims", "judge", "lower"),
     *_in_every_form("reference_similarity", "Reference similarity", "rule"),
+    *_in_every_form("answer_match", "Answer match", "rule"),
     *_in_every_form("nugget_containment", "Nugget containment", "rule"),
     *_in_every_form("lexical_support", "Lexical support", "rule"),
     *_in_every_form("reported", "Reported reward", "rule"),

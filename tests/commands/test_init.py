@@ -41,7 +41,7 @@ def test_questions_and_a_small_model(mine: Path, capsys: pytest.CaptureFixture[s
         "float32",
         64,
     )
-    assert list(config.rewards.weights) == ["f1", "lexical_support"]
+    assert list(config.rewards.weights) == ["answer_match", "lexical_support"]
     assert len(load_questions(config.questions.train, config.seed)) == 7
 
 
@@ -56,6 +56,8 @@ def test_a_large_model_is_served_and_judged(mine: Path, capsys: pytest.CaptureFi
     config = load_config("notes.yaml")
     assert (config.models["agent"].engine, config.models["judge"].path) == ("vllm", "some/Judge-14B")
     assert "correctness" in config.rewards.weights and config.system.settings == {}
+    supported_but_silent = (4 * 1 / 3 + 1) / 5  # a nugget that is left out counts a third
+    assert config.rewards.select.min_reward is not None and config.rewards.select.min_reward > supported_but_silent
     assert "7.0B parameters: judged by some/Judge-14B" in capsys.readouterr().out
 
 

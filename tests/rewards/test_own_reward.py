@@ -183,6 +183,15 @@ def test_tables_show_it_by_its_title(mine: Path) -> None:
 def test_the_built_in_scores_are_such_files() -> None:
     judged = {"correctness", "faithfulness", "precision", "relevance"}
     assert {name for name in known_rewards() if load_reward(name).needs_judge} == judged
-    ruled = {"accuracy", "em", "f1", "nugget_containment", "lexical_support", "reference_similarity", "reported"}
+    ruled = {
+        "accuracy",
+        "em",
+        "f1",
+        "answer_match",
+        "nugget_containment",
+        "lexical_support",
+        "reference_similarity",
+        "reported",
+    }
     assert set(known_rewards()) == judged | ruled
     assert not any(load_reward(name).is_outside for name in known_rewards())
