@@ -17,9 +17,6 @@ VLLM := .venv-vllm
 # llama.cpp's Python package, which tests read GGUF files with.
 LLAMA := .venv-llama
 
-# Inspect, for the tests that read its logs, in an environment of its own: it holds back a library of the core.
-INSPECT := .venv-inspect
-
 # The versions that were tested, which `make lock` writes for the core, the demo's extras and those that the tests run.
 LOCK := requirements.lock
 DEMO := dev,gguf
@@ -28,7 +25,7 @@ ENGINES := server,lucene,dense,milvus,mcp,benchmark,notebook,test
 # uv installs in seconds what takes pip a minute. Where it cannot, behind a package index that only pip is set up for, pip does.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo examples test test-fast test-oldest gpu-check check extras lock model vllm llama inspect slurm browser clean
+.PHONY: demo examples test test-fast test-oldest gpu-check check extras lock model vllm llama slurm browser clean
 .DELETE_ON_ERROR:
 
 $(VENV)/installed: pyproject.toml $(LOCK)
@@ -78,15 +75,6 @@ $(LLAMA)/installed:
 	touch $@
 
 llama: $(LLAMA)/installed
-# What it does not have of its own comes from the core's environment, after its own.
-$(INSPECT)/installed: | $(VENV)/installed
-	$(PYTHON) -m venv $(INSPECT)
-	$(INSPECT)/bin/pip install --quiet 'inspect-ai>=0.3.285'
-	core=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
-		$(INSPECT)/bin/python -c "import pathlib, sysconfig; pathlib.Path(sysconfig.get_path('purelib'), 'core.pth').write_text('$$core\n')"
-	touch $@
-
-inspect: $(INSPECT)/installed
 
 # The programs in examples/, each in an environment of its own, which has nothing of Ratchet.
 examples: .venv-langgraph/installed .venv-openai-agents/installed
@@ -114,7 +102,7 @@ browser:
 # Where it is set, each of the thousand commands that the tests start compiles all modules again: a fifth of their time.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Four processes, since many tests wait for something or compute on one core. Without `make vllm`, `inspect`, `slurm` and
+# Four processes, since many tests wait for something or compute on one core. Without `make vllm`, `slurm` and
 # `browser` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder

@@ -88,7 +88,7 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     config, folder, splits = _open(arguments)
     from evaluation.arms import arm_settings
     from evaluation.round_arms import build_results
-    from evaluation.tables.settings import print_savings
+    from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
     settings = arm_settings(config)
@@ -195,15 +195,9 @@ SUBCOMMANDS = {
     "sweep": Subcommand("evaluate checkpoints x systems x question sets", "commands.sweep:sweep"),
     **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
     "agreement": Subcommand("how well the judge agrees with itself, or rewards with people", _agreement),
-    "adjudicate": Subcommand("write a sheet of trajectories for people to judge", "commands.tables:adjudicate"),
-    "adjudicated": Subcommand("who was wrong, by sheets that people filled in", "commands.tables:adjudicated"),
     "thresholds": Subcommand(
         "thresholds for the scores by which a debate may end, from dev", "commands.tables:thresholds"
     ),
-    "stability": Subcommand(
-        "scores of a debate's turns by agent and round, right and wrong", "commands.tables:stability"
-    ),
-    "ablations": Subcommand("plot what single settings of the system change", "commands.tables:ablations"),
     "budgets": Subcommand("compare methods with equal numbers of tokens", "commands.tables:budgets"),
     "members": Subcommand("one adapter's results on the tasks of all the config's members", "commands.tables:members"),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),

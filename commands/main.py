@@ -31,7 +31,6 @@ COMMANDS = {
     "report": Subcommand("write a run's report.html", "commands.report:main"),
     "export": Subcommand("adapter, merged weights, GGUF, data set: for other programs", "commands.export:main"),
     "watch": Subcommand("serve a page over a run folder while it is written, or later", "commands.report:watch"),
-    "logs": Subcommand("write trajectories as Inspect logs or Parquet", "commands.logs:main"),
     "selftrain": Subcommand(
         "run every stage, round after round; resumes where it was stopped", "commands.selftrain:main"
     ),

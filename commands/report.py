@@ -2,7 +2,6 @@
 
 python -m report --config X [--round N]        write report.html in the run folder
 python -m report watch --config X              serve a page over the run folder while it is written
-python -m report logs --config X --to KIND     trajectories for other tools: Inspect, Parquet
 """
 
 from __future__ import annotations
@@ -128,5 +127,4 @@ def run_settings(config: Config) -> RunSettings:
 
 SUBCOMMANDS = {
     "watch": Subcommand("serve a page over a run folder while it is written, or later", watch),
-    "logs": Subcommand("write trajectories as Inspect logs or Parquet", "commands.logs:main"),
 }

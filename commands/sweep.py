@@ -11,11 +11,10 @@ from commands.subcommands import Subcommand, run_subcommand
 from evaluation.arms import arm_settings, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.sweep.cells import Cell, Sweep, plan_sweep
 from evaluation.sweep.choice import read_test_record, record_evaluations
-from evaluation.sweep.curves import learning_curves
+from evaluation.sweep.curves import learning_curves, save_figures
 from evaluation.sweep.merge import merge, tested_cells
 from evaluation.sweep.records import Choice, SweepResults
 from evaluation.sweep.table import print_sweep
-from evaluation.tables.stored import save_figures
 from questions.manifest import open_run
 from ratchet.errors import UserError
 from ratchet.files import write_record

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,6 @@ from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Conversation, Question, Selection, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
-from report.logs.source import batches
 from report.run_table import COLUMNS, trajectory_row
 from rewards.store import current_settings, stored_scores
 from sampling.store import TrajectoryStore
@@ -127,7 +127,8 @@ def _write_trajectories(
         pq.ParquetWriter(path, schema, compression="zstd") as writer,
         Progress("exporting trajectories", sum(map(len, keys.values()))) as shown,
     ):
-        for batch in batches((row for member in members for row in _rows_of(member, keys[member.name])), BATCH):
+        rows = (row for member in members for row in _rows_of(member, keys[member.name]))
+        while batch := list(islice(rows, BATCH)):
             statuses.update(row["status"] for row in batch)
             writer.write_table(pa.Table.from_pylist(batch, schema))
             shown.advance(len(batch))

@@ -29,7 +29,6 @@ hypothesis.settings.load_profile("untimed")
 ROOT = Path(__file__).parent.parent
 SMOLLM2 = ROOT / "models" / "smollm2-135m-instruct"
 VLLM = ROOT / ".venv-vllm" / "bin" / "python"
-INSPECT = ROOT / ".venv-inspect" / "bin" / "python"
 PRELOADED = Path(__file__).parent / "preloaded"
 
 
@@ -39,8 +38,6 @@ def missing_for(mark: str) -> str:
         return f"{SMOLLM2} is not there; `make model` makes it"
     if mark == "vllm" and not (VLLM.parent.parent / "installed").exists():
         return f"{VLLM} is not there; `make vllm` installs it"
-    if mark == "inspect" and not (INSPECT.parent.parent / "installed").exists():
-        return f"{INSPECT} is not there; `make inspect` installs it"
     if mark == "cluster" and os.geteuid() != 0:
         return "only root can start a SLURM for a test"
     if mark == "cluster" and (lacking := [p for p in ("slurmctld", "slurmd", "munged", "sbatch") if not which(p)]):
@@ -51,7 +48,7 @@ def missing_for(mark: str) -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what cannot run here and say why. Continuous integration has everything: there the same is a failure."""
-    for mark in ("model", "vllm", "inspect", "cluster"):
+    for mark in ("model", "vllm", "cluster"):
         if mark in item.keywords and (reason := missing_for(mark)):
             (pytest.fail if os.environ.get("RATCHET_CI") else pytest.skip)(reason)
 

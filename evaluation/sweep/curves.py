@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +13,7 @@ from evaluation.measures.estimates import Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.sweep.checkpoints import Checkpoint
 from evaluation.sweep.records import SetFacts, SweepResults
+from ratchet.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,3 +61,19 @@ def _draw(points: Points, asked: SetFacts, chosen: set[str]) -> Figure:
     axes.set_xticklabels(labels)
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     return figure
+
+
+def save_figures(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+    """Write each figure into an SVG file of its name; returns the files."""
+    import matplotlib
+
+    paths = []
+    for stem, figure in figures.items():
+        path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', stem)}.svg"
+        out = io.BytesIO()
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": stem}):
+            # Without the date, the same records give the same file.
+            figure.savefig(out, format="svg", metadata={"Date": None})
+        write_atomic(path, out.getvalue())
+        paths.append(path)
+    return paths

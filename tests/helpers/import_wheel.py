@@ -12,7 +12,6 @@ import ratchet.packages
 OPTIONAL = {
     "fastapi",
     "gguf",
-    "inspect_ai",
     "jpype",
     "mcp",
     "pymilvus",

@@ -11,7 +11,7 @@ import pytest
 from evaluation.arms import ArmSettings, arm_settings
 from evaluation.comparisons import make_arm
 from evaluation.results import Results
-from evaluation.tables.settings import memory_pairs, print_savings, savings
+from evaluation.tables.savings import memory_pairs, print_savings, savings
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import ToolCall

@@ -1,4 +1,4 @@
-"""Scores of a debate's turns: thresholds by quantile on dev, the table and the figures of right and wrong ones."""
+"""Scores of a debate's turns: thresholds by quantile on dev, and the table of who reaches them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from commands.evaluate import main
-from evaluation.tables.debates import (
+from evaluation.tables.thresholds import (
     TurnScore,
     find_thresholds,
     known_values,
-    mean_by_trajectory,
-    score_table,
     threshold_table,
     turn_scores,
 )
@@ -50,26 +48,15 @@ SCORES = list(
 )
 
 
-def test_figure_11_goes_by_a_turns_label_and_figure_3_by_the_answer() -> None:
+def test_scores_are_those_of_turns_with_a_label_and_right_where_the_label_is() -> None:
     assert len(SCORES) == 4, "turns without a label and questions without one have no scores"
-    assert (known_values(SCORES, True), known_values(SCORES, False)) == ([0.75, 1.0], [0.25])
-    assert (mean_by_trajectory(SCORES, True), mean_by_trajectory(SCORES, False)) == ([0.5], [1.0])
-
-
-def test_the_table_has_a_row_for_each_agent_and_round_and_counts_what_is_unknown() -> None:
-    columns = [list(column.cells) for column in score_table("t", SCORES).columns]
-    assert list(zip(*columns, strict=True)) == [
-        ("rag", "1", "faithfulness", "1", "1.000", "1", "0.250", "0"),
-        ("rag", "2", "faithfulness", "1", "0.750", "0", "-", "0"),
-        ("rag", "all", "faithfulness", "2", "0.875", "1", "0.250", "0"),
-        ("search", "1", "faithfulness", "0", "-", "0", "-", "1"),
-        ("search", "all", "faithfulness", "0", "-", "0", "-", "1"),
-    ]
+    right, wrong = (known_values(SCORES, side, "faithfulness") for side in (True, False))
+    assert (right, wrong) == ([0.75, 1.0], [0.25])
 
 
 def scores_of(name: str, right: list[float], wrong: list[float | None]) -> list[TurnScore]:
     values = [*((value, True) for value in right), *((value, False) for value in wrong)]
-    return [TurnScore("t", "rag", 1, name, value, is_right, is_right) for value, is_right in values]
+    return [TurnScore(name, value, is_right) for value, is_right in values]
 
 
 @pytest.mark.parametrize(("quantile", "threshold"), [(0.0, 0.1), (0.25, 0.2), (0.3, 0.2), (0.5, 0.666), (1.0, 0.8)])
@@ -135,21 +122,3 @@ def test_thresholds_come_from_dev_and_budgets_make_methods_equally_expensive(
     rows = {line.split()[0]: line.split() for line in said.splitlines() if line.strip().startswith(("cot", "debate"))}
     assert "tokens for each" in said
     assert rows["debate"][2] == "1" and rows["cot"][2].rstrip("*") == "2", "the budget is the debate's"
-
-
-@pytest.mark.slow
-def test_one_command_draws_the_figures_of_every_set_that_was_evaluated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--config", str(debate_config(tmp_path))]
-    with pytest.raises(UserError, match="run it first"):
-        main(["stability", *words])
-    main(["run", *words, "--split", "dev", "--base-only"])
-    main(["stability", *words])
-    assert "dev, debate" in capsys.readouterr().out
-    folder = tmp_path / "run/round-1/evaluation/stability"
-    drawn = {path.name: path.read_text() for path in folder.iterdir()}
-    assert drawn.keys() == {"scores-dev-debate.svg", "means-debate.svg"}
-    assert "rag 1: faithfulness" in drawn["scores-dev-debate.svg"] and "right, 1" in drawn["scores-dev-debate.svg"]
-    main(["stability", *words])
-    assert {path.name: path.read_text() for path in folder.iterdir()} == drawn, "the same records, the same files"
