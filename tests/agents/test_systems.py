@@ -17,6 +17,7 @@ from inference.scripted import ScriptedEngine
 from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError
 from tests.helpers.any_system import ON_QUESTIONS
+from tests.helpers.configs import scripted_model, write_config
 from tests.helpers.playing import QUESTION, Shelf, act, passage, query, review, say
 from tests.helpers.tiny import save_tiny_tokenizer
 
@@ -80,22 +81,12 @@ RULES = [
 def run_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *extra: str, rules: list[dict[str, Any]] | None = None
 ) -> None:
-    script = folder / "script.jsonl"
-    script.write_text("".join(json.dumps(rule) + "\n" for rule in rules or RULES))
-    tokenizer = save_tiny_tokenizer(folder / "tokenizer")
-    split = {"path": "none.jsonl"}
-    config = {
-        "run": str(folder / "run"),
-        "models": {"agent": {"path": str(tokenizer), "engine": "scripted", "script": str(script)}},
-        "index": {"path": str(folder / "index")},
-        "questions": {"train": split, "dev": split, "test": split},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {"scores": ["em"]},
-    }
-    (folder / "config.yaml").write_text(json.dumps(config))
+    save_tiny_tokenizer(folder / "model")
+    (folder / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in rules or RULES))
+    config = write_config(folder, models={"agent": scripted_model(folder)})
     shelf = Shelf({"harbour": [passage(1, "Ada Torrin built it.", "Velm")]})
     monkeypatch.setattr("agents.core.ask.open_index", lambda path: shelf)
-    arguments = ["agents", *(extra or (QUESTION.text,)), "--config", str(folder / "config.yaml")]
+    arguments = ["agents", *(extra or (QUESTION.text,)), "--config", str(config)]
     monkeypatch.setattr(sys, "argv", arguments)
     command.main()
 

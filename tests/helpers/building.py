@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from index_build.build import build_index
 from ratchet.config import IndexConfig
 from retrieval.index import Index
 from retrieval.layout import Manifest
 from retrieval.loader import open_folder
+from tests.helpers import configs
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import shared_tokenizer
 
@@ -88,15 +87,5 @@ def write_config(folder: Path, documents: Iterable[Path], **index: Any) -> Path:
 
 
 def write_whole_config(folder: Path, index: Mapping[str, Any]) -> Path:
-    split = {"path": "unused.jsonl"}
-    config = {
-        "run": str(folder / "run"),
-        "models": {"agent": {"path": str(save_tiny_tokenizer(folder / "tokenizer"))}},
-        "index": dict(index),
-        "questions": {"train": split, "dev": split, "test": split},
-        "rewards": {"weights": {"f1": 1}},
-        "evaluation": {"scores": ["f1"]},
-    }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    save_tiny_tokenizer(folder / "model")
+    return configs.write_config(folder, index=dict(index))

@@ -12,6 +12,7 @@ from ratchet.config import Config
 from ratchet.files import write_jsonl
 from ratchet.records import Event, Passage, Question, Recall, Search, ToolCall, Trajectory, Turn, content_key
 from ratchet.runfolder import RoundFolder
+from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.handmade_run import HOSTILE, PEOPLE, PLACES
 from tests.helpers.stored import store
 
@@ -103,24 +104,20 @@ def made(
 
 def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
     """Debates as the base arm, loops as a baseline, on a split and on a benchmark beside it."""
-    write_jsonl(folder / "claims.jsonl", claims())
-    split = {"path": str(folder / "claims.jsonl")}
-    config = Config.model_validate(
-        {
-            "run": str(folder / "run"),
-            "models": {"agent": {"path": "models/smollm2-135m-instruct"}},
-            "index": {"path": str(folder / "index")},
-            "questions": {"train": split, "dev": split, "test": split},
-            "system": {"name": "tool_mad"},
-            "rewards": {"weights": {"accuracy": 1.0}},
-            "evaluation": {
-                "scores": ["accuracy"],
-                "baselines": {"loop": {"name": "mermaid"}},
-                "benchmarks": {"beside": split},
-                "resamples": 200,
-            },
-        }
+    for split in SPLITS:
+        write_jsonl(folder / f"{split}.jsonl", claims())
+    values = config_values(
+        folder,
+        models={"agent": {"path": "models/smollm2-135m-instruct"}},
+        system={"name": "tool_mad"},
+        rewards={"weights": {"accuracy": 1.0}},
+        evaluation={
+            "baselines": {"loop": {"name": "mermaid"}},
+            "benchmarks": {"beside": {"path": str(folder / "test.jsonl")}},
+            "resamples": 200,
+        },
     )
+    config = Config.model_validate(values)
     number_one, settings = open_run(config).round(1), arm_settings(config)
     for name in ("test", "beside"):
         arms = {

@@ -28,6 +28,7 @@ from ratchet.records import (
 )
 from ratchet.runfolder import RoundFolder
 from rewards.selection import select
+from tests.helpers.configs import config_values
 from tests.helpers.reward_cases import score_with
 from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -186,24 +187,12 @@ def trajectory(
 
 def make_config(folder: Path, train: int = 24, test: int = 30, dev: int = 4) -> Config:
     """A config whose question files exist, with rule-based scores alone."""
-    paths = {}
     for split, count in (("train", train), ("dev", dev), ("test", test)):
-        paths[split] = {"path": str(folder / f"{split}.jsonl")}
         write_jsonl(folder / f"{split}.jsonl", questions_of(split, count))
-    return Config.model_validate(
-        {
-            "run": str(folder / "run"),
-            "models": {"agent": {"path": str(save_tiny_tokenizer(folder / "model"))}},
-            "index": {"path": str(folder / "index")},
-            "questions": paths,
-            "rewards": {"weights": {"f1": 2.0, "lexical_support": 1.0}, "select": {"min_reward": 0.25}},
-            "evaluation": {
-                "scores": SCORES,
-                "baselines": {"no retrieval": {"name": "no_retrieval"}},
-                "resamples": 2000,
-            },
-        }
-    )
+    save_tiny_tokenizer(folder / "model")
+    rewards = {"weights": {"f1": 2.0, "lexical_support": 1.0}, "select": {"min_reward": 0.25}}
+    arms = {"scores": SCORES, "baselines": {"no retrieval": {"name": "no_retrieval"}}, "resamples": 2000}
+    return Config.model_validate(config_values(folder, rewards=rewards, evaluation=arms))
 
 
 def add_sampling(config: Config, folder: RoundFolder, samples: int = 8, skill: float = 0.1) -> list[Trajectory]:

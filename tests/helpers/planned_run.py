@@ -8,21 +8,15 @@ from typing import Any
 from ratchet.config import Config
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
+from tests.helpers.configs import SPLITS, config_values
 
 
 def experiment(folder: Path, accelerate: str | None = None, **changes: Any) -> ExperimentRun:
-    questions = folder / "questions.jsonl"
-    questions.write_text('{"id": "q", "text": "Who?"}\n')
-    split = {"path": str(questions)}
-    config: dict[str, Any] = {
-        "run": str(folder / "run"),
-        "models": {"agent": {"path": "some/model", "engine": "local", "device": "cpu"}},
-        "index": {"path": str(folder / "index")},
-        "questions": {"train": split, "dev": split, "test": split},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {"scores": ["f1"]},
-    }
-    return ExperimentRun(Config.model_validate(config | changes), ("--config", "c.yaml"), accelerate)
+    for split in SPLITS:
+        (folder / f"{split}.jsonl").write_text('{"id": "q", "text": "Who?"}\n')
+    models = {"agent": {"path": "some/model", "engine": "local", "device": "cpu"}}
+    config = Config.model_validate(config_values(folder, models=models) | changes)
+    return ExperimentRun(config, ("--config", "c.yaml"), accelerate)
 
 
 def plan(one: ExperimentRun) -> list[Stage]:

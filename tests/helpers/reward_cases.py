@@ -24,6 +24,7 @@ from rewards.prompts import PROMPTS
 from rewards.reward import Judged, Rule, load_reward
 from rewards.scoring import Scorer
 from rewards.store import Settings
+from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.tiny import tiny_format
 
 Material = dict[str, Any]
@@ -57,19 +58,11 @@ def trajectory(
 
 def make_config(folder: Path, questions: Sequence[Question], **sections: Any) -> Config:
     """A config whose run folder and question file are in `folder`; sections override the defaults."""
-    path = folder / "questions.jsonl"
-    write_jsonl(path, questions)
-    split = {"path": str(path)}
-    data: dict[str, Any] = {
-        "run": str(folder / "run"),
-        "models": {"agent": {"path": "tiny"}, "judge": {"path": "tiny-judge", "concurrency": 4}},
-        "index": {"path": str(folder / "index")},
-        "questions": {"train": split, "dev": split, "test": split},
-        "sampling": {"samples": 2},
-        "rewards": {"runs": 2},
-        **sections,
-    }
-    return parse(Config, data, "the test's config")
+    for split in SPLITS:
+        write_jsonl(folder / f"{split}.jsonl", questions)
+    models = {"agent": {"path": "tiny"}, "judge": {"path": "tiny-judge", "concurrency": 4}}
+    own: dict[str, Any] = {"models": models, "sampling": {"samples": 2}, "rewards": {"runs": 2}}
+    return parse(Config, config_values(folder, **{**own, **sections}), "the test's config")
 
 
 def scorer_of(config: Config) -> Scorer:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
 
@@ -23,18 +22,12 @@ def scripted_experiment(
     write_lines(folder / "script.jsonl", script)
     for name, rows in splits.items():
         write_lines(folder / f"{name}.jsonl", rows)
-    model = {"path": str(folder / "model"), "engine": "scripted", "script": str(folder / "script.jsonl")}
-    config = {
-        "run": str(folder / "run"),
-        "models": {"agent": model},
-        "index": {"path": str(folder / "index")},
-        "questions": {name: split_of(folder, name if name in splits else "test") for name in ("train", "dev", "test")},
+    own = {
+        "models": {"agent": scripted_model(folder)},
+        "questions": {name: split_of(folder, name if name in splits else "test") for name in SPLITS},
         "system": {"name": "no_retrieval"},
-        "rewards": {"weights": {"f1": 1.0}},
     }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config | more))
-    return path
+    return write_config(folder, **{**own, **more})
 
 
 def split_of(folder: Path, name: str) -> dict[str, str]:

@@ -7,38 +7,24 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from commands.sweep import sweep
 from evaluation.sweep.records import SweepResults
 from tests.helpers.adapter_folders import save_adapter
-from tests.helpers.tiny import save_tiny_tokenizer
-from tests.helpers.tiny_index import tiny_index
+from tests.helpers.scripted import scripted_experiment
 
 NAME = "Ada Pell"
 
 
 def make_sweep(folder: Path, questions: int = 6, **settings: Any) -> Path:
     """The config's path; the run is folder/run."""
-    save_tiny_tokenizer(folder / "model")
-    tiny_index(folder, [{"id": "d", "text": "The lighthouse is kept."}])
-    for split, asked in {"train": "Who built light {}?", "dev": "Who keeps light {}?", "test": "Whose is {}?"}.items():
-        rows = [{"id": f"{split}-{i}", "text": asked.format(i), "answers": [NAME]} for i in range(questions)]
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "script.jsonl").write_text(json.dumps({"match": "", "replies": [NAME, "nobody", "Ada"]}) + "\n")
-    model = {"path": str(folder / "model"), "engine": "scripted", "script": str(folder / "script.jsonl")}
-    config = {
-        "run": str(folder / "run"),
-        "models": {"agent": model},
-        "index": {"path": str(folder / "index")},
-        "questions": {split: {"path": str(folder / f"{split}.jsonl")} for split in ("train", "dev", "test")},
-        "system": {"name": "no_retrieval"},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {"scores": ["em", "f1"], "resamples": 200},
-        "sweep": settings,
+    asked = {"train": "Who built light {}?", "dev": "Who keeps light {}?", "test": "Whose is {}?"}
+    splits = {
+        split: [{"id": f"{split}-{i}", "text": text.format(i), "answers": [NAME]} for i in range(questions)]
+        for split, text in asked.items()
     }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
+    script = [{"match": "", "replies": [NAME, "nobody", "Ada"]}]
+    scores = {"scores": ["em", "f1"], "resamples": 200}
+    path = scripted_experiment(folder, script, splits, evaluation=scores, sweep=settings)
     for number in (1, 2):
         make_adapter(folder / "run" / f"round-{number}" / "adapter", f"weights {number}")
     make_adapter(folder / "run" / "round-1" / "training" / "checkpoint-5", "half way")

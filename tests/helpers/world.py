@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from packaging.version import Version
 from pyarrow import Table
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -22,6 +21,7 @@ from ratchet.config import Config, load_config
 from ratchet.files import read_log, write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, QuestionChoice, Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from tests.helpers.configs import write_config
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
 from training.callback import TrainingCallback
 from training.kept import learnt_rounds
@@ -132,27 +132,15 @@ def make_run(folder: Path, questions: int = 12, **training: object) -> tuple[Pat
     model = folder / "model"
     if not model.exists():
         tiny_model(model)
-    for name, word in (("questions", "Who"), ("held_out", "Where")):
+    for name, word in (("train", "Who"), ("dev", "Where"), ("test", "Where")):
         asked = [Question(id=f"q{n}", text=f"{word} is {n}?") for n in range(questions)]
         write_jsonl(folder / f"{name}.jsonl", asked)
-    split, held_out = ({"path": str(folder / f"{name}.jsonl")} for name in ("questions", "held_out"))
     settings = {
         "batch_size": 4, "micro_batch": 2, "learning_rate": 0.01, "warmup_steps": 2, "max_steps": 6, "eval_steps": 2,
         "gradient_checkpointing": False, "dev_fraction": 0.2, "lora": {"r": 4, "alpha": 8}, **training,
     }  # fmt: skip
-    text = yaml.safe_dump(
-        {
-            "run": str(folder / "run"),
-            "models": {"agent": {"path": str(model), "dtype": "float32", "device": "cpu"}},
-            "index": {"path": str(folder / "index")},
-            "questions": {"train": split, "dev": held_out, "test": held_out},
-            "rewards": {"weights": {"f1": 1.0}},
-            "evaluation": {"scores": ["f1"]},
-            "training": settings,
-        }
-    )
-    path = folder / "config.yaml"
-    path.write_text(text)
+    models = {"agent": {"path": str(model), "dtype": "float32", "device": "cpu"}}
+    path = write_config(folder, models=models, training=settings)
     config = load_config(path)
     rounds = RunFolder(config.folder).round(1)
     trajectories = [sample_trajectory(n, n) for n in range(questions)]

@@ -154,5 +154,5 @@ def test_without_a_tokenizer_the_config_key_is_named(tmp_path: Path, command: Co
     config.write_text(yaml.safe_dump(settings))
     with pytest.raises(UserError, match=r"index\.tokenizer is not set"):
         command("--config", config)
-    out = command("--config", config, "--set", f"index.tokenizer={tmp_path / 'tokenizer'}")
+    out = command("--config", config, "--set", f"index.tokenizer={tmp_path / 'model'}")
     assert "2 shards built" in out

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from questions.load import load_split
 from ratchet.config import Config, IndexConfig, load_config
 from ratchet.errors import UserError
 from ratchet.records import Question
 from rewards.check import check_corpus, check_questions, describe_splits
+from tests.helpers.configs import write_config
 from tests.helpers.tiny_index import tiny_index
 
 
@@ -21,16 +21,7 @@ def make(folder: Path, train: list[dict[str, Any]], **sections: Any) -> Config:
     fine = [{"question": "Name it?", "answer": "x"}]
     for name, rows in (("train", train), ("dev", fine), ("test", [{"question": "Call it?"}, *fine])):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = {
-        "run": str(folder / "run"),
-        "models": {"agent": {"path": "m"}},
-        "index": {"path": str(folder / "index")},
-        "questions": {name: {"path": str(folder / f"{name}.jsonl")} for name in ("train", "dev", "test")},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {"scores": ["f1"]},
-    }
-    (folder / "c.yaml").write_text(yaml.safe_dump(config | sections))
-    return load_config(folder / "c.yaml")
+    return load_config(write_config(folder, **sections))
 
 
 def checked(config: Config, *keys: str) -> list[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from commands.sample import main as sample
 from evaluation.tables.leakage import print_leaks
@@ -25,6 +24,7 @@ from ratchet.config import Config, LeakageConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import Question
+from tests.helpers.configs import SPLITS, config_values, write_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ISLES = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow")
@@ -32,22 +32,13 @@ ISLES = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow")
 
 def config_of(folder: Path, leakage: Any = None, **texts: Any) -> Config:
     """A config whose splits hold these questions; other ones where nothing is given."""
-    splits = {}
-    for number, name in enumerate(("train", "dev", "test", "extra")):
+    for number, name in enumerate((*SPLITS, "extra")):
         rows = texts.get(name, [{"text": f"Who rules {ISLES[number]}?"}])
         path = folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps({"id": f"{name}-{i}", **row}) + "\n" for i, row in enumerate(rows)))
-        splits[name] = {"path": str(path)}
-    data = {
-        "run": str(folder / "run"),
-        "models": {"agent": {"path": "m"}},
-        "index": {"path": "i"},
-        "questions": {name: splits[name] for name in ("train", "dev", "test")} | {"leakage": leakage or {}},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {"scores": ["f1"], "benchmarks": {"extra": splits["extra"]}},
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump(data))
-    return load_config(folder / "config.yaml")
+    questions = config_values(folder)["questions"] | {"leakage": leakage or {}}
+    benchmarks = {"extra": {"path": str(folder / "extra.jsonl")}}
+    return load_config(write_config(folder, questions=questions, evaluation={"benchmarks": benchmarks}))
 
 
 def check_leakage(config: Config) -> list[str]:

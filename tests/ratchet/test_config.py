@@ -14,6 +14,7 @@ from questions.manifest import open_run
 from ratchet.config import Config, SourceConfig, load_members
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
+from tests.helpers.configs import SPLITS, write_config
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "accelerate")
@@ -87,10 +88,9 @@ def test_a_file_that_is_no_config_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def run_config(folder: Path) -> Config:
-    for name in ("train", "dev", "test"):
+    for name in SPLITS:
         (folder / f"{name}.jsonl").write_text('{"id": "1", "text": "?"}\n')
-    questions = {name: {"path": str(folder / f"{name}.jsonl")} for name in ("train", "dev", "test")}
-    return open_config(write(folder, run=str(folder / "run"), questions=questions))
+    return open_config(write_config(folder, models=MINIMAL["models"]))
 
 
 def test_a_run_folder_keeps_its_config_and_refuses_another_with_the_difference(tmp_path: Path) -> None:

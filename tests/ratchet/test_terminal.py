@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from rich.table import Table
 from rich.text import Text
 
 from ratchet.console import PlainConsole, wide_console
 from ratchet.records import Conversation, Span
 from ratchet.text import plain_line, plain_text
+from tests.helpers.configs import scripted_model, write_config
 from tests.helpers.experiment import preloaded
 from tests.helpers.tiny import save_tiny_tokenizer
 from training.lessons import TokenRow
@@ -99,18 +99,8 @@ def hostile(tmp_path: Path) -> Path:
     document = {"id": f"d{ATTACK}", "title": f"Velm{ATTACK}", "text": f"The harbour {ATTACK}of Velm is old."}
     (tmp_path / "docs.jsonl").write_text(json.dumps(document) + "\n", encoding="utf-8")
     (tmp_path / "script.jsonl").write_text(json.dumps({"default": f"Ada{ATTACK} Torrin"}) + "\n")
-    config = {
-        "run": str(tmp_path / "run"),
-        "questions": {split: {"path": f"{split}.jsonl"} for split in ("train", "dev", "test")},
-        "system": {"name": "naive_rag"},
-        "rewards": {"judge": "agent", "weights": {"f1": 1.0}},
-        "index": {"path": str(tmp_path / "index"), "documents": [str(tmp_path / "docs.jsonl")]},
-        "models": {
-            "agent": {"engine": "scripted", "path": str(tmp_path / "model"), "script": str(tmp_path / "script.jsonl")}
-        },
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    return tmp_path / "config.yaml"
+    index = {"path": str(tmp_path / "index"), "documents": [str(tmp_path / "docs.jsonl")]}
+    return write_config(tmp_path, models={"agent": scripted_model(tmp_path)}, index=index, system={"name": "naive_rag"})
 
 
 def run(*arguments: str) -> str:

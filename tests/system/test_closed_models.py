@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from commands.evaluate import main as evaluate
 from commands.report import run_settings
@@ -32,6 +31,7 @@ from report.messages import MessageDecoder
 from report.view import DetailReader, make_view
 from sampling.store import TrajectoryStore
 from tests.helpers.closed_service import KEY, Service, any_answer, closed_service
+from tests.helpers.configs import write_config
 from tests.helpers.experiment import ROOT, environment, write_lines
 from tests.helpers.reported import gathered
 from training.rows import build_rows
@@ -59,20 +59,17 @@ def make_config(folder: Path, service: Service) -> Path:
         rows = [{"id": f"{split}-{name}", "text": asked.format(name), **right} for name in ("Velm", "Orra")]
         write_lines(folder / f"{split}.jsonl", *rows)
     model = {"engine": "chat-api", "url": service.url, "api_key_env": "LOCAL_KEY"}
-    config = {
-        "run": str(folder / "run"),
-        "models": {
+    return write_config(
+        folder,
+        models={
             "agent": {"path": "gpt-4o-mini", **model},
             "judge": {"path": "gpt-5-mini", **model, "chat_api": GPT_5_MINI},
         },
-        "questions": {split: {"path": str(folder / f"{split}.jsonl")} for split in ("train", "dev", "test")},
-        "system": {"name": "no_retrieval"},
-        "rewards": {"judge": "judge", "weights": {"em": 1.0, "correctness": 1.0}},
-        "evaluation": {"scores": ["em", "correctness"], "resamples": 50},
-    }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+        index=None,
+        system={"name": "no_retrieval"},
+        rewards={"judge": "judge", "weights": {"em": 1.0, "correctness": 1.0}},
+        evaluation={"resamples": 50},
+    )
 
 
 def test_a_closed_agent_is_evaluated_by_a_closed_judge(
