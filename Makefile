@@ -20,7 +20,7 @@ LLAMA := .venv-llama
 # The versions that were tested, which `make lock` writes for the core, the demo's extras and those that the tests run.
 LOCK := requirements.lock
 DEMO := dev,gguf
-ENGINES := server,lucene,dense,milvus,mcp,benchmark,notebook,test
+ENGINES := documents,server,lucene,dense,milvus,mcp,benchmark,notebook,test
 
 # uv installs in seconds what takes pip a minute. Where it cannot, behind a package index that only pip is set up for, pip does.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from array import array
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from index_build.documents import read_documents
+from index_build.documents import Document, repeated_documents, scan_documents
+from index_build.folder import folder_listing
 from inference.footprint import footprint
+from questions.flaws import question_flaws
 from questions.formats import BY_NAME
 from questions.load import load_split, read_rows, share_of_questions
 from ratchet.config import SplitConfig, load_config
-from ratchet.errors import RowErrors, UserError
+from ratchet.errors import UserError
 from ratchet.records import Question
+from retrieval.shards import key_hash
 
 SMALL_MODEL = "models/smollm2-135m-instruct"
 JUDGE = "Qwen/Qwen2.5-14B-Instruct"
@@ -30,6 +34,7 @@ SMALL = 2e9
 """Parameters below which a model gets short prompts, short answers and rewards by rules, since it cannot judge."""
 SPLIT = (0.7, 0.1, 0.2)
 SEED = 1
+MAX_DOCUMENTS = 2**40
 SAMPLES = 8
 """Trajectories a training question, as in Salemi et al. (2025)."""
 FEW_TRAINING_QUESTIONS = 50
@@ -43,8 +48,12 @@ class Corpus:
 
     documents: int
     words: int
-    unknown_gold: int
-    """Questions that name a gold document which the corpus does not hold."""
+    gold_ids: frozenset[str]
+    """Of the gold documents that questions name, those that the corpus holds."""
+    repeated: tuple[str, ...]
+    """Where documents are whose text another one has."""
+    skipped: str
+    """The files of a folder that are not read, by suffix."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +66,6 @@ class QuestionSummary:
     @property
     def are_labelled(self) -> bool:
         return all(question.label is not None for question in self.questions)
-
-    @property
-    def have_references(self) -> bool:
-        return any(question.answers or question.reference for question in self.questions)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,9 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
     parser = argparse.ArgumentParser(
         prog=prog, description="Look at documents and questions, and write a config that runs them."
     )
-    parser.add_argument("docs", metavar="DOCS", type=Path, help="a folder of .txt and .md files, JSONL or Parquet")
+    parser.add_argument(
+        "docs", metavar="DOCS", type=Path, help="a folder of text, Markdown, HTML and PDF files, or JSONL or Parquet"
+    )
     parser.add_argument(
         "questions",
         metavar="QUESTIONS",
@@ -99,8 +106,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
     out = arguments.out or Path(f"{name}.yaml")
     if out.exists():
         raise UserError(f"{out} exists; give another name with --out, or remove it")
-    questions = read_question_files(arguments.questions)
-    corpus = read_corpus(arguments.docs, questions.questions)
+    questions, corpus = read_both(arguments.questions, arguments.docs)
     model = inspect_model(arguments.model)
     out.parent.mkdir(parents=True, exist_ok=True)
     text = config_text(out, name, arguments.docs, arguments.questions, corpus, questions, model, arguments.judge)
@@ -121,12 +127,36 @@ def format_of(path: Path) -> str:
     )
 
 
+def read_both(question_files: Sequence[Path], docs: Path) -> tuple[QuestionSummary, Corpus]:
+    """The questions and the documents. Raises UserError that names what is wrong with either."""
+    bad: list[str] = []
+    questions = corpus = None
+    try:
+        questions = read_question_files(question_files)
+    except UserError as error:
+        bad.append(str(error))
+    try:
+        corpus = read_corpus(docs, {one for each in questions.questions for one in each.gold_ids} if questions else ())
+    except UserError as error:
+        bad.append(str(error))
+    if questions is None or corpus is None:
+        raise UserError("\n".join(bad))
+    return questions, corpus
+
+
 def read_question_files(paths: Sequence[Path]) -> QuestionSummary:
-    """Read the questions. Raises UserError that names every bad row."""
-    loaded = [
-        load_split(SplitConfig.model_validate({"path": str(path), "format": format_of(path)})).questions
-        for path in paths
-    ]
+    """Read the questions. Raises UserError that names every bad row of every file."""
+    loaded: list[list[Question]] = []
+    bad: list[str] = []
+    for path in paths:
+        try:
+            loaded.append(
+                load_split(SplitConfig.model_validate({"path": str(path), "format": format_of(path)})).questions
+            )
+        except UserError as error:
+            bad.append(str(error))
+    if bad:
+        raise UserError("\n".join(bad))
     everything = [question for questions in loaded for question in questions]
     if len(loaded) == 3:
         return QuestionSummary(everything, (len(loaded[0]), len(loaded[1]), len(loaded[2])))
@@ -139,23 +169,27 @@ def read_question_files(paths: Sequence[Path]) -> QuestionSummary:
     return QuestionSummary(everything, (sizes[0], sizes[1], sizes[2]))
 
 
-def read_corpus(path: Path, questions: Sequence[Question]) -> Corpus:
-    """Read every document once: bad ones are found now, and gold ids are compared with the ids that there are."""
+def read_corpus(path: Path, wanted: Container[str]) -> Corpus:
+    """Read every document once. `wanted`: the ids of gold documents. Raises UserError that names every bad document."""
     if not path.exists():
         raise UserError(f"{path}: there are no documents here")
-    wanted = {one for question in questions for one in question.gold_ids}
-    found: set[str] = set()
-    count = words = 0
-    bad = RowErrors("documents")
-    for _, document in read_documents(path, on_error=bad.add):
-        count += 1
+    words = 0
+    held: set[str] = set()
+    texts = array("Q")
+
+    def look(document: Document) -> None:
+        nonlocal words
         words += len(document.text.split())
+        texts.append(key_hash(document.text))
         if document.id in wanted:
-            found.add(document.id)
-    bad.check(count)
-    if not count:
-        raise UserError(f"{path}: no documents; expected .txt or .md files in a folder, or JSONL or Parquet")
-    return Corpus(count, words, sum(not found.issuperset(question.gold_ids) for question in questions))
+            held.add(document.id)
+
+    scan_documents([path], MAX_DOCUMENTS, on_document=look)
+    repeated = [
+        f"{where} as {first}" for _, where, first in repeated_documents([path], texts, lambda document: document.text)
+    ]
+    skipped = folder_listing(path).skipped_text if path.is_dir() else ""
+    return Corpus(len(texts), words, frozenset(held), tuple(repeated), skipped)
 
 
 def inspect_model(path: str) -> Model:
@@ -186,10 +220,16 @@ def summary(docs: Path, corpus: Corpus, questions: QuestionSummary, model: Model
         + ("short prompts and answers, rewards by rules" if model.is_small else f"judged by {judge}"),
         f"sampling    {train * SAMPLES:,} trajectories a round ({SAMPLES} for each training question)",
     ]
-    if corpus.unknown_gold:
-        lines.append(f"warning: {corpus.unknown_gold} questions name gold documents that {docs} does not hold")
-    if not questions.are_labelled and not questions.have_references:
-        lines.append("warning: no question has an answer, a reference or a label, so nothing can reward a right answer")
+    if corpus.skipped:
+        lines.append(f"not read    {corpus.skipped}")
+    if corpus.repeated:
+        lines.append(
+            f"warning: {len(corpus.repeated)} documents have the text of another one, such as {corpus.repeated[0]}"
+        )
+    unknown = sum(not corpus.gold_ids.issuperset(question.gold_ids) for question in questions.questions)
+    if unknown:
+        lines.append(f"warning: {unknown} questions name gold documents that {docs} does not hold")
+    lines += question_flaws(questions.questions)
     if test < FEW_TEST_QUESTIONS:
         lines.append(
             f"warning: {test} test questions are too few to show a gain; {FEW_TEST_QUESTIONS} or more are better"

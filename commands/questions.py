@@ -54,7 +54,9 @@ def check(words: Sequence[str], prog: str = "python -m questions check") -> None
     """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
     parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
     config = config_of(parser.parse_args(words))
-    from questions.leakage import check_leakage  # late: they import what opens an index
+    from index_build.folder import folder_listing  # late: they import what opens an index
+    from questions.flaws import question_flaws
+    from questions.leakage import check_leakage
     from questions.load import load_split
     from rewards.check import check_corpus, check_questions, describe_splits
 
@@ -68,7 +70,11 @@ def check(words: Sequence[str], prog: str = "python -m questions check") -> None
     }
     warnings = check_questions(splits, config.rewards.weights, config.evaluation.scores, index)
     leaks = check_leakage(config.splits, config.seed, config.questions.leakage)
-    for warning in [*warnings, *leaks, *check_corpus(evaluated, config.index, mode)]:
+    flaws = [f"{key}: {flaw}" for key, split in splits.items() for flaw in question_flaws(split.questions)]
+    for source in map(Path, config.index.documents):
+        if source.is_dir() and (skipped := folder_listing(source).skipped_text):
+            print(f"{source}: not read: {skipped}")
+    for warning in [*flaws, *warnings, *leaks, *check_corpus(evaluated, config.index, mode)]:
         print(warning)
 
 

@@ -1,4 +1,4 @@
-"""Sources of documents: JSONL and JSONL.gz, Parquet, and folders of text files; a document is an id, a text, a title.
+"""Sources of documents: JSONL and JSONL.gz, Parquet, and folders of files; a document is an id, a text, a title.
 
 Fields and columns other than these three are ignored. An id that is an integer becomes its decimal string. A JSONL row
 that has `contents` in place of `text`, as FlashRAG's corpora do, has its title in their first line. A document with a
@@ -7,8 +7,7 @@ title and no text (blank or null) is its title.
 
 from __future__ import annotations
 
-import logging
-import os
+import contextlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,21 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from index_build.folder import cannot_read, folder_listing, folder_rows, warn_of_skipped
 from ratchet.errors import RowErrors, UserError, did_you_mean, raise_error
-from ratchet.files import not_utf8, read_jsonl
-from ratchet.progress import Progress
+from ratchet.files import read_jsonl
 from ratchet.records import document_id
 from retrieval.shards import key_hash
 
-TEXT_SUFFIXES = frozenset({".txt", ".md"})
-DOCUMENT_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 FIELDS = ("id", "text", "title")
 ROWS = 128
 """Rows of a Parquet file that are in memory at once, however large its row groups are."""
 SUSPECTS = 100_000
 """Hashes of ids whose documents are compared in one pass when hashes meet."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,17 +66,17 @@ def read_documents(
 
 
 def source_files(path: Path) -> list[Path]:
-    """The files that a source is read from, in that order: the path itself, or the text files of a folder."""
-    return [path / name for name in _text_files(path)[0]] if path.is_dir() else [path]
+    """The files that a source is read from, in that order: the path itself, or the files of a folder."""
+    return [path / name for name in folder_listing(path).read] if path.is_dir() else [path]
 
 
 def scan_documents(
-    paths: Sequence[Path], part_documents: int, progress: Progress | None = None
+    paths: Sequence[Path], part_documents: int, on_document: Callable[[Document], None] = lambda document: None
 ) -> tuple[DocumentRange, ...]:
     """Read all sources once and cut them into parts of at most `part_documents` documents, none across two sources.
 
-    Bad documents and an id that is used twice are found now, not after hours of building: a UserError that names all
-    bad ones by file and line, or both places of the id. Takes 8 bytes of memory a document.
+    Bad documents and ids that are used twice are found now, not after hours of building: a UserError that names all of
+    them by file and line. Takes 16 bytes of memory a document. `on_document` is called with each sound one.
     """
     if part_documents < 1:
         raise ValueError(f"a part holds at least one document, got {part_documents}")
@@ -90,42 +85,49 @@ def scan_documents(
     parts: list[DocumentRange] = []
     for path in paths:
         first = len(hashes)
-        for _, document in read_documents(path, on_error=bad.add):
-            hashes.append(key_hash(document.id))
-            if progress is not None:
-                progress.advance()
+        try:
+            for _, document in read_documents(path, on_error=bad.add):
+                hashes.append(key_hash(document.id))
+                on_document(document)
+        except UserError as error:  # the file itself cannot be read on from here
+            bad.add(error)
         count = len(hashes) - first
         parts += [DocumentRange(path, at, min(part_documents, count - at)) for at in range(0, count, part_documents)]
-        _warn_of_skipped(path)
+        if path.is_dir():
+            warn_of_skipped(path)
+    for document, where, before in repeated_documents(paths, hashes, lambda document: document.id):
+        bad.add(UserError(f"{where}: document id {document.id!r} is already used in {before}; ids must differ"))
     bad.check(len(hashes))
     if not hashes:
         raise UserError(f"{', '.join(map(str, paths))}: no documents; an index needs at least one")
-    _check_ids(paths, np.frombuffer(hashes, np.uint64))
     return tuple(parts)
 
 
-def _check_ids(paths: Sequence[Path], hashes: np.ndarray) -> None:
-    """Refuse ids that are used twice. `hashes` is sorted in place; sources are read again only where two are equal."""
-    hashes.sort()
-    suspects = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+def repeated_documents(
+    paths: Sequence[Path], hashes: array[int], value: Callable[[Document], str]
+) -> Iterator[tuple[Document, str, str]]:
+    """(document, where, where the first one is) of each document whose value another one before it has.
+
+    `hashes`: key_hash of the value of every sound document. Sources are read again only where two are equal.
+    """
+    ordered = np.sort(np.frombuffer(hashes, np.uint64))
+    suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     for at in range(0, len(suspects), SUSPECTS):
         wanted = frozenset(suspects[at : at + SUSPECTS].tolist())
         seen: dict[str, str] = {}
         for path in paths:
-            for _, where, document in _read(path, 0, raise_error):
-                if key_hash(document.id) not in wanted:
-                    continue
-                if document.id in seen:
-                    raise UserError(
-                        f"{where}: document id {document.id!r} is already used in {seen[document.id]}; ids must differ"
-                    )
-                seen[document.id] = where
+            with contextlib.suppress(UserError):  # of a file that could not be read on: it was reported
+                for _, where, document in _read(path, 0, lambda error: None):
+                    if key_hash(value(document)) in wanted:
+                        if value(document) in seen:
+                            yield document, where, seen[value(document)]
+                        seen.setdefault(value(document), where)
 
 
 def _read(path: Path, skip: int, on_error: Callable[[UserError], None]) -> Iterator[tuple[int, str, Document]]:
     """(number, where, document): `where` names the document in errors."""
     if path.is_dir():
-        rows = _text_rows(path, skip, on_error)
+        rows = folder_rows(path, skip, on_error)
     elif path.suffix == ".parquet":
         rows = _parquet_rows(path, skip, on_error)
     else:
@@ -171,10 +173,6 @@ def _empty(where: str, field: str) -> UserError:
     return UserError(f"{where}: {field!r} is empty; fill it or remove this document")
 
 
-def _cannot_read(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot read ({error.strerror or error}); check the path in the config")
-
-
 # Parquet
 
 
@@ -208,7 +206,7 @@ def _parquet_rows(
                     else:
                         yield number, f"{path}:{number}", row
     except FileNotFoundError as error:
-        raise _cannot_read(path, error) from error
+        raise cannot_read(path, error) from error
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: cannot be read as Parquet ({error}); it may be cut off or damaged") from error
 
@@ -221,68 +219,3 @@ def _batch_rows(batch: Any) -> list[dict[str, Any] | UnicodeDecodeError]:
         if len(batch) == 1:
             return [error]
         return [row for number in range(len(batch)) for row in _batch_rows(batch.slice(number, 1))]
-
-
-# Folders of text
-
-
-def _text_rows(
-    folder: Path, skip: int, on_error: Callable[[UserError], None]
-) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    names, _ = _text_files(folder)
-    for number, name in enumerate(names[skip:], skip + 1):
-        path = folder / name
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise _cannot_read(path, error) from error
-        try:
-            text = data.decode().removeprefix("\ufeff")  # a byte order mark is no part of the text
-        except UnicodeDecodeError as error:
-            on_error(not_utf8(path, f"{error.reason} at byte {error.start}"))
-            continue
-        if not text.strip():  # the name of a file is no text to find
-            on_error(_empty(str(path), "text"))
-            continue
-        yield number, str(path), {"id": name, "text": text, "title": path.stem}
-
-
-def _text_files(folder: Path) -> tuple[list[str], list[str]]:
-    """(text files of a folder as paths below it, skipped files that a user may miss), both sorted.
-
-    Skipped are links to folders and to anything outside this folder, so that a folder from elsewhere cannot bring in
-    what only this machine has, and files of documents. Hidden files and folders are skipped.
-    """
-    inside = folder.resolve()
-    files: list[str] = []
-    skipped: list[str] = []
-
-    def refuse(error: OSError) -> None:
-        raise _cannot_read(Path(error.filename or folder), error)
-
-    for root, folders, names in os.walk(folder, onerror=refuse):
-        here = Path(root)
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        skipped += [(here / name).relative_to(folder).as_posix() for name in folders if (here / name).is_symlink()]
-        for name in names:
-            path = here / name
-            if name.startswith("."):
-                continue
-            if path.suffix.lower() in TEXT_SUFFIXES:
-                allowed = path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(inside))
-                (files if allowed else skipped).append(path.relative_to(folder).as_posix())
-            elif name.endswith(DOCUMENT_SUFFIXES):
-                skipped.append(path.relative_to(folder).as_posix())
-    return sorted(files), sorted(skipped)
-
-
-def _warn_of_skipped(path: Path) -> None:
-    skipped = _text_files(path)[1] if path.is_dir() else []
-    if skipped:
-        logger.warning(
-            "%s: skipped %d links and JSONL or Parquet files, such as %s: a folder is read for its own .txt and .md "
-            "files, other files are named one by one",
-            path,
-            len(skipped),
-            skipped[0],
-        )

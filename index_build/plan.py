@@ -112,7 +112,7 @@ def plan_index(
             unlisted = [Path(source.path) for source in known_sources[listed:]]
             added = [Path(source.path) for source in new]
             with Progress("reading documents", None) as progress:
-                parts = scan_documents([*unlisted, *added], shard_documents, progress)
+                parts = scan_documents([*unlisted, *added], shard_documents, lambda document: progress.advance())
             check(added)
             for source in new:
                 pieces = tuple((part.first, part.count) for part in parts if str(part.path) == source.path)

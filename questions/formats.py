@@ -125,13 +125,14 @@ def own_fields(row: Row) -> dict[str, str]:
     """
     fields: dict[str, str] = {}
     for name in row:
-        field = ALIASES.get(name, name)
+        known = "_".join(str(name).lower().split())  # as spreadsheets write them: Question, Gold ids
+        field = ALIASES.get(known, known)
         if field in Question.model_fields:
             if field in fields.values():
                 first = next(key for key, value in fields.items() if value == field)
                 raise ValueError(f"{first} and {name} are the same field; keep one of them")
             fields[name] = field
-        elif close := difflib.get_close_matches(name, [*Question.model_fields, *ALIASES], n=1, cutoff=0.8):
+        elif close := difflib.get_close_matches(known, [*Question.model_fields, *ALIASES], n=1, cutoff=0.8):
             raise ValueError(f"{name}: unknown field (did you mean {close[0]!r}?)")
     return fields
 
@@ -142,7 +143,7 @@ def _own(row: Row) -> Row:
     given = {name: row[key] for key, name in names.items() if not is_missing(row[key]) and row[key] not in ("", [])}
     if "text" not in given:
         raise ValueError(f"text: the question is missing (the fields are {', '.join(map(str, row)) or 'none'})")
-    if names.get("claim") == "text":
+    if any(field == "text" and name.lower().strip() == "claim" for name, field in names.items()):
         given.setdefault("form", "claim")
     if isinstance(given.get("label"), bool):  # YAML-minded people write true and false without quotes
         given["label"] = str(given["label"]).lower()

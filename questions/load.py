@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import json
+import logging
 import random
 import zlib
 from collections import Counter
@@ -28,10 +29,12 @@ from questions.cells import Cell
 from questions.formats import BY_NAME, RATCHET, Format, Row
 from ratchet.config import SplitConfig
 from ratchet.errors import RowErrors, UserError, raise_error
-from ratchet.files import check_is_file, not_utf8, read_jsonl
+from ratchet.files import check_is_file, decode_text, read_jsonl
 from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
 from retrieval.memory.names import by_shared_names
+
+logger = logging.getLogger(__name__)
 
 MAX_SHOWN_FIELDS = 20
 """How many fields of a row an error names."""
@@ -253,7 +256,7 @@ def read_rows(path: Path, on_error: Callable[[UserError], None] = raise_error) -
     if kind == ".parquet":
         yield from _parquet_rows(path)
     elif kind in (".csv", ".tsv"):
-        yield from _csv_rows(path, "\t" if kind == ".tsv" else ",", on_error)
+        yield from _csv_rows(path, on_error)
     elif kind == ".json":
         yield from _json_rows(path, on_error)
     else:
@@ -285,9 +288,15 @@ def _json_rows(path: Path, on_error: Callable[[UserError], None]) -> Iterator[Pl
             on_error(UserError(f"{place}: expected a question ({{...}}), got {type(row).__name__}"))
 
 
-def _csv_rows(path: Path, delimiter: str, on_error: Callable[[UserError], None]) -> Iterator[PlacedRow]:
-    """Strict: a quotation mark that is never closed, or that text follows, is an error and does not join lines."""
-    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter, strict=True)
+def _csv_rows(path: Path, on_error: Callable[[UserError], None]) -> Iterator[PlacedRow]:
+    """Cells are separated by what separates most names of the header: commas, semicolons or tabs.
+
+    Strict: a quotation mark that is never closed, or that text follows, is an error and does not join lines.
+    """
+    text = _read_text(path)
+    header_line = text[: text.find("\n")] if "\n" in text else text
+    delimiter = max(",;\t", key=header_line.count)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [name for name in reader.fieldnames or () if name]
         if repeated := [name for name, count in Counter(header).items() if count > 1]:
@@ -323,12 +332,10 @@ def _read_text(path: Path) -> str:
     check_is_file(path)
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from error
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot read ({reason}); check the path in the config") from error
-    if "\0" in text:
-        raise not_utf8(path)
+    text, encoding = decode_text(data, path)
+    if encoding != "utf-8":
+        logger.warning("%s: not UTF-8; read as %s", path, encoding)
     return text

@@ -36,7 +36,7 @@ class RowErrors:
             raise UserError(self._shown[0])
         if self._count:
             more = [f"and {self._count - self.MAX_SHOWN} more"] * (self._count > self.MAX_SHOWN)
-            head = f"{self._count} of the first {read + self._count} {self._what} cannot be read:"
+            head = f"{self._count} of the first {read + self._count} {self._what} cannot be used:"
             raise UserError("\n  ".join([head, *self._shown, *more]))
 
 

@@ -7,6 +7,7 @@ ignored by readers.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import json
@@ -152,6 +153,28 @@ def check_is_file(path: Path) -> None:
 def not_utf8(where: object, error: object = "it is UTF-16 or UTF-32, or holds NUL bytes") -> UserError:
     """The error of a user's file in another encoding, with what to do."""
     return UserError(f"{where}: not UTF-8 text ({error}); convert the file to UTF-8")
+
+
+def decode_text(data: bytes, where: object = "") -> tuple[str, str]:
+    """(text, encoding) of a user's file: UTF-8, UTF-16 where its first bytes say so, else Windows-1252.
+
+    A byte order mark is no part of the text. Windows-1252 is Latin-1 with letters in place of control characters.
+    UserError that names `where` for NUL bytes, which are no text, and for UTF-8 with damaged bytes.
+    """
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return data.decode("utf-16", "replace"), "utf-16"
+    if b"\0" in data:
+        raise not_utf8(where)
+    try:
+        return data.decode("utf-8-sig"), "utf-8"
+    except UnicodeDecodeError as error:
+        replaced = data.decode(errors="replace")
+        if sum(character > "\x7f" for character in replaced) > 2 * replaced.count("\ufffd"):
+            raise not_utf8(where, f"{error.reason} at byte {error.start}") from error
+    try:
+        return data.decode("cp1252"), "windows-1252"
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), "latin-1"
 
 
 def read_jsonl(

@@ -11,6 +11,7 @@ from commands.init import main
 from questions.load import load_questions
 from ratchet.config import load_config
 from ratchet.errors import UserError
+from tests.helpers.pdf import pdf
 
 
 @pytest.fixture
@@ -68,6 +69,37 @@ def test_three_files_are_the_three_splits(mine: Path) -> None:
     main(["notes", "train.csv", "dev.csv", "test.csv"])
     config = load_config("notes.yaml")
     assert [len(load_questions(split)) for split in (config.questions.train, config.questions.test)] == [5, 3]
+
+
+def test_all_flaws_of_documents_and_questions_are_named_in_one_run(mine: Path) -> None:
+    (mine / "notes" / "scan.pdf").write_bytes(pdf(""))
+    (mine / "notes" / "blank.txt").write_text(" \n")
+    (mine / "notes" / "binary.txt").write_bytes(b"\0\1")
+    (mine / "q.csv").write_text('Question;Answer\n;Ada\nWho?\nWhat?;"a"b\nWhere?;C\n')
+    with pytest.raises(UserError) as caught:
+        main(["notes", "q.csv"])
+    said = str(caught.value)
+    places = ("q.csv:2: ", "q.csv:3: ", "q.csv:4: ", "notes/binary.txt: ", "notes/blank.txt: ", "notes/scan.pdf: ")
+    assert all(place in said for place in places), said
+    assert said.count("\n") == 7, "one line each, and a head for each of the two"
+
+
+def test_what_is_odd_but_can_be_used_is_a_warning(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (mine / "notes" / "again.html").write_text("<html><body><p>Town's tower is old and grey.</p></body></html>")
+    (mine / "notes" / "copy.html").write_text("<html><body><p>Town's tower is old and grey.</p></body></html>")
+    (mine / "notes" / "slides.pptx").touch()
+    rows = "".join(f"Wer baute den Hafen von Köln{i}?;Müller{i}\r\n" for i in range(10))
+    odd = "Wer baute den Hafen von  köln1?;Müller1\r\nWer baute den Hafen von Köln2?;Meier\r\nWann?;\r\n"
+    (mine / "q.csv").write_bytes(f"Question;Answer\r\n{rows}{odd}".encode("windows-1252"))
+    main(["notes", "q.csv"])
+    said = capsys.readouterr().out
+    assert "12 in notes" in said and "not read    1 .pptx" in said and "13 questions with answers" in said
+    assert "1 documents have the text of another one, such as notes/copy.html as notes/again.html" in said
+    assert "1 questions are asked before with another answer; keep the right one (row-11 as row-2)" in said
+    assert "1 questions are asked before with the same answer" in said and "(row-10 as row-1)" in said
+    assert "1 questions have no answer, reference, label or nuggets" in said and "(row-12)" in said
+    questions = load_questions(load_config("notes.yaml").questions.train)
+    assert any(question.answers[0].startswith("Müller") for question in questions if question.answers)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from index_build import documents
 from index_build.documents import Document, DocumentRange, read_documents, scan_documents, source_files
 from ratchet.errors import UserError
 from retrieval.shards import key_hash, key_hashes
+from tests.helpers.pdf import pdf
 
 ROWS: list[dict[str, Any]] = [
     {"id": f"d{i}", "text": f"Text ä{i}.", "title": "T" * (i % 2), "url": i} for i in range(10)
@@ -125,11 +126,11 @@ def test_a_bad_line_is_named(tmp_path: Path, row: object, words: list[str]) -> N
 def test_all_bad_documents_are_named_at_once(tmp_path: Path) -> None:
     bad = [{"id": "b"}, "{nope", {"id": "c", "text": " "}, "[1]"]
     jsonl = lines(tmp_path / "d.jsonl", {"id": "a", "text": "A"}, *bad)
-    texts = folder(tmp_path / "f", a_txt="A", b_txt=b"\xff", c_txt=" ")
+    texts = folder(tmp_path / "f", a_txt="A", b_txt=b"\x00", c_txt=" ")
     with pytest.raises(UserError) as caught:
         scan_documents([jsonl, texts], 10)
     first, *named = str(caught.value).splitlines()
-    assert first == "6 of the first 8 documents cannot be read:"
+    assert first == "6 of the first 8 documents cannot be used:"
     places = [*(f"d.jsonl:{line}: " for line in range(2, 6)), "f/b.txt: ", "f/c.txt: "]
     assert all(place in line for place, line in zip(places, named, strict=True))
     with pytest.raises(UserError, match=r"30 of the first 30 documents(.|\n)*and 10 more$"):
@@ -244,8 +245,9 @@ def test_a_folder_is_its_text_files_sorted_by_path(tmp_path: Path) -> None:
 
 
 def test_a_bad_text_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"f/b\.txt: not UTF-8 text \(.* at byte 3\)"):
-        scan_documents([folder(tmp_path / "f", a_txt="A", b_txt=b"abc\xe4 d")], 10)
+    damaged = "Ärger über Öl".encode() + b"\xe4 d"
+    with pytest.raises(UserError, match=r"f/b\.txt: not UTF-8 text \(.* at byte 16\)"):
+        scan_documents([folder(tmp_path / "f", a_txt="A", b_txt=damaged)], 10)
     with pytest.raises(UserError, match=r"g/a\.txt: 'text' is empty"):
         scan_documents([folder(tmp_path / "g", a_txt="\n")], 10)
 
@@ -261,4 +263,69 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path, caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert scan_documents([path], 10) == (DocumentRange(path, 0, 2),)
     assert [d.id for _, d in read_documents(path)] == ["a.txt", "inside.txt"]
-    assert "skipped 4 links" in caplog.text
+    assert "not read: 4 links out of the folder" in caplog.text
+
+
+PAGE = """<html><head><title>Fares</title></head><body><nav><a href="/">Home</a></nav><main><h1>Fares</h1>
+<p>The ferry Oarabel sails twice a day between Velm and Orsk, and takes bicycles.</p>
+<table><tr><th>Class</th><th>Price</th></tr><tr><td>Deck</td><td>4 crowns</td></tr></table>
+<pre><code>if late:
+    wait()
+</code></pre></main></body></html>"""
+
+
+def test_pages_of_html_and_pdf_are_documents_with_their_titles(tmp_path: Path) -> None:
+    path = folder(
+        tmp_path / "f", a_html=PAGE, b_pdf=pdf("It was built in 1407.", "By Ada Torrin."), c_htm="<p>So it is.</p>"
+    )
+    page, paper, plain = (document for _, document in read_documents(path))
+    assert (page.id, page.title) == ("a.html", "Fares")
+    assert "| Deck | 4 crowns |" in page.text and "if late:\n    wait()" in page.text and "Home" not in page.text
+    assert paper == Document("b.pdf", "It was built in 1407.\n\nBy Ada Torrin.", "The ferry")
+    assert (plain.text, plain.title) == ("So it is.", "c")
+
+
+def test_pages_that_cannot_be_read_are_named_together(tmp_path: Path) -> None:
+    scanned, cut = pdf(""), pdf("Velm")[:60]
+    files: dict[str, str | bytes] = {
+        "a_pdf": scanned,
+        "b_pdf": cut,
+        "c_pdf": b"no pdf",
+        "d_html": "",
+        "e_html": "<html><body></body></html>",
+    }
+    with pytest.raises(UserError) as caught:
+        scan_documents([folder(tmp_path / "f", good_txt="A", **files)], 10)
+    first, *named = str(caught.value).splitlines()
+    assert first == "5 of the first 6 documents cannot be used:"
+    assert ["holds no text, as where its pages are scanned" in line for line in named] == [True, *[False] * 4]
+    assert all(f"f/{name.replace('_', '.')}: " in line for name, line in zip(files, named, strict=True))
+
+
+def test_pages_in_other_encodings_are_read_as_they_say(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    greek = "<html><head><meta charset='windows-1253'></head><body><p>Αθήνα είναι εδώ</p></body></html>"
+    undeclared = "<html><body><p>Schöne Grüße aus Köln</p></body></html>"
+    path = folder(
+        tmp_path / "f",
+        a_html=greek.encode("windows-1253"),
+        b_html=undeclared.encode("latin-1"),
+        c_txt="„Grüße“ für 5 €".encode("windows-1252"),
+        d_txt="Grüße".encode("utf-16"),
+    )
+    texts = [document.text for _, document in read_documents(path)]
+    assert texts == ["Αθήνα είναι εδώ", "Schöne Grüße aus Köln", "„Grüße“ für 5 €", "Grüße"]
+    assert "c.txt: not UTF-8; read as windows-1252" in caplog.text
+
+
+def test_what_a_folder_does_not_read_is_counted_by_suffix(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = folder(tmp_path / "f", a_txt="A", b_docx="x", c_DOCX="x", d_jsonl="{}", e_jsonl_gz="x", LICENSE="x")
+    scan_documents([path], 10)
+    assert "not read: 2 .docx, 1 .jsonl, 1 .jsonl.gz, 1 without a suffix" in caplog.text
+
+
+def test_without_the_extra_the_files_and_the_fix_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index_build.folder.is_installed", lambda: False)
+    with pytest.raises(
+        UserError, match=r"2 HTML and PDF files, such as a\.html, need the extra documents: pip install"
+    ):
+        scan_documents([folder(tmp_path / "f", a_html=PAGE, b_pdf=pdf("B"), c_txt="C")], 10)

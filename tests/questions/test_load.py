@@ -79,7 +79,7 @@ def test_all_bad_rows_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         load_questions(SplitConfig(path=written(tmp_path, *rows)))
     lines = str(error.value).splitlines()
-    assert lines[0] == "7 of the first 8 rows cannot be read:"
+    assert lines[0] == "7 of the first 8 rows cannot be used:"
     for line, number, words in zip(
         lines[1:],
         range(2, 9),
@@ -106,7 +106,7 @@ def test_all_bad_rows_are_named_at_once(tmp_path: Path) -> None:
 )
 def test_lines_that_hold_no_row_are_named_with_the_bad_rows(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match="3 of the first 4 rows cannot be read") as error:
+    with pytest.raises(UserError, match="3 of the first 4 rows cannot be used") as error:
         load_questions(SplitConfig(path=str(tmp_path / name)))
     first = 2 if name == "q.jsonl" else 3
     assert all(f"{name}:{line}: " in str(error.value) for line in range(first, first + 3))

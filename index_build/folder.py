@@ -1,0 +1,124 @@
+"""Folders of documents: a file is a document, its path below the folder is its id."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES, is_installed, read_markup
+from ratchet.errors import UserError
+from ratchet.files import decode_text
+from ratchet.packages import DISTRIBUTION
+
+TEXT_SUFFIXES = frozenset({".txt", ".md"})
+MARKUP_SUFFIXES = HTML_SUFFIXES | PDF_SUFFIXES
+LINKS = "links out of the folder"
+MAX_KINDS = 8
+"""Kinds of files that are not read which a message names."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a folder."""
+
+    read: tuple[str, ...]
+    """Paths below the folder of those that are read, sorted."""
+    skipped: Counter[str]
+    """How many are not read, by suffix; files without one are counted by ''."""
+
+    @property
+    def skipped_text(self) -> str:
+        """Such as '2 .docx, 1 .png'; '' where every file is read."""
+        ordered = sorted(self.skipped.items(), key=lambda item: (-item[1], item[0] or "~"))
+        kinds = [f"{count} {kind or 'without a suffix'}" for kind, count in ordered[:MAX_KINDS]]
+        more = len(self.skipped) - MAX_KINDS
+        return ", ".join([*kinds, *([f"and {more} other kinds"] if more > 0 else [])])
+
+
+def folder_listing(folder: Path) -> Listing:
+    """The files of a folder and of the folders in it.
+
+    Skipped are links to folders and to anything outside this folder, so that a folder from elsewhere cannot bring in
+    what only this machine has, and files of other kinds. Hidden files and folders are neither read nor counted.
+    """
+    inside = folder.resolve()
+    files: list[str] = []
+    skipped: Counter[str] = Counter()
+
+    def refuse(error: OSError) -> None:
+        raise cannot_read(Path(error.filename or folder), error)
+
+    for root, folders, names in os.walk(folder, onerror=refuse):
+        here = Path(root)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        skipped[LINKS] += sum((here / name).is_symlink() for name in folders)
+        for name in names:
+            path = here / name
+            if name.startswith("."):
+                continue
+            if not path.is_file() or (path.is_symlink() and not path.resolve().is_relative_to(inside)):
+                skipped[LINKS if path.is_symlink() else path.suffix.lower()] += 1
+            elif path.suffix.lower() in TEXT_SUFFIXES | MARKUP_SUFFIXES:
+                files.append(path.relative_to(folder).as_posix())
+            else:
+                skipped["".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix.lower()] += 1
+    return Listing(tuple(sorted(files)), +skipped)
+
+
+def folder_rows(
+    folder: Path, skip: int, on_error: Callable[[UserError], None]
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """(number, path, fields of the document) of each file after the first `skip`."""
+    names = folder_listing(folder).read
+    markup = [name for name in names if Path(name).suffix.lower() in MARKUP_SUFFIXES]
+    if markup and not is_installed():
+        raise UserError(
+            f"{folder}: {len(markup)} HTML and PDF files, such as {markup[0]}, need the extra documents: "
+            f"pip install '{DISTRIBUTION}[documents]'"
+        )
+    for number, name in enumerate(names[skip:], skip + 1):
+        path = folder / name
+        try:
+            title, text = read_file(path)
+        except UserError as error:
+            on_error(error)
+            continue
+        except OSError as error:
+            raise cannot_read(path, error) from error
+        if not text.strip():  # the name of a file is no text to find
+            on_error(UserError(f"{path}: 'text' is empty; fill it or remove this document"))
+            continue
+        yield number, str(path), {"id": name, "text": text, "title": title or path.stem}
+
+
+def read_file(path: Path) -> tuple[str, str]:
+    """(title, text) of a file; '' for a title that it does not say. A text that is not UTF-8 is noted in the log."""
+    if path.suffix.lower() in MARKUP_SUFFIXES:
+        return read_markup(path)
+    text, encoding = decode_text(path.read_bytes(), path)
+    if encoding != "utf-8":
+        logger.warning("%s: not UTF-8; read as %s", path, encoding)
+    return "", text
+
+
+def cannot_read(path: Path, error: OSError) -> UserError:
+    """The error of a file or folder that cannot be opened."""
+    return UserError(f"{path}: cannot read ({error.strerror or error}); check the path in the config")
+
+
+def warn_of_skipped(folder: Path) -> None:
+    """Say in the log which files of a folder are not read."""
+    if skipped := folder_listing(folder).skipped_text:
+        logger.warning(
+            "%s: not read: %s. A folder is read for its text, Markdown, HTML and PDF files; JSONL and Parquet files "
+            "are named one by one",
+            folder,
+            skipped,
+        )

@@ -1,0 +1,105 @@
+"""Text and title of HTML pages and PDF files, read by trafilatura and pypdf (the extra `documents`).
+
+Of a page the main content is kept, as Markdown: a row of a table is a line of cells between bars, and code keeps its
+lines. Of a PDF file each page's text is kept, in the order in which it is drawn. Nothing is fetched, no script is run.
+"""
+
+from __future__ import annotations
+
+import codecs
+import importlib.util
+import logging
+import re
+from copy import deepcopy
+from pathlib import Path
+
+from ratchet.errors import UserError, first_line
+from ratchet.files import decode_text
+
+HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
+PDF_SUFFIXES = frozenset({".pdf"})
+MAX_HTML_BYTES = 20_000_000
+MAX_PDF_BYTES = 200_000_000
+MAX_PDF_PAGES = 5_000
+MAX_ELEMENTS = 10_000
+"""Elements of a page above which all of its text is taken: finding the main content takes minutes for huge tables."""
+CHARSET = re.compile(rb"""charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+
+logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of each oddity of a file that it reads all the same
+logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+
+
+def is_installed() -> bool:
+    """Whether the extra `documents` is there."""
+    return all(importlib.util.find_spec(name) for name in ("trafilatura", "pypdf"))
+
+
+def read_markup(path: Path) -> tuple[str, str]:
+    """(title, text) of an HTML page or a PDF file; '' for a title that it does not have. UserError that names it."""
+    is_pdf = path.suffix.lower() in PDF_SUFFIXES
+    limit = MAX_PDF_BYTES if is_pdf else MAX_HTML_BYTES
+    if path.stat().st_size > limit:
+        raise UserError(f"{path}: larger than {limit / 1e6:.0f} MB; divide it, or remove it from the folder")
+    return _read_pdf(path) if is_pdf else _read_html(path)
+
+
+def _read_html(path: Path) -> tuple[str, str]:
+    import trafilatura
+    from lxml.etree import LxmlError
+    from trafilatura.settings import DEFAULT_CONFIG
+    from trafilatura.utils import load_html
+
+    text = _html_text(path.read_bytes())
+    if "<body" not in text:
+        text = f"<html><body>{text}</body></html>"
+    try:
+        tree = load_html(text)
+        if tree is None:
+            raise UserError(f"{path}: no text can be read in this HTML file; remove it from the folder")
+        title = " ".join((tree.findtext(".//title") or "").split())
+        if sum(1 for _ in tree.iter()) > MAX_ELEMENTS:
+            return title, trafilatura.html2txt(tree)
+        config = deepcopy(DEFAULT_CONFIG)
+        config["DEFAULT"]["MIN_EXTRACTED_SIZE"] = "10"  # else a short page loses its tables and its code
+        content = trafilatura.extract(
+            tree, output_format="markdown", favor_recall=True, include_comments=False, config=config
+        )
+        return title, content or trafilatura.html2txt(load_html(text))
+    except (LxmlError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read as HTML ({first_line(error)}); remove it from the folder") from error
+
+
+def _html_text(data: bytes) -> str:
+    """Decoded as UTF-8, else in the encoding that the page declares, else as Windows-1252."""
+    text, encoding = decode_text(data)
+    declared = CHARSET.search(data[:4096])
+    if encoding != "utf-8" and declared:
+        try:
+            return codecs.decode(data, declared[1].decode(), "replace")
+        except LookupError:
+            pass
+    return text
+
+
+def _read_pdf(path: Path) -> tuple[str, str]:
+    from pypdf import PdfReader
+    from pypdf.errors import DependencyError, PyPdfError
+
+    try:
+        with PdfReader(path) as reader:
+            if reader.is_encrypted and not reader.decrypt(""):
+                raise UserError(f"{path}: needs a password; save it without one, or remove it from the folder")
+            if len(reader.pages) > MAX_PDF_PAGES:
+                raise UserError(f"{path}: has more than {MAX_PDF_PAGES:,} pages; divide it")
+            title = (reader.metadata.title if reader.metadata else None) or ""
+            pages = [page.extract_text() for page in reader.pages]
+    except UserError:
+        raise
+    except DependencyError as error:
+        raise UserError(f"{path}: is encrypted; save it without a password, or remove it from the folder") from error
+    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OSError) as error:
+        raise UserError(f"{path}: cannot be read as PDF ({first_line(error)}); remove it from the folder") from error
+    text = "\n\n".join(pages)
+    if not text.strip():
+        raise UserError(f"{path}: holds no text, as where its pages are scanned; run OCR over it, or remove it")
+    return " ".join(title.split()), text.encode("utf-8", "replace").decode()
