@@ -20,8 +20,8 @@ class IndexConfig(Section):
     path: PathText = ""
     """Index folder."""
     documents: tuple[PathText, ...] = ()
-    """Sources of documents `{id, text, title?}`: JSONL (also `.gz`), Parquet, or folders of text files. Only
-    `python -m index_build` reads them."""
+    """Sources of documents `{id, text, title?}`: JSONL (also `.gz`), Parquet, or folders of text, Markdown,
+    HTML and PDF files. Only `python -m index_build` reads them."""
     kind: Literal["bm25", "sparse", "dense", "hybrid"] = "bm25"
     """How chunks are ranked. `sparse`: by a learned sparse encoder such as Lion-SP or SPLADE. `dense`: by a dense
     encoder. `hybrid`: by the indexes under `parts`, with their ranks fused."""
