@@ -115,7 +115,9 @@ class Workspace:
     def __init__(self, tools: Tools, settings: Settings) -> None:
         self.tools, self.settings = tools, settings
         self.read: dict[str, Passage] = {}
-        self.sentences: list[str] = []
+        """The documents, with those of their sentences that were shown."""
+        self.sentences: list[tuple[str, str]] = []
+        """(a document's id, a sentence of it), of the last search."""
         self.word, self.shown = "", 0
 
     async def search(self, query: str) -> ToolResult:
@@ -123,8 +125,9 @@ class Workspace:
         settings = self.settings
         result = await self.tools.try_search("actor", query, settings.documents, source=settings.source)
         if not result.error:
-            self.read |= {passage.id: passage for passage in result.passages}
-            self.sentences = [sentence for passage in result.passages for sentence in sentences(passage.text)]
+            for passage in first_sentences(result.passages, settings.sentences):
+                self.read.setdefault(passage.id, passage)
+            self.sentences = [(passage.id, one) for passage in result.passages for one in sentences(passage.text)]
             self.word, self.shown = "", 0
         return result
 
@@ -132,11 +135,15 @@ class Workspace:
         """The next sentence with the word."""
         if word.casefold() != self.word:
             self.word, self.shown = word.casefold(), 0
-        matching = [sentence for sentence in self.sentences if self.word in sentence.casefold()]
+        matching = [(id, sentence) for id, sentence in self.sentences if self.word in sentence.casefold()]
         if self.shown >= len(matching):
             return "No more sentences." if matching else "No sentence has these words."
+        id, sentence = matching[self.shown]
         self.shown += 1
-        return f"(sentence {self.shown} of {len(matching)}) {matching[self.shown - 1]}"
+        passage = self.read[id]
+        if sentence not in " ".join(passage.text.split()):
+            self.read[id] = passage.model_copy(update={"text": f"{passage.text} {sentence}"})
+        return f"(sentence {self.shown} of {len(matching)}) {sentence}"
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -15,7 +15,7 @@ class Answer:
 
     text: str
     passages: tuple[Passage, ...] = ()
-    """Supporting documents."""
+    """Supporting documents. Those that no model was shown are left out of the record (`agents.core.checks`)."""
     status: Literal["finished", "out_of_budget", "unparsed"] = "finished"
     error: str = ""
     """Why it is unparsed or out of budget: the role and the cause."""

@@ -246,6 +246,16 @@ class Dialogues:
         self._closed = True
 
     @property
+    def shown(self) -> list[str]:
+        """What models were given to read: the messages that a reply follows, examples too."""
+        texts = []
+        for dialogue in self._dialogues:
+            said = [turn.role == "assistant" for turn in dialogue.turns]
+            last = len(said) - said[::-1].index(True) if True in said else 0
+            texts += [turn.text for turn in dialogue.turns[:last] if turn.role != "assistant"]
+        return texts
+
+    @property
     def events(self) -> tuple[Event, ...]:
         return tuple(event for event in self._events if event is not None)
 

@@ -41,5 +41,8 @@ class SystemSpec(Generic[S]):
     gold_action: Callable[[Question, S], tuple[str, str]] | None = None
     """The role whose action is the answer, and the action that gives `Question.gold_answer`. Raises ValueError where
     the answer does not fit the action's form."""
+    names_evidence: bool = False
+    """Whether it is told which documents support its answer, and in which words a model saw them is not known, as of a
+    program. Of other systems, an answer's passages are those that a prompt showed."""
     digest: Callable[[S], str] | None = None
     """Gives the digest of the files that its settings name, for content keys."""

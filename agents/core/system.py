@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agents.core.checks import shown_passages, why_cut_off
 from agents.core.labels import CONSTRAINED, with_constrained_label
 from agents.core.prompts.template import SHARED, Prompts, prompts_digest, replace_prompts
 from agents.core.resources import Resources
@@ -120,6 +121,23 @@ def _make(plugin: Plugin, spec: SystemSpec[Any], config: SystemConfig, key: str)
     return System(plugin.label, config, settings, spec, tuple(roles), prompts, digest, plugin)
 
 
+async def _solve(question: Question, system: System, tools: Tools) -> tuple[Answer, Status, str]:
+    """(the answer, how the episode ended, why it did not finish)."""
+    try:
+        with session(question.id):
+            answer = await system.solve(question, tools)
+        ended: tuple[Answer, Status, str] = answer, answer.status, answer.error
+    except Unparsed as problem:
+        ended = tools.so_far, "unparsed", str(problem)
+    except OutOfBudget as problem:
+        ended = tools.so_far, "out_of_budget", str(problem)
+    except (EngineError, SourceError) as problem:
+        return Answer(""), "failed", str(problem)
+    if outage := tools.outage:
+        return Answer("", turns=ended[0].turns, stopped=ended[0].stopped), "failed", outage
+    return ended
+
+
 async def run_episode(
     question: Question,
     system: System,
@@ -138,44 +156,46 @@ async def run_episode(
     What a model or a server does wrong is the trajectory's status and error, never an exception here; a UserError
     (the config is wrong) passes through. A tool that fails is told to the agent, which may go on with others; where no
     lookup got an answer at all, the trajectory failed, however it ended. Where an action is malformed or a budget is
-    used up, the answer is the one that the system had in hand (`tools.so_far`). A failed trajectory has none: it is
-    sampled again.
+    used up, the answer is the one that the system had in hand (`tools.so_far`). An answer that ends where a reply was
+    cut off is unparsed, and documents that no model was shown are no part of it. A failed trajectory has no answer: it
+    is sampled again.
     `watch` is called with each event as it ends.
     """
     tools = Tools(system.config, engines, retriever, context, seed, watch, resources, question, system.prompts, sample)
-    answer, error = Answer(""), ""
-    status: Status
     try:
-        with session(question.id):
-            answer = await system.solve(question, tools)
-        status, error = answer.status, answer.error
-    except Unparsed as problem:
-        answer, status, error = tools.so_far, "unparsed", str(problem)
-    except OutOfBudget as problem:
-        answer, status, error = tools.so_far, "out_of_budget", str(problem)
-    except (EngineError, SourceError) as problem:
-        status, error = "failed", str(problem)
+        answer, status, error = await _solve(question, system, tools)
+        with system.errors(question):
+            trajectory = Trajectory(
+                key=key,
+                question_id=question.id,
+                system=system.name,
+                policy=context.policy,
+                sample=sample,
+                seed=seed,
+                status=status,
+                answer=answer.text,
+                explanation=answer.explanation,
+                error=error,
+                passages=answer.passages,
+                candidates=dict(answer.candidates),
+                turns=answer.turns,
+                stopped=answer.stopped,
+                events=tools.events,
+                conversations=tools.conversations,
+                seconds=tools.seconds,
+            )
+        return _checked(trajectory, question, system, tools)
     finally:
         tools.close()
-    if status != "failed" and (outage := tools.outage):
-        answer, status, error = Answer("", turns=answer.turns, stopped=answer.stopped), "failed", outage
-    with system.errors(question):
-        return Trajectory(
-            key=key,
-            question_id=question.id,
-            system=system.name,
-            policy=context.policy,
-            sample=sample,
-            seed=seed,
-            status=status,
-            answer=answer.text,
-            explanation=answer.explanation,
-            error=error,
-            passages=answer.passages,
-            candidates=dict(answer.candidates),
-            turns=answer.turns,
-            stopped=answer.stopped,
-            events=tools.events,
-            conversations=tools.conversations,
-            seconds=tools.seconds,
-        )
+
+
+def _checked(trajectory: Trajectory, question: Question, system: System, tools: Tools) -> Trajectory:
+    """The trajectory without documents that no model was shown, and unparsed where its answer was cut off."""
+    if trajectory.status == "finished" and (error := why_cut_off(question, trajectory)):
+        trajectory = trajectory.model_copy(update={"status": "unparsed", "error": error})
+    if trajectory.answer.strip() and not system.spec.names_evidence:
+        shown = shown_passages(trajectory.passages, tools.shown)
+        if left_out := len(trajectory.passages) - len(shown):
+            tools.note(system.roles[0], f"left out {left_out} document(s) of the answer that no model was shown")
+            trajectory = trajectory.model_copy(update={"passages": shown, "events": tools.events})
+    return trajectory

@@ -25,6 +25,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agents.core.checks import shown_passages
 from agents.core.label_forms import find_label
 from agents.core.labels import require_label
 from agents.core.spec import SystemSpec
@@ -94,18 +95,18 @@ def _answer(question: Question, tools: Tools, recording: Recording, given: Progr
         if not recording.asked:
             raise ProgramError(f"{role}: {given.problem}, and asked no model")
         raise Unparsed(role, given.problem)
-    passages = _documents(recording, given)
+    passages = _documents(recording, given, tools)
     if not question.labels:
         return Answer(given.answer, passages, explanation=given.explanation)
     label = find_label(given.answer, question.labels)
     return require_label(tools, Answer(label, passages, explanation=given.explanation or given.answer), role)
 
 
-def _documents(recording: Recording, given: ProgramAnswer) -> tuple[Passage, ...]:
-    """Those that the program names, or else all that it found."""
+def _documents(recording: Recording, given: ProgramAnswer, tools: Tools) -> tuple[Passage, ...]:
+    """Those that the program names, or else all that it found and showed to a model."""
     if given.documents is None:
-        return tuple(recording.found.values())
+        return shown_passages(recording.found.values(), tools.shown)
     return tuple(recording.found[id] for id in given.documents if id in recording.found)
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=lambda settings: settings.roles, digest=digest_of)
+SYSTEM = SystemSpec(Settings, solve, roles=lambda settings: settings.roles, digest=digest_of, names_evidence=True)

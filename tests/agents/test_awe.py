@@ -142,7 +142,8 @@ async def test_an_argument_stands_between_its_marks_else_it_is_malformed_and_the
 )
 async def test_the_verdict_is_an_answer_and_not_its_label(verdict: str, answer: str, parse: str) -> None:
     trajectory = await play(AWE, scripted(verdict), Shelf(SHELF))
-    assert (trajectory.answer, trajectory.status, parses(trajectory)["judge"]) == (answer, "finished", parse)
+    status = "finished" if answer else "unparsed"
+    assert (trajectory.answer, trajectory.status, parses(trajectory)["judge"]) == (answer, status, parse)
 
 
 # Checked citations

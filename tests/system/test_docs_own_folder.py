@@ -25,7 +25,7 @@ def follow(page: str, folder: Path) -> dict[str, str]:
     judge.write_text(json.dumps({"default": '{"polite": true}'}) + "\n")
     config["models"]["judge"] = {**config["models"]["agent"], "engine": "scripted", "script": str(judge)}
     script = folder / "script.jsonl"
-    brief = {"prompt": "Answer in a few words", "replies": ["It was Ada Torrin", "Ada Torrin"]}
+    brief = {"prompt": "in as few words as possible", "replies": ["It was Ada Torrin", "Ada Torrin"]}
     script.write_text(json.dumps(brief) + "\n" + script.read_text())
     start = text.index("## In a folder of your own") if "## In a folder of your own" in text else 0
     files = {match["path"]: match["text"] for match in FILE.finditer(text, start)}
@@ -67,3 +67,4 @@ def test_a_system_of_ones_own_is_asked_sampled_and_scored(tmp_path: Path) -> Non
     trajectory = json.loads(part.read_text().splitlines()[0])
     assert re.fullmatch(r"shortest-[0-9a-f]{8}", trajectory["system"])
     assert sum(event["kind"] == "model" for event in trajectory["events"]) == 2
+    assert len(trajectory["passages"]) == 2, "an answer's documents are those that were read"

@@ -83,7 +83,8 @@ async def test_a_tools_text_is_cut_like_a_passage_and_the_index_is_not_cut() -> 
     shelf = Shelf({"tide": [passage(1, ABSTRACT)]})
     reach = Resources({"web": Notebook("web", shelf)})
     done = await solved(solve, reach, agent=engine([], max_context=800), shelf=shelf)
-    assert len(done.answer) < 400 and done.answer.endswith("…") and done.passages[0].text == ABSTRACT
+    assert len(done.answer) < 400 and done.answer.endswith("…")
+    assert done.searches[0].passages[0].text == ABSTRACT
 
 
 def test_how_much_of_a_passage_is_read_is_part_of_what_a_run_samples_with(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ async def test_tools_are_offered_and_called_and_what_they_refuse_is_told() -> No
         return Answer(" | ".join((wrong.error, absent.error)), found.passages)
 
     done = await solved(solve, Resources({"web": ShelfSource("web", SHELF), "news": ShelfSource("news", SHELF)}))
-    assert [p.id for p in done.passages] == ["c1", "c2"]
+    assert [p.id for p in done.tool_calls[0].passages] == ["c1", "c2"]
     assert 'takes one argument, "query"' in done.answer and "no tool 'news'" in done.answer
     assert [bool(call.error) for call in done.tool_calls if call.kind == "tool"] == [False, True, True]
 

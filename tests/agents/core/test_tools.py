@@ -121,7 +121,7 @@ async def test_free_text_that_is_cut_off_is_kept_but_never_trained_on() -> None:
 
     config = SystemConfig(roles={"one": RoleConfig(max_tokens=3)})
     trajectory = await run(solve, engine(["a long story of the sea"]), config)
-    assert trajectory.status == "finished" and trajectory.answer
+    assert trajectory.status == "unparsed" and trajectory.answer and "cut off" in trajectory.error
     assert trajectory.model_calls[0].parse == "malformed"
     assert [s.parsed for s in trajectory.conversations[0].spans if s.sampled] == [False]
 
