@@ -1,13 +1,8 @@
-"""Tiny encoder models of the real architectures, and their forward passes written out in plain torch.
-
-The forward passes read the raw safetensors file and share no code with retrieval/: one text, no batch, no padding, all
-logits at once, then the definition w = log(1 + relu(max over tokens of scale * logit)).
-"""
+"""Tiny encoder models of the real architectures, and what a text's weights are by the definition
+w = log(1 + relu(max over tokens of scale * logit)), from all logits of one text, with no batch and no padding."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
-from torch.nn.functional import gelu, layer_norm, silu
 
 from tests.helpers.tiny import tiny_tokenizer
 
@@ -105,82 +99,17 @@ def merged_weights(base: Path, adapter: Path) -> dict[str, Tensor]:
     return weights
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """[heads, length, size] -> [length, heads * size]; every token sees every token, unless `causal`."""
-    scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
-    if causal:
-        scores = scores.masked_fill(~torch.ones(scores.shape[1:], dtype=torch.bool).tril(), -math.inf)
-    return (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
-
-
+@torch.inference_mode()
 def llama_logits(
     folder: Path, ids: list[int], weights: dict[str, Tensor] | None = None, causal: bool = False
 ) -> Tensor:
-    """[length, vocabulary], in float64."""
-    config = json.loads((folder / "config.json").read_text())
-    w = {key: value.double() for key, value in (weights or load_file(folder / "model.safetensors")).items()}
-    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
-    size = config["hidden_size"] // heads
+    """[length, vocabulary] of transformers' Llama in float64, where every token sees every token, unless `causal`."""
+    from transformers import LlamaForCausalLM
 
-    def norm(x: Tensor, name: str) -> Tensor:
-        return x / (x.pow(2).mean(-1, keepdim=True) + config["rms_norm_eps"]).sqrt() * w[name]
-
-    speeds = []
-    for i in range(size // 2):
-        speed = ROPE["rope_theta"] ** (-2 * i / size)
-        turns = 32 * speed / (2 * math.pi)  # of this pair over the length of pre-training
-        smooth = min(max((turns - 1.0) / (4.0 - 1.0), 0.0), 1.0)
-        speeds.append(speed * (smooth + (1 - smooth) / 8.0))
-    angles = torch.arange(len(ids)).double()[:, None] * torch.tensor(speeds).double()
-
-    def rotate(x: Tensor) -> Tensor:
-        a, b = x.chunk(2, -1)
-        return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
-
-    def split(x: Tensor, count: int) -> Tensor:
-        return x.view(len(ids), count, size).transpose(0, 1)
-
-    x = w["model.embed_tokens.weight"][ids]
-    for layer in range(config["num_hidden_layers"]):
-        at = f"model.layers.{layer}."
-        y = norm(x, at + "input_layernorm.weight")
-        q, k, v = (y @ w[f"{at}self_attn.{name}_proj.weight"].T for name in "qkv")
-        k, v = (t.repeat_interleave(heads // groups, 0) for t in (rotate(split(k, groups)), split(v, groups)))
-        x = x + attend(rotate(split(q, heads)), k, v, causal) @ w[at + "self_attn.o_proj.weight"].T
-        y = norm(x, at + "post_attention_layernorm.weight")
-        gate, up = (y @ w[f"{at}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-        x = x + (silu(gate) * up) @ w[at + "mlp.down_proj.weight"].T
-    return norm(x, "model.norm.weight") @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
-
-
-def bert_logits(folder: Path, ids: list[int]) -> Tensor:
-    """[length, vocabulary], in float64."""
-    config = json.loads((folder / "config.json").read_text())
-    w = {key: value.double() for key, value in load_file(folder / "model.safetensors").items()}
-    width, heads = config["hidden_size"], config["num_attention_heads"]
-
-    def linear(x: Tensor, name: str) -> Tensor:
-        return x @ w[name + ".weight"].T + w[name + ".bias"]
-
-    def norm(x: Tensor, name: str) -> Tensor:
-        return layer_norm(x, (width,), w[name + ".weight"], w[name + ".bias"], config["layer_norm_eps"])
-
-    at = "bert.embeddings."
-    words = w[at + "word_embeddings.weight"]
-    x = words[ids] + w[at + "position_embeddings.weight"][: len(ids)] + w[at + "token_type_embeddings.weight"][0]
-    x = norm(x, at + "LayerNorm")
-    for layer in range(config["num_hidden_layers"]):
-        at = f"bert.encoder.layer.{layer}."
-        q, k, v = (
-            linear(x, f"{at}attention.self.{name}").view(len(ids), heads, -1).transpose(0, 1)
-            for name in ("query", "key", "value")
-        )
-        x = norm(x + linear(attend(q, k, v), at + "attention.output.dense"), at + "attention.output.LayerNorm")
-        y = linear(gelu(linear(x, at + "intermediate.dense")), at + "output.dense")
-        x = norm(x + y, at + "output.LayerNorm")
-    at = "cls.predictions."
-    x = norm(gelu(linear(x, at + "transform.dense")), at + "transform.LayerNorm")
-    return x @ words.T + w[at + "bias"]
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    model.load_state_dict(weights or {}, strict=False)
+    seen = None if causal else torch.zeros(1, 1, len(ids), len(ids), dtype=torch.float64)  # added to attention's scores
+    return model(torch.tensor([ids]), attention_mask=seen).logits[0]
 
 
 def pool(logits: Tensor, scale: float) -> Tensor:
