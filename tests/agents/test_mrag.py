@@ -96,17 +96,6 @@ async def test_the_default_budget_is_thirty_calls() -> None:
     assert [call.role for call in trajectory.model_calls] == ["coordinator", "planner"] * 30
 
 
-async def test_a_full_context_keeps_the_response_and_documents() -> None:
-    long = "very " * 3000
-    agent = engine(
-        [*SHORT, act("answerer"), say(response="Ada"), act("planner", information=long), say(plan=[])],
-        max_context=3500,
-    )
-    trajectory = await play(mrag(), agent, Shelf(SHELF))
-    assert (trajectory.status, trajectory.answer, trajectory.passages) == ("out_of_budget", "Ada", (ADA,))
-    assert trajectory.error.startswith("coordinator: its context of 3500 tokens")
-
-
 async def test_finishing_at_once_is_an_empty_answer() -> None:
     trajectory = await play(mrag(), engine([act("finisher")]))
     assert (trajectory.status, trajectory.answer) == ("finished", "")
@@ -119,11 +108,6 @@ async def test_the_reviser_is_refused_before_any_response_and_that_counts() -> N
     assert (trajectory.status, trajectory.answer) == ("out_of_budget", "Ada")
     assert "answerer comes first" in json.loads(told(agent, "coordinator")[1]["content"])["error"]
     assert notes(trajectory)[0].startswith("refused")
-
-
-async def test_malformed_output_of_a_worker_ends_it_as_unparsed() -> None:
-    trajectory = await play(mrag(), engine([act("planner"), '{"plan": "one"}']))
-    assert trajectory.status == "unparsed" and trajectory.error.startswith("planner: plan:")
 
 
 # The searcher

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from agents.core.prompts.documents import MARK
-from inference.completion import Completion, SamplingParams
+from inference.completion import Completion
 from inference.engine import EngineError
 from inference.scripted import Replies, ScriptedEngine
 from ratchet.config import SelectConfig
@@ -159,12 +157,6 @@ async def test_an_answer_in_hand_is_kept_when_a_context_is_full(
         assert len(trajectory.candidates) >= 2, "also where they differ"
 
 
-async def test_a_debate_keeps_the_label_of_both_sides_when_its_judge_names_none() -> None:
-    agent = engine([VERDICT, VERDICT, OPEN, "both", "I cannot tell."])
-    trajectory = await play({"name": "mad_liang", "settings": ONE_ROUND}, agent, question=CLAIM)
-    assert (trajectory.status, trajectory.answer, trajectory.turns[-1].speaker) == ("unparsed", YES, "judge")
-
-
 async def test_what_mermaid_read_is_kept_though_it_came_to_no_verdict() -> None:
     call = say(thought="x", action="search", arguments={"query": "harbour"})
     config = {"name": "mermaid", "settings": {"decomposer": False, "memory": "off"}}
@@ -194,16 +186,3 @@ async def test_a_trajectory_that_failed_has_no_answer_since_it_is_sampled_again(
     trajectory = await mrag(*ANSWERED, EngineError("the server is gone"))
     assert (trajectory.status, trajectory.answer, trajectory.passages) == ("failed", "", ())
     assert len(trajectory.model_calls) == 5, "what was said stays in its events"
-
-
-async def test_a_moderator_whose_prompt_is_longer_than_the_context_leaves_the_agreed_label() -> None:
-    """A small context, which holds both sides' three rounds and the moderator's first two."""
-    long = json.dumps("word " * 50)
-
-    def reply(_: str, __: SamplingParams, messages: Sequence[Any]) -> str:
-        return OPEN if "moderate" in messages[0]["content"] else f"{long}\n{YES}"
-
-    agent = engine(reply, max_context=1520)
-    trajectory = await play({"name": "mad_liang"}, agent, question=CLAIM)
-    assert (trajectory.status, trajectory.answer) == ("out_of_budget", YES)
-    assert trajectory.error == "moderator: its context of 1520 tokens is full" and len(trajectory.turns) == 8

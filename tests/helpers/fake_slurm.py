@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
 
-from commands.slurm import main
-from ratchet.errors import UserError
+from tests.helpers.experiment import ROOT, Done, command
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["ROOT", "Slurm", "changed"]
 SBATCH = """#!{python}
 import json, os, sys
 calls = {calls!r}
@@ -31,17 +28,11 @@ print(f"{{number}};cluster")
 """
 
 
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 class Slurm:
     """`calls` are sbatch's: the arguments and the environment of each."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self._calls, self._patch = folder, folder / "calls", monkeypatch
+        self.folder, self._calls = folder, folder / "calls"
         (folder / "bin").mkdir()
         self.program("sbatch", SBATCH.format(python=sys.executable, calls=str(self._calls)))
         self.program("squeue", "#!/bin/sh\n")
@@ -65,16 +56,8 @@ class Slurm:
         return path
 
     def command(self, *arguments: str | Path) -> Done:
-        """python -m slurm, as a user types it; in this process, since starting one takes seconds."""
-        self._patch.setattr("sys.argv", ["slurm", *map(str, arguments)])
-        out, err, status = io.StringIO(), io.StringIO(), 0
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main()
-            except UserError as error:
-                status = 2
-                print(f"error: {error}", file=err)
-        return Done(status, out.getvalue(), err.getvalue())
+        """python -m slurm, as a user types it."""
+        return command("-m", "slurm", *map(str, arguments))
 
 
 def changed(config: Path, target: Path, **sections: Any) -> Path:

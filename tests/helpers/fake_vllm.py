@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from tests.helpers.waiting import wait_for
 
 PROGRAM = """
 import http.server, json, os, signal, subprocess, sys, time
@@ -103,19 +103,12 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def until(condition: Any, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 @contextmanager
 def no_leftovers(fake: FakeVllm) -> Iterator[None]:
     """Whatever a test finds wrong, no process of it stays behind; a process that does stay fails the test."""
     try:
         yield
-        until(lambda: not fake.alive(), 5.0)
+        wait_for(lambda: not fake.alive(), 5.0)
     finally:
         for pid in fake.alive():
             os.kill(pid, signal.SIGKILL)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -75,13 +74,6 @@ def serving(
     """The address of a real server in a thread."""
     with listening(create_app(indexes, Limits(**limits), threads, key), port) as url:
         yield url
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def post(url: str, index: str = "plain", call: str = "search", **body: Any) -> httpx.Response:

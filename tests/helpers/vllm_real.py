@@ -7,7 +7,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,12 +109,3 @@ def _leads(pid: int) -> bool:
         return os.getsid(pid) == pid and b"subreaper.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-
-
-def wait_for(condition: Any, process: subprocess.Popen[str], seconds: float) -> None:
-    """Until the condition holds; fails when the process ends before, or the time is over."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, f"ended with status {process.returncode} too early"
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)

@@ -14,7 +14,8 @@ from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
 from tests.helpers.experiment import ROOT, environment
-from tests.helpers.vllm_real import kill_tree, vllm_model, wait_for
+from tests.helpers.vllm_real import kill_tree, vllm_model
+from tests.helpers.waiting import wait_for
 
 QUESTIONS, SAMPLES = 4, 2
 
@@ -63,7 +64,7 @@ def sample_and_kill(config: Path, run: Path, adapter: Path, url: str, log: Path)
             stderr=errors,
         )
         try:
-            wait_for(lambda: len(_keys(store)) >= 2, process, 500)
+            wait_for(lambda: len(_keys(store)) >= 2, 500, process)
             kill_tree(int(re.findall(r"--port (\d+)", log.read_text())[-1]))
             before = _keys(store)
             process.communicate(timeout=600)

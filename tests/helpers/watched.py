@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import httpx
 
@@ -30,12 +28,3 @@ def watched(config: Config) -> Iterator[httpx.Client]:
         httpx.Client(base_url=url, timeout=30, trust_env=False) as client,
     ):
         yield client
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """What `condition` gives as soon as that is true."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not become true"
-        time.sleep(0.02)
-    return found

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from ratchet.config import IndexConfig
 from tests.helpers.building import SMALL, build, corpus, queries, results, tree, with_sources, write_config
 from tests.helpers.experiment import ROOT, preloaded, running
 from tests.helpers.tiny_index import index_config, write_documents
+from tests.helpers.waiting import wait_for
 from tests.helpers.zygote import Zygote, shared_zygote
 
 KILLED = signal.SIGKILL
@@ -57,10 +57,7 @@ def processes_of(group: int) -> list[int]:
 
 
 def wait_until_gone(group: int) -> None:
-    deadline = time.monotonic() + 10
-    while left := processes_of(group):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
+    wait_for(lambda: not processes_of(group), 10)
 
 
 def pair(folder: Path, count: int, **settings: Any) -> tuple[IndexConfig, IndexConfig]:
@@ -138,25 +135,19 @@ def importing(command: subprocess.Popen[str]) -> list[int]:
     return [int(child) for child in started if "_pydantic_core" in Path(f"/proc/{child}/maps").read_text()]
 
 
-def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["importing", "building"])
 def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path, workers: str) -> None:
     config = write_config(tmp_path, [write_documents(tmp_path / "d.jsonl", corpus(4000, words=100))], **SMALL)
     process = run(config, "--workers", "2", "--set", "index.shard_documents=2000")
     building = tmp_path / "index" / "shards"
-    wait_until(
+    wait_for(
         lambda: (
             importing(process)
             if workers == "importing"
             else any(path.stat().st_size for path in building.glob(".*.building/texts.utf8"))
         ),
+        60,
         process,
     )
     for worker in importing(process):  # the worker's turn comes first

@@ -19,8 +19,9 @@ from inference.serving.server import Server, reserve_port
 from inference.serving.supervisor import ServingFailed, Supervisor
 from ratchet.errors import UserError
 from tests.helpers.experiment import preloaded, running
-from tests.helpers.fake_vllm import FakeVllm, alive, no_leftovers, until
+from tests.helpers.fake_vllm import FakeVllm, alive, no_leftovers
 from tests.helpers.model_shapes import QWEN25_7B, save_shape
+from tests.helpers.waiting import wait_for
 
 pytestmark = pytest.mark.server
 
@@ -77,9 +78,9 @@ def waiting(marker: Path) -> list[str]:
 async def test_a_dead_server_comes_back_at_its_address(fake: FakeVllm, tmp_path: Path) -> None:
     made = server(fake, tmp_path)
     task = asyncio.create_task(run(made, *waiting(tmp_path / "done")))
-    await asyncio.to_thread(until, lambda: (tmp_path / "done.running").exists())
+    await asyncio.to_thread(wait_for, lambda: (tmp_path / "done.running").exists())
     fake.kill()
-    await asyncio.to_thread(until, lambda: len(fake.starts()) == 2)
+    await asyncio.to_thread(wait_for, lambda: len(fake.starts()) == 2)
     first, second = fake.starts()
     assert not any(alive(pid) for pid in first.pids), "the engine of the dead server holds its memory still"
     assert first.flag("--port") == second.flag("--port")
@@ -93,7 +94,7 @@ async def test_a_dead_server_comes_back_at_its_address(fake: FakeVllm, tmp_path:
 async def test_a_server_that_keeps_dying_ends_the_command(fake: FakeVllm, tmp_path: Path) -> None:
     fake.behave("ok", "die")
     task = asyncio.create_task(run(server(fake, tmp_path), *waiting(tmp_path / "done")))
-    await asyncio.to_thread(until, lambda: (tmp_path / "done.running").exists())
+    await asyncio.to_thread(wait_for, lambda: (tmp_path / "done.running").exists())
     fake.kill()
     with pytest.raises(ServingFailed, match=r"(?s)status 1.*weights are not there.*no restart of m-1 is left"):
         await task
@@ -184,7 +185,7 @@ def test_a_stop_reaches_the_command_first(fake: FakeVllm, config: Path, tmp_path
     code = f"import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: exec({ASK!r}))\n"
     code += f"open({str(tmp_path / 'running')!r}, 'w').close()\nwhile True: time.sleep(0.02)"
     process = start(config, "--", sys.executable, "-c", code, RATCHET_API_KEY="mine")
-    until((tmp_path / "running").exists, 60)
+    wait_for((tmp_path / "running").exists, 60)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 7, err
@@ -209,7 +210,7 @@ def test_nothing_survives_a_killed_supervisor(fake: FakeVllm, config: Path) -> N
     assert len(fake.alive()) == 2
     os.kill(running(process), signal.SIGKILL)  # alone, not with its process group
     process.communicate(timeout=30)
-    until(lambda: not fake.alive(), 10)
+    wait_for(lambda: not fake.alive(), 10)
 
 
 def test_a_key_is_wanted_where_no_command_could_get_one(config: Path) -> None:

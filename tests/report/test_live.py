@@ -28,7 +28,8 @@ from tests.helpers.browser import CHROMIUM, needs_chromium
 from tests.helpers.handmade_run import HOSTILE, add_sampling, make_config, make_run
 from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
-from tests.helpers.watched import wait_for, watched
+from tests.helpers.waiting import wait_for
+from tests.helpers.watched import watched
 
 pytestmark = pytest.mark.server
 METRICS = """# HELP vllm:num_requests_running Number of requests

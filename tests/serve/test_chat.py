@@ -18,8 +18,8 @@ from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.any_system import Talker
 from tests.helpers.pages import ROOT, blocks
 from tests.helpers.playing import Shelf, engine
-from tests.helpers.served import wait_for
 from tests.helpers.served_systems import Served, make_answerer, serving
+from tests.helpers.waiting import wait_for
 
 pytestmark = pytest.mark.server
 

@@ -14,8 +14,8 @@ from retrieval.mcp_results import NOTICE
 from serve.mcp import create_server
 from tests.helpers.any_system import Talker
 from tests.helpers.playing import engine
-from tests.helpers.served import wait_for
 from tests.helpers.served_systems import make_answerer, serving
+from tests.helpers.waiting import wait_for
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.any_system import Library, Talker
 from tests.helpers.browser import CHROMIUM, needs_chromium
-from tests.helpers.served import wait_for
 from tests.helpers.served_systems import Served, serving
+from tests.helpers.waiting import wait_for
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 pytestmark = [pytest.mark.server, pytest.mark.slow, needs_chromium]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.waiting import wait_for
+
 SCRIPT = Path(__file__).parents[2] / "slurm" / "job.sh"
 # A command that stops in order on TERM, with a status that says so, and counts how often it was told.
 STOPS = """
@@ -62,18 +64,12 @@ class World:
     def stopped(self, *numbers: int, status: int = 143, **variables: str) -> tuple[int, str]:
         """A job that is sent these signals while its command runs."""
         job = self.start(sys.executable, "-c", STOPS, str(self.ready), str(status), **variables)
-        self.wait(self.ready)
+        wait_for(self.ready.exists)
         for number in numbers:
             job.send_signal(number)
             time.sleep(0.05)
         out = job.communicate(timeout=30)[0]
         return job.returncode, out
-
-    def wait(self, path: Path) -> None:
-        deadline = time.monotonic() + 20
-        while not path.exists():
-            assert time.monotonic() < deadline, f"{path} is not there"
-            time.sleep(0.02)
 
     def requeued(self) -> list[str]:
         return self.calls.read_text().splitlines() if self.calls.exists() else []
@@ -133,7 +129,7 @@ def test_where_it_cannot_be_requeued_the_job_fails_and_says_so(world: World) -> 
 def test_what_does_not_stop_is_killed_and_the_job_requeued_before_its_time_is_over(world: World) -> None:
     deaf = f"trap '' TERM; touch {world.ready}; while :; do sleep 0.1; done"
     job = world.start("sh", "-c", deaf, RATCHET_STOP_SECONDS="1")
-    world.wait(world.ready)
+    wait_for(world.ready.exists)
     job.send_signal(signal.SIGUSR1)
     out = job.communicate(timeout=30)[0]
     assert job.returncode == 137 and "it does not stop: killed" in out
@@ -143,7 +139,7 @@ def test_what_does_not_stop_is_killed_and_the_job_requeued_before_its_time_is_ov
 def test_nothing_that_a_launcher_started_is_left_behind(world: World) -> None:
     """As with `accelerate launch`, which dies of TERM before its child has heard of it."""
     job = world.start("sh", "-c", f"sleep 60 & echo $! > {world.ready}.new; mv {world.ready}.new {world.ready}; wait")
-    world.wait(world.ready)
+    wait_for(world.ready.exists)
     job.send_signal(signal.SIGTERM)
     job.communicate(timeout=30)
     assert job.returncode == 143
@@ -154,7 +150,7 @@ def test_a_signal_during_set_up_is_not_lost(world: World) -> None:
     marks = world.folder / "started"
     setup = f"touch {world.ready}; sleep 1"
     job = world.start("touch", str(marks), RATCHET_SETUP=setup)
-    world.wait(world.ready)
+    wait_for(world.ready.exists)
     job.send_signal(signal.SIGUSR1)
     job.communicate(timeout=30)
     assert job.returncode == 143 and not marks.exists()

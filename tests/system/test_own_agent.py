@@ -20,6 +20,7 @@ from sampling.store import TrajectoryStore
 from tests.agents.external.test_program import HEAD
 from tests.helpers.experiment import ROOT, command, kill, make_experiment, preloaded, write_lines
 from tests.helpers.gateway import free_port
+from tests.helpers.waiting import wait_for
 from training.rows import build_rows, check_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
@@ -52,9 +53,7 @@ def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_
     part = tmp_path / "run/round-1/trajectories/part-0.jsonl"
     words = [sys.executable, "-m", "sampling", "--config", str(config), "--set", "sampling.concurrency=2"]
     first = subprocess.Popen(words, cwd=ROOT, env=preloaded(), stderr=subprocess.DEVNULL)
-    while not part.exists() or len(part.read_bytes().splitlines()) < 2:
-        assert first.poll() is None
-        time.sleep(0.1)
+    wait_for(lambda: part.exists() and len(part.read_bytes().splitlines()) >= 2, 240, first)
     kill(first)
     before = part.read_bytes().splitlines()
     done = command(*words[1:])

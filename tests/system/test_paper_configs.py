@@ -132,8 +132,9 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
         name: small(split, "test") | {"rows": [0, 1]} for name, split in evaluation.get("benchmarks", {}).items()
     }
     config["evaluation"] = {**evaluation, "benchmarks": benchmarks, "resamples": 50}
-    if votes := evaluation.get("baseline_samples"):  # Tool-MAD, which has 15 baselines
-        kept = dict(list(evaluation["baselines"].items())[::4])
+    if len(baselines := list(evaluation.get("baselines", {}).items())) == 15:  # Tool-MAD's, the same with a closed model
+        votes = evaluation.get("baseline_samples", {})
+        kept = dict(baselines[:: 4 if votes else 15])
         config["evaluation"] |= {"baselines": kept, "baseline_samples": {name: 2 for name in votes if name in kept}}
     index = config.setdefault("index", {"path": "indexes/small", "documents": ["corpus.jsonl"]})
     if not str(index["documents"][0]).endswith(("facts.jsonl.gz", "pubmed.jsonl.gz")):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -22,6 +20,7 @@ from rounds.ledger import read_ledger
 from rounds.promotion import read_promotions
 from rounds.records import Entry
 from tests.helpers.experiment import ROOT, SCRIPT, command, kill, make_experiment, preloaded, write_lines
+from tests.helpers.waiting import wait_for
 
 ADAPTED = [
     # With any adapter, the coordinator asks the answerer at once, who knows; base and adapter differ for sure.
@@ -45,11 +44,11 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = RunFolder(folder / "run")
 
     loop = begin(path)
-    wait_for(lambda: lines(run.round(2).trajectories / "part-0.jsonl") >= 3, loop)
+    wait_for(lambda: lines(run.round(2).trajectories / "part-0.jsonl") >= 3, 240, loop)
     kill(loop)
 
     loop = begin(path)
-    wait_for(lambda: lines(run.round(2).training / "log.jsonl") >= 1, loop)
+    wait_for(lambda: lines(run.round(2).training / "log.jsonl") >= 1, 240, loop)
     loop.terminate()
     assert loop.wait() == 143
     assert not lines(run.round(2).promotion)
@@ -65,14 +64,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begin(config: Path) -> subprocess.Popen[bytes]:
     arguments = [sys.executable, "selftrain.py", "--config", str(config)]
     return subprocess.Popen(arguments, cwd=ROOT, env=preloaded())
-
-
-def wait_for(holds: Any, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 240
-    while not holds():
-        assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def lines(path: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ratchet.config import load_config
 from ratchet.errors import UserError
 from tests.helpers.experiment import ROOT, make_experiment
 
+Planned = Callable[..., str]
 DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")
 
 
@@ -24,21 +26,19 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_experiment(tmp_path_factory.mktemp("processes"), questions=2)
 
 
-def planned(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    config: Path,
-    gpus: int,
-    *arguments: str,
-    device: str = "auto",
-) -> str:
+@pytest.fixture
+def planned(config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Planned:
     """What `selftrain.py --dry-run` prints on a machine with so many GPUs, up to the training command's end."""
-    monkeypatch.setattr(selftrain, "visible_gpus", lambda: [Gpu(str(i), 80 << 30, 80 << 30) for i in range(gpus)])
-    where = ["--config", str(config), "--set", f"models.agent.device={device}"]
-    monkeypatch.setattr(sys, "argv", ["selftrain.py", *where, *arguments, "--dry-run"])
-    selftrain.main()
-    printed = capsys.readouterr().out
-    return printed[: printed.index("# evaluate")]
+
+    def run(gpus: int, *arguments: str, device: str = "auto") -> str:
+        monkeypatch.setattr(selftrain, "visible_gpus", lambda: [Gpu(str(i), 80 << 30, 80 << 30) for i in range(gpus)])
+        where = ["--config", str(config), "--set", f"models.agent.device={device}"]
+        monkeypatch.setattr(sys, "argv", ["selftrain.py", *where, *arguments, "--dry-run"])
+        selftrain.main()
+        printed = capsys.readouterr().out
+        return printed[: printed.index("# evaluate")]
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,10 @@ def planned(
     [(2, 128, 1, 2), (8, 128, 2, 8), (3, 128, 1, 2), (2, 7, 1, 1), (6, 24, 4, 6)],
 )
 def test_training_takes_the_visible_gpus_that_divide_the_batch(
-    config: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    gpus: int,
-    batch: int,
-    micro: int,
-    processes: int,
+    planned: Planned, gpus: int, batch: int, micro: int, processes: int
 ) -> None:
     settings = ("--set", f"training.batch_size={batch}", "--set", f"training.micro_batch={micro}")
-    printed = planned(monkeypatch, capsys, config, gpus, *settings)
+    printed = planned(gpus, *settings)
     assert f"training takes {processes} of the visible GPUs, of which there are {gpus}" in printed
     assert ("cannot be divided over more" in printed) == (processes < gpus)
     launched = f"-m accelerate.commands.launch --config_file {DDP} --num_processes {processes} {ROOT / 'train.py'}"
@@ -64,9 +58,9 @@ def test_training_takes_the_visible_gpus_that_divide_the_batch(
 
 @pytest.mark.parametrize(("gpus", "device"), [(0, "auto"), (1, "auto"), (8, "cpu")])
 def test_training_without_several_gpus_to_use_needs_no_launcher(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gpus: int, device: str
+    planned: Planned, config: Path, gpus: int, device: str
 ) -> None:
-    printed = planned(monkeypatch, capsys, config, gpus, device=device)
+    printed = planned(gpus, device=device)
     assert f"{sys.executable} {ROOT / 'train.py'} --config" in printed and "accelerate" not in printed
 
 
@@ -80,27 +74,20 @@ def test_training_without_several_gpus_to_use_needs_no_launcher(
     ],
 )
 def test_a_file_for_accelerate_gets_its_processes_from_the_machine(
-    config: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    gpus: int,
-    file: str,
-    processes: int | None,
+    planned: Planned, gpus: int, file: str, processes: int | None
 ) -> None:
     """Every file here says 8, or 2 for CPUs, as an example."""
     arguments = ("--accelerate", f"configs/accelerate/{file}", "--set", "training.micro_batch=1")
-    printed = planned(monkeypatch, capsys, config, gpus, *arguments)
+    printed = planned(gpus, *arguments)
     count = "" if processes is None else f"--num_processes {processes} "
     assert f"--config_file configs/accelerate/{file} {count}{ROOT / 'train.py'}" in printed
 
 
-def test_a_file_for_several_machines_is_taken_as_it_is(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_file_for_several_machines_is_taken_as_it_is(planned: Planned, tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(Path(DDP).read_text().replace("num_machines: 1", "num_machines: 2").replace(": 8", ": 4"))
     arguments = ("--accelerate", str(file), "--set", "training.micro_batch=1")
-    assert f"--config_file {file} {ROOT / 'train.py'}" in planned(monkeypatch, capsys, config, 2, *arguments)
+    assert f"--config_file {file} {ROOT / 'train.py'}" in planned(2, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -112,15 +99,10 @@ def test_a_file_for_several_machines_is_taken_as_it_is(
     ],
 )
 def test_a_batch_that_cannot_be_divided_is_refused_before_the_first_stage(
-    config: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    gpus: int,
-    arguments: tuple[str, ...],
-    said: str,
+    planned: Planned, config: Path, gpus: int, arguments: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(UserError, match=said):
-        planned(monkeypatch, capsys, config, gpus, *arguments)
+        planned(gpus, *arguments)
     assert not (config.parent / "run").exists()
 
 
@@ -142,29 +124,22 @@ def test_a_run_goes_on_on_another_device_and_not_in_another_precision(tmp_path: 
     ],
 )
 def test_kernels_that_cannot_run_here_are_refused_before_the_first_stage(
-    config: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    gpus: int,
-    setting: str,
-    said: str,
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, gpus: int, setting: str, said: str
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=said):
-        planned(monkeypatch, capsys, config, gpus, "--set", setting)
+        planned(gpus, "--set", setting)
 
 
-def test_a_baseline_s_adapter_that_is_missing_is_named_before_the_first_stage(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_baseline_s_adapter_that_is_missing_is_named_before_the_first_stage(planned: Planned) -> None:
     settings = ("evaluation.baselines={plain: {name: no_retrieval}}", "evaluation.adapters={plain: missing}")
     with pytest.raises(UserError, match=r"evaluation\.adapters\.plain: missing: there is no adapter here"):
-        planned(monkeypatch, capsys, config, 0, *(word for one in settings for word in ("--set", one)))
+        planned(0, *(word for one in settings for word in ("--set", one)))
 
 
 def test_kernels_that_are_installed_beside_a_gpu_are_not_imported_for_the_check(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None))
-    assert "train.py" in planned(monkeypatch, capsys, config, 1, "--set", "training.backend=unsloth")
+    assert "train.py" in planned(1, "--set", "training.backend=unsloth")
     assert "unsloth" not in sys.modules

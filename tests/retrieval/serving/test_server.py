@@ -14,7 +14,8 @@ import pytest
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.backends.remote import RemoteIndex
-from tests.helpers.served import QUICK, Broken, Counted, Held, Plain, post, refusal, serving, wait_for
+from tests.helpers.served import QUICK, Broken, Counted, Held, Plain, post, refusal, serving
+from tests.helpers.waiting import wait_for
 
 pytestmark = pytest.mark.server
 

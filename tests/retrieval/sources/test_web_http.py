@@ -14,7 +14,7 @@ import pytest
 from ratchet.http.retry import Backoff
 from retrieval.errors import SourceError
 from retrieval.sources.web import client
-from tests.helpers.served import wait_for
+from tests.helpers.waiting import wait_for
 from tests.helpers.web_upstream import KEY, Reply, Upstream, opened, stored
 
 pytestmark = pytest.mark.server

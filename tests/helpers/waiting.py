@@ -1,0 +1,18 @@
+"""Waiting for what another process or thread does."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20.0, process: subprocess.Popen[Any] | None = None) -> Any:
+    """What `condition` gives as soon as that is true; an error once the time is over, or when the process ends."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert process is None or process.poll() is None, f"ended with status {process.returncode} too early"
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+    return found
