@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-from tests.helpers.experiment import ROOT, Done, command
+from tests.helpers.experiment import ROOT, run_words
 
 __all__ = ["ROOT", "Slurm", "changed"]
 SBATCH = """#!{python}
@@ -26,6 +28,12 @@ with open(calls, "a+") as file:
     file.write(json.dumps([sys.argv[1:], known]) + "\\n")
 print(f"{{number}};cluster")
 """
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 class Slurm:
@@ -56,8 +64,11 @@ class Slurm:
         return path
 
     def command(self, *arguments: str | Path) -> Done:
-        """python -m slurm, as a user types it."""
-        return command("-m", "slurm", *map(str, arguments))
+        """python -m slurm, as a user types it; in this process, since starting one takes seconds."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = run_words(("-m", "slurm", *map(str, arguments)))
+        return Done(status, out.getvalue(), err.getvalue())
 
 
 def changed(config: Path, target: Path, **sections: Any) -> Path:

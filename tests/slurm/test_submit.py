@@ -50,7 +50,7 @@ def command_of(call: Any) -> list[str]:
 def submitted(slurm: Slurm, *arguments: str | Path) -> dict[str, Any]:
     """The calls of sbatch, by the job's name without the run's."""
     done = slurm.command(*arguments)
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stderr
     return {options_of(call)["--job-name"].rpartition(".")[2]: call for call in slurm.calls}
 
 
@@ -151,7 +151,7 @@ def test_what_is_in_the_queue_already_is_not_submitted_twice(slurm: Slurm, exper
         "squeue", '#!/bin/sh\ncase "$*" in *--me*--name=50-off.run.index,*) echo 77_3 50-off.run.index;; esac\n'
     )
     done = slurm.command("index", "--config", experiment)
-    assert done.returncode == 2 and "in the queue already, as 77_3" in done.stdout and slurm.calls == []
+    assert done.returncode == 2 and "in the queue already, as 77_3" in done.stderr and slurm.calls == []
     assert slurm.command("index", "--config", experiment, "--again").returncode == 0
 
 
@@ -159,13 +159,13 @@ def test_a_refusal_halfway_names_what_was_submitted(slurm: Slurm, experiment: Pa
     site = slurm.site("jobs: {sample: {options: [--refused]}}")
     done = slurm.command("chain", "--config", experiment, "--site", site)
     assert done.returncode == 2 and len(slurm.calls) == 2
-    assert "refused sample: sbatch: error: invalid partition" in done.stdout and "scancel 100 101" in done.stdout
+    assert "refused sample: sbatch: error: invalid partition" in done.stderr and "scancel 100 101" in done.stderr
 
 
 def test_without_slurm_it_says_what_is_missing(slurm: Slurm, experiment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(slurm.folder))
     done = slurm.command("index", "--config", experiment)
-    assert done.returncode == 2 and "squeue: cannot run" in done.stdout and "--dry-run" in done.stdout
+    assert done.returncode == 2 and "squeue: cannot run" in done.stderr and "--dry-run" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -193,16 +193,16 @@ def test_what_would_fail_later_is_refused_now(
     config = changed(experiment, slurm.folder / "config.yaml", **sections)
     for flags in ([], ["--dry-run"]):
         done = slurm.command(job, "--config", config, *flags)
-        assert done.returncode == 2 and message in done.stdout, done.stdout
+        assert done.returncode == 2 and message in done.stderr, done.stderr
     assert slurm.calls == []
 
 
 def test_a_round_comes_after_the_one_before_it_is_decided(slurm: Slurm, experiment: Path) -> None:
     config = changed(experiment, slurm.folder / "config.yaml", rounds={"count": 3})
     done = slurm.command("chain", "--config", config, "--round", "2")
-    assert done.returncode == 2 and "round 1 is not decided yet" in done.stdout
+    assert done.returncode == 2 and "round 1 is not decided yet" in done.stderr
     done = slurm.command("round", "--config", config, "--round", "4")
-    assert done.returncode == 2 and "rounds.count is 3" in done.stdout
+    assert done.returncode == 2 and "rounds.count is 3" in done.stderr
     calls = submitted(slurm, "round", "--config", config, "--round", "2")
     assert command_of(calls["round"])[-2:] == ["--until", "2"]
     calls = submitted(slurm, "chain", "--config", config)
@@ -229,7 +229,7 @@ def test_a_chain_trains_the_control_before_it_evaluates(slurm: Slurm, experiment
     save_adapter(slurm.folder / "run" / "round-1" / "adapter")
     alone = ["evaluate", "--config", str(config), "--set", f"run={slurm.folder / 'run'}"]
     refused = slurm.command(*alone)
-    assert refused.returncode == 2 and "no adapter of the control random" in refused.stdout
+    assert refused.returncode == 2 and "no adapter of the control random" in refused.stderr
     save_adapter(slurm.folder / "run" / "round-1" / "control-random" / "adapter")
     assert "evaluate" in submitted(slurm, *alone)
 
