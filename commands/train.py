@@ -78,7 +78,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     from training.kept import learnt_rounds, read_kept, warn_of_single_answer
     from training.lessons import check_lessons
     from training.objectives.objective import load_objective
-    from training.role_adapters import prepare_task
+    from training.rows import prepare_rows
     from training.unsloth import import_unsloth
 
     training, model = config.training, config.models[config.training.model]
@@ -107,7 +107,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
         task = TrainingTask(training, model, config.seed, folder, start, learnt_rounds(config, folder), provenance)
         if _is_writer():
             open_run(config)
-            prepare_task(task)
+            prepare_rows(task.rounds, task.folder.rows, task.training)
         from training.recipe import train  # late: it imports torch
 
         train(task, warnings)

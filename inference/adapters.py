@@ -2,10 +2,6 @@
 
 Whoever applies an adapter, or has a server apply it, gets it from `read_adapter`: one that is damaged, or changes
 nothing, is an error and never a result that looks like the base model's.
-
-What a round trains, samples with and promotes is called its adapter also where it is a folder with an adapter for each
-role, or group of roles (INDEX). Which of them a request uses is decided by `adapter_of_role` alone; engines and servers
-only see single ones.
 """
 
 from __future__ import annotations
@@ -13,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +18,9 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from ratchet.errors import UserError
-from ratchet.files import read_json_file, write_json
-from ratchet.records import content_key
+from ratchet.files import read_json_file
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-INDEX = "roles.json"
-"""In a folder with several adapters: by role, the name of the folder of its adapter."""
 EFFECTIVE = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias")
 """What the configuration adds to the weights of plain LoRA."""
 NO_EFFECT = frozenset(
@@ -105,63 +98,17 @@ def read_uniform_adapter(folder: str | Path) -> Adapter:
 
 def adapter_digest(folder: str | Path) -> str:
     """16 hexadecimal digits of what an adapter does: a new version gets a new name, a moved folder keeps its own."""
-    return _digest_of(folder, lambda one: _digest(*_read(one)))
+    return _digest(*_read(folder))
 
 
 def checked_digest(folder: str | Path) -> str:
-    """`adapter_digest`. Raises UserError where `read_adapter` does, for any adapter that the folder holds."""
-    return _digest_of(folder, lambda one: read_adapter(one).digest)
-
-
-def _digest_of(folder: str | Path, digest: Callable[[Path], str]) -> str:
-    roles = _roles(folder)
-    if roles is None:
-        return digest(Path(folder))
-    known = {name: digest(Path(folder) / name) for name in set(roles.values())}
-    return content_key("adapters", {role: known[name] for role, name in sorted(roles.items())})[:16]
+    """`adapter_digest`. Raises UserError where `read_adapter` does."""
+    return read_adapter(folder).digest
 
 
 def is_adapter(folder: str | Path) -> bool:
-    """Whether the folder holds an adapter, or several."""
-    return (Path(folder) / INDEX).exists() or all((Path(folder) / name).exists() for name in (CONFIG, WEIGHTS))
-
-
-def adapter_of_role(folder: str | Path | None, role: str) -> str | None:
-    """The folder of the single adapter that plays a role; None where the base model does."""
-    if folder is None:
-        return None
-    roles = _roles(folder)
-    if roles is None:
-        return str(folder)
-    return str(Path(folder) / roles[role]) if role in roles else None
-
-
-def single_adapters(folder: str | Path) -> list[str]:
-    """The folders of the single adapters that a folder holds, which may be itself alone."""
-    roles = _roles(folder)
-    return [str(folder)] if roles is None else [str(Path(folder) / name) for name in sorted(set(roles.values()))]
-
-
-def write_index(folder: Path, roles: Mapping[str, str]) -> None:
-    """Make `folder` one with several adapters: by role, the name of the folder of its adapter."""
-    write_json(folder / INDEX, dict(sorted(roles.items())))
-
-
-def _roles(folder: str | Path) -> dict[str, str] | None:
-    """The index of a folder with several adapters; None for any other folder."""
-    path = Path(folder) / INDEX
-    try:
-        roles = read_json_file(path)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot read ({error}). {AGAIN}") from error
-    is_index = isinstance(roles, dict) and all(
-        isinstance(name, str) and name not in ("", "..") and Path(name).name == name for name in roles.values()
-    )
-    if not is_index or not roles:
-        raise UserError(f"{path}: is no object of roles and names of folders beside it. {AGAIN}")
-    return dict(roles)
+    """Whether the folder holds an adapter."""
+    return all((Path(folder) / name).exists() for name in (CONFIG, WEIGHTS))
 
 
 def load_request(folder: str | Path) -> dict[str, str]:
@@ -170,11 +117,6 @@ def load_request(folder: str | Path) -> dict[str, str]:
 
 
 def _read(folder: str | Path) -> tuple[dict[str, Any], bytes]:
-    if (Path(folder) / INDEX).exists():
-        raise UserError(
-            f"{folder}: holds an adapter for each role ({INDEX}), and one is needed here; name one of "
-            f"{', '.join(single_adapters(folder))}, or train with training.adapters=role"
-        )
     path = Path(folder) / CONFIG
     try:
         config = read_json_file(path)

@@ -76,13 +76,13 @@ def add_legend(axes: Axes) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0, handlelength=1, handleheight=0.8)
 
 
-def svg_of(figure: Figure, label: str, salt: str = "") -> str:
+def svg_of(figure: Figure, label: str) -> str:
     """The figure as a deterministic inline `<svg>` string, without XML prologue, metadata and addresses.
 
-    `label` describes it to screen readers; `salt`: where a page has several of one label, what tells their ids apart.
+    `label` describes it to screen readers.
     """
     out = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": salt or label}):
+    with matplotlib.rc_context({"svg.hashsalt": label}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
     text = text[text.index("<svg") :]

@@ -22,7 +22,7 @@ from ratchet.records import Question, QuestionChoice, Score, Selection
 from ratchet.runfolder import RoundFolder, RunFolder
 from report.rounds import RoundNumbers, gather_rounds
 from report.store_lines import Line, Replaced, StoreLines, Tally
-from report.training import LogLine, count_rows, read_training_logs
+from report.training import LogLine, count_rows, read_training_log
 from rounds.promotion import read_promotion
 from sampling.store import TrajectoryStore
 
@@ -77,7 +77,7 @@ class Gathered:
     sampled: Section | None
     evaluated: Section | None
     tallies: tuple[Tally, ...]
-    training: Mapping[str, tuple[LogLine, ...]]
+    training: tuple[LogLine, ...]
     """The log of each adapter by its group of roles; of a shared one, by an empty name."""
     rows: int
     """The number of token rows."""
@@ -145,8 +145,8 @@ class Gatherer:
             missing.append("No evaluation yet: run `python -m evaluation`.")
         arms = self._evaluated(folder, split)
         evaluated = self._section("evaluated", f"Held out ({split})", arms, held_out, None, results)
-        logs = sorted(folder.training.glob("**/log.jsonl"))
-        training = self._read((folder.training, *logs), lambda: read_training_logs(folder.training))
+        log = folder.training / "log.jsonl"
+        training = self._read((log,), lambda: read_training_log(log))
         if not training:
             missing.append("No training log yet: run `accelerate launch train.py`.")
         rows = self._read(folder.rows, lambda: count_rows(folder.rows))
@@ -299,7 +299,7 @@ def _place(arms: Sequence[_Arm], name: str) -> int:
 
 def _small_files(run: RunFolder) -> tuple[Path, ...]:
     """What the numbers of all rounds are read from."""
-    patterns = ("round-*", "round-*/*.json", "round-*/evaluation/*.json", "round-*/training/**/log.jsonl")
+    patterns = ("round-*", "round-*/*.json", "round-*/evaluation/*.json", "round-*/training/log.jsonl")
     return tuple(path for pattern in patterns for path in sorted(run.path.glob(pattern)))
 
 

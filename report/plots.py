@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,16 +21,14 @@ from report.rounds import RoundNumbers
 from report.training import LogLine
 
 
-def make_plots(
-    results: Results | None, training: Mapping[str, Sequence[LogLine]], rounds: Sequence[RoundNumbers] = ()
-) -> list[Plot]:
-    """The plots for which there are records, results first. `training`: the log of each adapter by its name, which is
-    empty for a shared one. `rounds`: every round of the run."""
+def make_plots(results: Results | None, training: Sequence[LogLine], rounds: Sequence[RoundNumbers] = ()) -> list[Plot]:
+    """The plots for which there are records, results first. `training`: its log.
+    `rounds`: every round of the run."""
     with plot_style():
         plots = [
             held_out(results) if results else None,
             learning_curve(rounds),
-            *(loss_curve(log, name) for name, log in training.items()),
+            loss_curve(training),
         ]
     return [plot for plot in plots if plot is not None]
 
@@ -92,7 +90,7 @@ def learning_curve(rounds: Sequence[RoundNumbers]) -> Plot | None:
     )
 
 
-def loss_curve(training: Sequence[LogLine], name: str = "") -> Plot | None:
+def loss_curve(training: Sequence[LogLine]) -> Plot | None:
     """Training loss and loss on held-out questions by step."""
     loss = [(line.step, line.loss) for line in training if line.loss is not None]
     dev = [(line.step, line.dev_loss) for line in training if line.dev_loss is not None]
@@ -119,8 +117,7 @@ def loss_curve(training: Sequence[LogLine], name: str = "") -> Plot | None:
     axes.set(xlabel="step", ylabel="loss")
     axes.set_ylim(bottom=0)
     add_legend(axes)
-    title = f"Training: {name}" if name else "Training"
-    return Plot(title, caption, svg_of(figure, "training loss by step", salt=name))
+    return Plot("Training", caption, svg_of(figure, "training loss by step"))
 
 
 def _title(name: str) -> str:

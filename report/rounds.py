@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -15,7 +15,7 @@ from evaluation.round_arms import results_path
 from ratchet.config import EvaluationConfig
 from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
-from report.training import LogLine, read_training_logs
+from report.training import LogLine, read_training_log
 from rounds.promotion import read_promotion
 from rounds.records import Promotion
 
@@ -61,7 +61,7 @@ def gather_rounds(evaluation: EvaluationConfig, run: RunFolder) -> tuple[RoundNu
             RoundNumbers(
                 number=n,
                 selection=folder.read_selection(),
-                losses=mean_losses(read_training_logs(folder.training).values()),
+                losses=losses(read_training_log(folder.training / "log.jsonl")),
                 results=read_results(results_path(folder, evaluation, split)),
                 promotion=promotion,
                 tested=_tested(evaluation, folder, split),
@@ -80,12 +80,6 @@ def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:
     values = [line.loss for line in log if line.loss is not None]
     tenth = max(1, len(values) // 10)
     return (fmean(values[:tenth]), fmean(values[-tenth:])) if values else None
-
-
-def mean_losses(logs: Iterable[Sequence[LogLine]]) -> tuple[float, float] | None:
-    """The mean of `losses` over the adapters of a round."""
-    pairs = [pair for log in logs if (pair := losses(log)) is not None]
-    return (fmean(first for first, _ in pairs), fmean(last for _, last in pairs)) if pairs else None
 
 
 def rounds_view(rounds: Sequence[RoundNumbers]) -> list[dict[str, Any]]:

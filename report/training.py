@@ -59,13 +59,6 @@ def read_training_log(path: Path) -> tuple[LogLine, ...]:
     return tuple(LogLine(**by_step[step]) for step in sorted(by_step))
 
 
-def read_training_logs(training: Path) -> dict[str, tuple[LogLine, ...]]:
-    """The log of a round's training; with an adapter for each group of roles, those of all by the group's name."""
-    paths = {path.parent.parent.name: path for path in sorted(training.glob("*/training/log.jsonl"))}
-    logs = {name: read_training_log(path) for name, path in (paths or {"": training / "log.jsonl"}).items()}
-    return {name: log for name, log in logs.items() if log}
-
-
 def count_rows(path: Path) -> int:
     """The number of token rows; 0 where there is no file. UserError for one that cannot be read."""
     with _rows_of(path) as file:

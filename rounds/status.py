@@ -104,11 +104,7 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
 
 
 def _training(folder: RoundFolder) -> str:
-    """The last step in the log, and how many there are where a checkpoint says so; of adapters for groups of roles, the
-    one that is being trained."""
-    if groups := sorted(folder.training.glob("*/training/log.jsonl"), key=lambda path: path.stat().st_mtime):
-        part = RoundFolder(groups[-1].parent.parent)
-        return f"{part.path.name}: {_training(part)}"
+    """The last step in the log, and how many there are where a checkpoint says so."""
     steps, total = read_training_steps(folder)
     return f"step {steps}{f' of {total}' if total else ''}" if steps else ""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,10 @@ from typing import Any
 import pyarrow as pa
 from accelerate import PartialState
 
-from inference.adapters import write_index
-from questions.leakage import TRAINING_QUESTIONS
 from ratchet.runfolder import RoundFolder
-from training.adapter import SETTINGS, publication, publish, read_facts
+from training.adapter import SETTINGS, publish
 from training.card import describe_base
 from training.checkpoints import EvaluatedAdapters
-from training.role_adapters import GroupFolder, Groups
 from training.rows import loss_tokens, row_lengths
 from training.schedule import Schedule
 from training.task import TrainingTask
@@ -27,7 +22,7 @@ from training.task import TrainingTask
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One adapter to train, or those of all groups of roles together."""
+    """One adapter to train."""
 
     task: TrainingTask
     folder: RoundFolder
@@ -95,39 +90,3 @@ def shared_facts(job: TrainingJob) -> dict[str, Any]:
         "training": job.inputs[SETTINGS],
         **({"control": control} if control else {}),
     }
-
-
-def publish_groups(job: TrainingJob, groups: Groups) -> None:
-    """Put the adapters of all groups in the job's folder, completely or not at all."""
-    own = {name: read_facts(GroupFolder.below(job.folder, name).adapter) for name in groups}
-    parts = {name: facts for name, facts in own.items() if facts is not None}
-    facts = (
-        shared_facts(job)
-        | _summed(parts, job.skipped)
-        | {"adapters": {name: _own_facts(groups[name], part) for name, part in parts.items()}}
-    )
-    # The card and the questions are those of the whole folder.
-    ignored = shutil.ignore_patterns("README.md", TRAINING_QUESTIONS)
-    with publication(job.target, facts, job.task.provenance().questions) as folder:
-        for name in parts:
-            shutil.copytree(GroupFolder.below(job.folder, name).adapter, folder / name, ignore=ignored)
-        write_index(folder, {role: name for name in parts for role in groups[name]})
-    job.say(f"{job.target}: adapters of {', '.join(groups)}")
-
-
-def _own_facts(roles: Sequence[str], facts: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("steps", "batch", "warmup_steps", "step", "dev_loss", "dev_loss_before")
-    return {"roles": list(roles), "rows": facts["rows"]["train"], **{name: facts[name] for name in names}}
-
-
-def _summed(parts: Mapping[str, Mapping[str, Any]], skipped: dict[str, int]) -> dict[str, Any]:
-    """Rows and steps over all groups; the losses are means over the groups, by their held-out rows."""
-    rows = [facts["rows"] for facts in parts.values()]
-    sums = {name: sum(part[name] for part in rows) for name in ("train", "dev", "tokens", "loss_tokens", "retokenised")}
-    roles = sum((Counter(part["roles"]) for part in rows), Counter[str]())
-    losses: dict[str, float | None] = {"dev_loss": None, "dev_loss_before": None}
-    measured = [facts for facts in parts.values() if not any(facts[name] is None for name in losses)]
-    if held := sum(facts["rows"]["dev"] for facts in measured):
-        losses = {name: sum(facts[name] * facts["rows"]["dev"] for facts in measured) / held for name in losses}
-    steps = sum(facts["steps"] for facts in parts.values())
-    return {"rows": {**sums, "roles": roles, "left_out": skipped}, "steps": steps, **losses}

@@ -6,13 +6,11 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import release_memory
 
 from inference.adapters import checked_digest
 from inference.local.model import model_fingerprint
@@ -30,16 +28,8 @@ from training.objective_trainer import ObjectiveTrainer
 from training.objectives.objective import load_objective, recorded_settings
 from training.packing import packing_of
 from training.processes import PROCESS_TIMEOUT, explain_lost_processes
-from training.publication import TrainingJob, publish_adapter, publish_groups
-from training.role_adapters import (
-    GroupFolder,
-    Groups,
-    prepare_task,
-    role_groups,
-    rows_of_roles,
-    start_of_group,
-)
-from training.rows import has_lessons, loss_tokens, row_lengths, rows_digest, split_rows
+from training.publication import TrainingJob, publish_adapter
+from training.rows import has_lessons, loss_tokens, prepare_rows, row_lengths, split_rows
 from training.schedule import Schedule, describe_adjustments, schedule
 from training.task import TrainingTask
 from training.trainer import RowTrainer, silence_libraries, trainer_config
@@ -57,7 +47,7 @@ def train(task: TrainingTask, warnings: Sequence[str] = ()) -> None:
 
     # The main process builds the rows and looks for earlier work; the others then read the same.
     with state.main_process_first():
-        rows, questions = prepare_task(task)
+        rows, questions = prepare_rows(task.rounds, folder.rows, training)
         inputs = _training_inputs(task, rows.digest, task.start)
         is_done = is_made_of(task.target, inputs)
         if not is_done and not is_made_of(folder.training, inputs):
@@ -72,10 +62,7 @@ def train(task: TrainingTask, warnings: Sequence[str] = ()) -> None:
         raise UserError("training.backend: rows with weights need logits, which unsloth does not give; set it to peft")
     if load_objective(training).needs_reference:
         _name_reference(job)
-    if groups := role_groups(training, rows.table):
-        _train_groups(job, groups)
-    else:
-        _train_adapter(job)
+    _train_adapter(job)
 
 
 def _start_processes(model: ModelConfig) -> PartialState:
@@ -108,29 +95,6 @@ def _name_reference(job: TrainingJob) -> None:
             f"the trajectories were sampled by {' and '.join(others)}, and training starts from {start}: it is the "
             "reference model"
         )
-
-
-def _train_groups(job: TrainingJob, groups: Groups) -> None:
-    """Train an adapter for every group of roles, one after the other, and publish them together."""
-    for name, roles in groups.items():
-        part, start = GroupFolder.below(job.folder, name), start_of_group(job.start, name, roles)
-        train_rows, dev_rows = rows_of_roles(job.task.training, roles, job.train_rows, job.dev_rows)
-        if not len(train_rows):
-            job.say(f"{name} ({', '.join(roles)}): all its rows are held out; the base model plays its roles")
-            continue
-        inputs = _training_inputs(job.task, rows_digest(train_rows), start)
-        with job.state.main_process_first():
-            is_done = is_made_of(part.adapter, inputs)
-            if not is_done and not is_made_of(part.training, inputs):
-                write_json(part.training / "training.json", {"made_of": inputs})
-        job.say(f"{name} ({', '.join(roles)}): {'is complete' if is_done else 'an adapter of its own'}")
-        if not is_done:
-            own = {"inputs": inputs, "skipped": {}, "train_rows": train_rows, "dev_rows": dev_rows, "start": start}
-            _train_adapter(replace(job, folder=part, target=part.adapter, **own))
-            release_memory()  # the next one loads the base model again
-    if job.state.is_main_process:
-        publish_groups(job, groups)
-    job.state.wait_for_everyone()
 
 
 def _train_adapter(job: TrainingJob) -> None:

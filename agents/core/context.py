@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-
-from inference.adapters import adapter_of_role
 
 
 @dataclass(frozen=True)
@@ -17,19 +14,9 @@ class RunContext:
     """Of the roles that are not trained."""
     top_p: float
     adapter: str | None
-    """A LoRA folder for the trainable roles, or one with an adapter for each; None: the base model."""
+    """A LoRA folder for the trainable roles; None: the base model."""
     policy: str
     """'base', or the adapter's digest."""
     scope: str = "train"
     """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
     sampling pool adds a key to the name given here, of all that the run samples (`sampling.pool.with_memory_scope`)."""
-
-    @cached_property
-    def _adapters(self) -> dict[str, str | None]:
-        return {}
-
-    def adapter_of(self, role: str) -> str | None:
-        """The folder of the single adapter that plays a trainable role, which is looked up once."""
-        if role not in self._adapters:
-            self._adapters[role] = adapter_of_role(self.adapter, role)
-        return self._adapters[role]

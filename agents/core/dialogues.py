@@ -374,7 +374,7 @@ class Dialogues:
     ) -> Completion:
         """The engine's completion of the dialogue. EngineError where it ran out of time or lacks log-probabilities.
         `in_parts`: a thought and what follows it may be sampled one after the other."""
-        adapter = self._context.adapter_of(dialogue.role) if self.role(role).trainable else None
+        adapter = self._context.adapter if self.role(role).trainable else None
         messages = list(dialogue.messages)
         if prefix:
             messages.append({"role": "assistant", "content": dialogue.chat.decode(prefix)})

@@ -39,8 +39,6 @@ from ratchet.config.training import TrainingConfig
 from ratchet.errors import did_you_mean
 
 _EmptyIsNone = BeforeValidator(lambda value: value or None)
-ROLE_SLOTS = 9
-"""A server's slots for adapters where every role has its own: no system of ours trains more than eight roles."""
 NO_INDEX = missing_section(IndexConfig, "index")
 NO_QUESTIONS = missing_section(QuestionsConfig, "questions")
 
@@ -200,11 +198,6 @@ class Config(Section):
                 "evaluation.split: dev chooses the adapter (training.choose_by), so it cannot say how good the choice "
                 "is; set test"
             )
-        if self.training.choose_by == "reward" and self.training.adapters != "shared":
-            raise ValueError(
-                "training.choose_by: reward chooses one adapter on dev, and training.adapters asks for several, whose "
-                "steps do not belong together; set held_out_loss"
-            )
         if self.rounds.count > 1 and self.members:
             raise ValueError("rounds.count: members of a shared adapter run one round; leave it at 1")
         if self.rounds.count > 1 and self.evaluation.split == "dev":
@@ -260,11 +253,7 @@ class Config(Section):
 
     def serve_config(self, model: str) -> ServeConfig:
         """How a model's servers are started, with the rank of its adapters filled in."""
-        serve, groups = self.models[model].serve, self.training.adapters
-        if model == self.training.model and groups != "shared" and "adapters" not in serve.model_fields_set:
-            # One more than are in use: vLLM's build for CPUs mixes adapters up when all slots are taken (vllm#48421).
-            slots = ROLE_SLOTS if groups == "role" else len(groups) + 1
-            serve = serve.model_copy(update={"adapters": slots})
+        serve = self.models[model].serve
         if serve.lora_rank is not None:
             return serve
         return serve.model_copy(update={"lora_rank": self.training.lora.r if model == self.training.model else 0})

@@ -47,8 +47,7 @@ class ServeConfig(Section):
     """Largest rank of an adapter that the servers take; 0 means no adapters. Default: `training.lora.r` for the model
     that is trained, 0 for others."""
     adapters: int = Field(2, gt=0)
-    """Number of adapters that one batch can mix. Requests for further adapters wait. Where `training.adapters` asks for
-    several, the default is one more than there are groups, or 9 where every role has its own."""
+    """Number of adapters that one batch can mix. Requests for further adapters wait."""
     kv_gb: float | None = Field(None, gt=0)
     """Memory for keys and values of one server over all its GPUs, in units of 10^9 bytes. Default: the server's share
     of what is free."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from ratchet.config.paths import PluginName
 from ratchet.config.section import Section
 
-GROUP_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 """Of a group of roles, whose adapter lies in a folder of that name."""
 
 
@@ -59,11 +56,6 @@ class TrainingConfig(Section):
     et al. 2023, arXiv 2305.18290; Ethayarajh et al. 2024, arXiv 2402.01306). Or a file of your own, by its path."""
     preference: PreferenceConfig = PreferenceConfig()
     """Settings of the objectives that compare: `dpo` and `kto`."""
-    adapters: Literal["shared", "role"] | dict[str, tuple[str, ...]] = Field(
-        "shared", exclude_if=lambda adapters: adapters == "shared"
-    )
-    """Which adapters a round trains. `shared`: one for all trainable roles, as mRAG (Salemi et al. 2025, arXiv
-    2506.10844) does. `role`: one for each role. Or groups of roles, by a name: one adapter for each group."""
     backend: Literal["peft", "unsloth"] = "peft"
     """Library that trains the adapter; `unsloth` with the objective `sft` alone, and on rows without weights."""
     four_bit: bool = Field(False, exclude_if=lambda four_bit: not four_bit)
@@ -135,21 +127,6 @@ class TrainingConfig(Section):
         if self.objective != "sft" and self.backend == "unsloth":
             raise ValueError(f"objective: {self.objective} needs logits, which backend unsloth does not give; set peft")
         return self
-
-    @field_validator("adapters")
-    @classmethod
-    def _groups_are_distinct(cls, adapters: str | dict[str, tuple[str, ...]]) -> str | dict[str, tuple[str, ...]]:
-        if isinstance(adapters, str):
-            return adapters
-        for name, roles in adapters.items():
-            if not GROUP_NAME.fullmatch(name) or not roles:
-                raise ValueError(f"{name!r}: a group has a name of letters, digits, - and _, and at least one role")
-        twice = [
-            role for role, count in Counter(role for roles in adapters.values() for role in roles).items() if count > 1
-        ]
-        if twice or not adapters:
-            raise ValueError(f"{twice[0]}: is named twice" if twice else "names no group; set shared")
-        return adapters
 
     def settings(self, section: str | None) -> dict[str, Any]:
         """All that an adapter depends on, as JSON. `section`: that of its objective, if it has one; those of others are

@@ -18,11 +18,8 @@ from inference.adapters import (
     NO_EFFECT,
     Layer,
     adapter_digest,
-    adapter_of_role,
     load_request,
     read_adapter,
-    single_adapters,
-    write_index,
 )
 from inference.local.lora import LoraBank
 from ratchet.errors import UserError
@@ -157,29 +154,3 @@ def test_every_way_to_use_an_adapter_refuses_one_that_is_untrained_or_damaged(
         with pytest.raises(UserError, match=said):
             use(save_adapter(tmp_path / "one", b))
     assert not (tmp_path / "published").exists()
-
-
-def test_a_folder_with_several_adapters_gives_each_role_its_own(tmp_path: Path) -> None:
-    for name, b in (("plans", 1.0), ("rest", 2.0)):
-        save_adapter(tmp_path / name, b)
-    write_index(tmp_path, {"planner": "plans", "searcher": "rest", "reader": "rest"})
-    assert adapter_of_role(tmp_path, "planner") == str(tmp_path / "plans")
-    assert adapter_of_role(tmp_path, "reader") == str(tmp_path / "rest")
-    assert adapter_of_role(tmp_path, "judge") is None and adapter_of_role(None, "planner") is None
-    assert adapter_of_role(tmp_path / "rest", "judge") == str(tmp_path / "rest"), "a single one plays every role"
-    assert single_adapters(tmp_path) == [str(tmp_path / "plans"), str(tmp_path / "rest")]
-    before = policy_name(tmp_path)
-    write_index(tmp_path, {"planner": "rest", "searcher": "plans", "reader": "plans"})
-    assert policy_name(tmp_path) != before, "who plays with which is a part of what it does"
-    save_adapter(tmp_path / "rest", 0.0)
-    with pytest.raises(UserError, match=r"rest/adapter_model.*changes nothing"):
-        policy_name(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "index", ["{", "[]", "{}", '{"planner": "../elsewhere"}', '{"planner": 1}', '{"planner": ".."}']
-)
-def test_an_index_that_names_nothing_beside_it_is_refused(tmp_path: Path, index: str) -> None:
-    (tmp_path / "roles.json").write_text(index)
-    with pytest.raises(UserError, match=r"roles\.json: .*train it again"):
-        adapter_digest(tmp_path)

@@ -303,7 +303,7 @@ def test_a_torn_log_line_and_values_that_are_not_finite_are_left_out(tmp_path: P
     add_training(folder, steps=20)
     log = folder.training / "log.jsonl"
     log.write_text('{"step": 0, "loss": NaN}\n' + log.read_text())
-    training = gathered(config, folder).training[""]
+    training = gathered(config, folder).training
     assert [line.step for line in training] == list(range(21))
     assert training[0].loss is None
     assert training[10].dev_loss is not None and training[10].loss is not None

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from agents.core.tools import Answer, Tools
-from inference.adapters import write_index
 from inference.completion import Completion
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
-from tests.helpers.playing import SETTING, Shelf, Solve, engine, passage, run, say
+from tests.helpers.playing import Shelf, Solve, engine, passage, run, say
 
 
 class City(BaseModel):
@@ -277,16 +275,3 @@ async def test_what_runs_beside_a_branch_that_failed_goes_no_further() -> None:
     assert played.status == "failed"
     await asyncio.sleep(0.05)
     assert len(agent.calls) <= 5, "two turns of each, and at most one that was on its way"
-
-
-async def test_each_role_is_asked_with_the_adapter_of_its_own(tmp_path: Path) -> None:
-    write_index(tmp_path, {"one": "first", "two": "second"})
-
-    async def solve(tools: Tools) -> Answer:
-        for role in ("one", "two", "three"):
-            await tools.ask(tools.dialogue(role), "a", role="speaker")
-        return Answer("done")
-
-    agent = engine(["x", "y", "z"])
-    await run(solve, agent, setting=replace(SETTING, adapter=str(tmp_path)))
-    assert [call.adapter for call in agent.calls] == [str(tmp_path / "first"), str(tmp_path / "second"), None]
