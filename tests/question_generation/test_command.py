@@ -14,6 +14,7 @@ from commands.generate import main
 from questions.load import load_questions
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
+from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.making import corpus, write
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import write_documents
@@ -47,29 +48,19 @@ def config(folder: Path) -> Path:
         "combinations": [[]],
     }
     (folder / "categories.yaml").write_text(yaml.safe_dump(simple))
-    made = {
-        "run": str(folder / "run"),
-        "models": {
-            "agent": {
-                "path": str(save_tiny_tokenizer(folder / "tokenizer")),
-                "engine": "scripted",
-                "script": str(folder / "script.jsonl"),
-            }
-        },
-        "index": {"path": str(folder / "index"), "documents": [str(folder / "documents.jsonl")]},
-        "questions": {split: {"path": str(folder / "out" / f"{split}.jsonl")} for split in ("train", "dev", "test")},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {"scores": ["f1"]},
-        "generation": {
+    save_tiny_tokenizer(folder / "model")
+    return write_config(
+        folder,
+        models={"agent": scripted_model(folder)},
+        index={"path": str(folder / "index"), "documents": [str(folder / "documents.jsonl")]},
+        questions={split: {"path": str(folder / "out" / f"{split}.jsonl")} for split in SPLITS},
+        generation={
             "out": str(folder / "out"),
             "questions": {"train": 6, "dev": 2, "test": 2},
             "document_words": [5, 200],
             "categories": str(folder / "categories.yaml"),
         },
-    }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(made))
-    return path
+    )
 
 
 def test_it_writes_questions_that_the_other_commands_read(

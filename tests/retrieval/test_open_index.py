@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from commands.search import main
 from index_build.build import build_index, remove_documents
@@ -22,6 +21,7 @@ from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.layout import VERIFIED, Manifest, read_manifest, read_shards, verify
 from retrieval.loader import open_folder, open_index
+from tests.helpers.configs import write_config
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 
 DOCUMENTS = [
@@ -230,17 +230,7 @@ def test_inspect_finds_what_size_and_time_do_not_show(folder: Path, capsys: pyte
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    split = {"path": "unused.jsonl"}
-    config = {
-        "run": "unused",
-        "models": {"agent": {"path": "unused"}},
-        "index": {"path": str(folder)},
-        "questions": {"train": split, "dev": split, "test": split},
-        "rewards": {"weights": {"f1": 1}},
-        "evaluation": {"scores": ["f1"]},
-    }
-    path = folder.parent / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
+    path = write_config(folder.parent, index={"path": str(folder)})
     monkeypatch.setattr(sys, "argv", ["retrieval", *arguments, "--config", str(path)])
     main()
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -24,6 +23,7 @@ from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, Span, Trajectory
 from rounds.plan.memory import Step
 from rounds.records import Entry
+from tests.helpers.configs import SPLITS, write_config
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 from tests.helpers.pages import ROOT
 from tests.helpers.stored import store
@@ -184,22 +184,13 @@ def trajectory(number: int) -> Trajectory:
 
 def experiment(folder: Path) -> Path:
     """A config with the shapes of the paper's agents and judge, and no weights, corpus or run."""
-    for name in ("train", "dev"):
+    for name in SPLITS:
         write_jsonl(folder / f"{name}.jsonl", [Question(id=f"{name}{n}", text=f"Who is {n}?") for n in range(5)])
-    train, dev = ({"path": str(folder / f"{name}.jsonl")} for name in ("train", "dev"))
-    config = {
-        "run": str(folder / "run"),
-        "models": {
-            "agent": {"path": save_shape(folder / "7b", QWEN25_7B), "engine": "vllm"},
-            "judge": {"path": save_shape(folder / "14b", QWEN25_14B), "engine": "vllm"},
-        },
-        "index": {"path": str(folder / "index")},
-        "questions": {"train": train, "dev": dev, "test": dev},
-        "sampling": {"samples": 4, "concurrency": 8},
+    models = {
+        "agent": {"path": save_shape(folder / "7b", QWEN25_7B), "engine": "vllm"},
+        "judge": {"path": save_shape(folder / "14b", QWEN25_14B), "engine": "vllm"},
     }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return write_config(folder, models=models, rewards=None, sampling={"samples": 4, "concurrency": 8})
 
 
 PLANNED = sorted(path for kind in ("papers", "current") for path in (ROOT / "configs" / kind).glob("*.yaml"))

@@ -23,6 +23,7 @@ from ratchet.files import read_segments
 from ratchet.records import Trajectory, content_key
 from ratchet.runfolder import RunFolder
 from retrieval.memory.memory import Memory
+from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
 
@@ -48,22 +49,16 @@ def config_path(tmp_path: Path) -> Path:
     (tmp_path / "claims.jsonl").write_text("".join(json.dumps(claim) + "\n" for claim in claims))
     (tmp_path / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in STEPS))
     split = {"path": str(tmp_path / "claims.jsonl")}
-    config = {
-        "run": str(tmp_path / "run"),
-        "models": {
-            "agent": {"path": str(tmp_path / "model"), "engine": "scripted", "script": str(tmp_path / "script.jsonl")}
-        },
-        "index": {"path": str(tmp_path / "index")},
-        "sources": {"search": {"service": "tavily", "mode": "local"}},
-        "questions": {"train": split, "dev": split, "test": split, "leakage": {"questions": "off"}},
-        "system": MERMAID,
-        "sampling": {"samples": 1, "concurrency": 1},
-        "rewards": {"weights": {"accuracy": 1.0}},
-        "evaluation": {"scores": ["accuracy"], "resamples": 10, "baselines": {"other": OTHER}},
-    }
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return write_config(
+        tmp_path,
+        models={"agent": scripted_model(tmp_path)},
+        sources={"search": {"service": "tavily", "mode": "local"}},
+        questions={**dict.fromkeys(SPLITS, split), "leakage": {"questions": "off"}},
+        system=MERMAID,
+        sampling={"samples": 1, "concurrency": 1},
+        rewards={"weights": {"accuracy": 1.0}},
+        evaluation={"resamples": 10, "baselines": {"other": OTHER}},
+    )
 
 
 def recalled(folder: Path) -> list[list[bool]]:

@@ -15,6 +15,7 @@ from evaluation.tables.savings import memory_pairs, print_savings, savings
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import ToolCall
+from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.verdict_arms import claims, compared, said
 
 OFF: dict[str, Any] = {"name": "mermaid", "settings": {"memory": "off"}}
@@ -22,19 +23,15 @@ OFF: dict[str, Any] = {"name": "mermaid", "settings": {"memory": "off"}}
 
 def settings_with(folder: Path, **baselines: Any) -> ArmSettings:
     split = {"path": str(folder / "claims.jsonl")}
-    config = Config.model_validate(
-        {
-            "run": str(folder / "run"),
-            "questions": {"train": split, "dev": split, "test": split},
-            "system": {"name": "mermaid"},
-            "rewards": {"weights": {"accuracy": 1.0}},
-            "evaluation": {
-                "baselines": baselines,
-                "benchmarks": {"second": split, "second, shuffled": {**split, "order": "shuffled"}},
-            },
-        }
+    benchmarks = {"second": split, "second, shuffled": {**split, "order": "shuffled"}}
+    values = config_values(
+        folder,
+        questions=dict.fromkeys(SPLITS, split),
+        system={"name": "mermaid"},
+        rewards={"weights": {"accuracy": 1.0}},
+        evaluation={"baselines": baselines, "benchmarks": benchmarks},
     )
-    return arm_settings(config)
+    return arm_settings(Config.model_validate(values))
 
 
 def measured(split: str, calls: dict[str, list[int]]) -> Results:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from commands.memory import main
 from ratchet.errors import UserError
+from tests.helpers.configs import write_config
 from tests.helpers.remembering import leave, opened
 
 Command = Callable[..., str]
@@ -17,17 +17,11 @@ Command = Callable[..., str]
 
 @pytest.fixture
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    config = {
-        "run": str(tmp_path / "run"),
-        "models": {"agent": {"path": "m"}, "judge": {"path": "m"}},
-        "index": {"path": "i"},
-        "questions": {split: {"path": "q"} for split in ("train", "dev", "test")},
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    config = write_config(tmp_path)
 
     def run(*arguments: str) -> str:
         capsys.readouterr()
-        main([*arguments, "--config", str(tmp_path / "config.yaml")])
+        main([*arguments, "--config", str(config)])
         return capsys.readouterr().out
 
     return run

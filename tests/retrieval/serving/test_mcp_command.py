@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import yaml
 from mcp import Client, StdioServerParameters
 
 from commands.search import main
@@ -19,6 +18,7 @@ from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.loader import open_folder
 from retrieval.sources.mcp import McpSource
+from tests.helpers.configs import write_config
 from tests.helpers.experiment import preloaded
 from tests.helpers.tiny_index import tiny_index
 
@@ -31,19 +31,7 @@ DOCUMENTS = [{"id": f"d{i}", "text": f"harbour number {i} of Velm", "title": "A 
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mcp")
     tiny_index(folder, DOCUMENTS)
-    split = {"path": "unused.jsonl"}
-    settings = {
-        "run": str(folder / "run"),
-        "models": {"agent": {"path": "unused"}},
-        "index": {"path": str(folder / "index")},
-        "sources": {"web": {"service": "tavily", "mode": "local"}},
-        "questions": {"train": split, "dev": split, "test": split},
-        "rewards": {"weights": {"f1": 1}},
-        "evaluation": {"scores": ["f1"]},
-    }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(settings))
-    return path
+    return write_config(folder, sources={"web": {"service": "tavily", "mode": "local"}})
 
 
 def command(config: Path, *arguments: str) -> list[str]:
