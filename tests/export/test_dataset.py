@@ -40,7 +40,7 @@ def test_trajectories_and_rows_are_read_by_datasets(
         "11 kept, 1 reward_too_low",
         f"{count} finished",
         "| training questions, own file | unknown |",
-        "12 of questions.jsonl",
+        "12 of train.jsonl",
         "f1 1.0",
         "| system | mrag |",
     ):
