@@ -10,8 +10,10 @@ from typing import Any
 
 from ratchet.lease import holder_of
 from ratchet.progress import duration
+from ratchet.runfolder import RoundFolder
 from report.engines import read_engines, read_gpus
 from report.gather import Gathered
+from report.training import read_training_log
 from rounds.ledger import latest_entries
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
@@ -103,17 +105,17 @@ class RunState:
             return rows, headline, "", None
         rate = self._stage_pace.rate(f"{current} {unit}", done) if is_complete or unit == "steps" else None
         words = [f"{done:,}{f' of {total:,}' if total else ''} {unit}"]
+        under_way = next(stage for stage in stages if stage.key == current)
+        if (trained := self._trained(under_way)) is not None:
+            words += _losses(trained)
         words += [_pace(rate)] if rate else []
         words += [f"{duration((total - done) / rate)} left"] if rate and total and total > done else []
         return rows, headline, " · ".join(words), min(1.0, done / total) if total else None
 
     def _amount(self, gathered: Gathered, stage: Stage) -> tuple[int, int | None, str]:
         """(done, total where it is known, what is counted) of a stage that is not finished."""
-        folder = self._experiment.run.round(stage.round)
-        trained = {"train": folder, "train.random": folder.control("random"), "train.gold": folder.control("gold")}
-        if stage.id in trained:
-            done, total = read_training_steps(trained[stage.id])
-            return done, total, "steps"
+        if (trained := self._trained(stage)) is not None:
+            return *read_training_steps(trained), "steps"
         section = {"sample": "sampled", "score": "sampled"}.get(stage.id, "evaluated")
         if stage.round != gathered.folder.number or stage.id in ("index", "report", "compare"):
             return 0, None, ""
@@ -123,6 +125,12 @@ class RunState:
             return done, total or None, "trajectories"
         rewarded = sum(len(tally.rewards) for tally in tallies)
         return rewarded, done or None, "rewards"
+
+    def _trained(self, stage: Stage) -> RoundFolder | None:
+        """The folder of a stage that trains."""
+        folder = self._experiment.run.round(stage.round)
+        trained = {"train": folder, "train.random": folder.control("random"), "train.gold": folder.control("gold")}
+        return trained.get(stage.id)
 
     def _engine(self, name: str, address: str, metrics: dict[str, float], problem: str) -> Json:
         rate = None
@@ -134,6 +142,15 @@ class RunState:
         words += [f"{_pace(rate)} new tokens"] if rate else []
         words += [f"cache {100 * metrics['cache']:.0f}% full"] if "cache" in metrics else []
         return {"model": name, "address": address, "words": ", ".join(words)}
+
+
+def _losses(folder: RoundFolder) -> list[str]:
+    """The last loss and dev loss of a training, in words."""
+    log = read_training_log(folder.training / "log.jsonl")
+    losses = [line.loss for line in log if line.loss is not None]
+    dev_losses = [line.dev_loss for line in log if line.dev_loss is not None]
+    words = [f"loss {losses[-1]:.3f}"] if losses else []
+    return [*words, f"dev loss {dev_losses[-1]:.3f}"] if dev_losses else words
 
 
 def _pace(rate: float) -> str:

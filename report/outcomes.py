@@ -12,8 +12,9 @@ from rewards.rules import accuracy, token_f1
 
 ENDINGS = {
     "finished": "The system ended by itself.",
-    "unparsed": "An action did not parse, and asking again did not help. Rewards and strict measures count it as the "
-    "worst. Look at the last action: a cut-off one needs a larger max_tokens.",
+    "unparsed": "A reply was not in the form that was asked for, or was cut off before its end, so that its answer "
+    "does not count: rewards and strict measures take it for the worst. Where it was cut off, a larger max_tokens "
+    "helps.",
     "out_of_budget": "The limit of calls, turns or tokens was reached before the system ended by itself. Rewards and "
     "strict measures count it as the worst.",
     "failed": "A server or a machine failed, not the model. It is sampled again when the stage is run again, and has "

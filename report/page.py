@@ -26,6 +26,7 @@ from report.gather import Gathered, RunSettings
 from report.outcomes import count_outcomes
 from report.rounds import interval, number, rounds_view, tone_of
 from report.store_lines import Tally
+from report.summary import summary_notes, summary_rows
 from report.terms import measure_term, term
 from report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view
 
@@ -81,6 +82,8 @@ def render_page(
         state=state,
         headline=headline,
         particulars=particulars,
+        summary=summary_rows(results) if results else [],
+        notes=summary_notes(results) if results else [],
         changes=changes_sentence(results.changes(TRAINED), results.changes(BASE_AGAIN)) if results else "",
         difference=_primary(results),
         tone=tone_of(_primary(results), results.primary) if results else "",

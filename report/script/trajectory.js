@@ -17,11 +17,11 @@ function column(question, i) {
     el("span", { class: "actions" },
       el("a", { href: `#t=${line.key}`, title: "The address of this trajectory" }, "link"),
       el("button", { type: "button", onclick: () => (alone ? closeTrajectory() : openTrajectory(line.key, true)) }, alone ? "Side by side" : "Open"))),
-  run ? body(run, question, told)
+  run ? body(line, run, question, told)
     : el("p", { class: "label" }, index.live ? "Opening…" : "Its details are not on this page, which has a limit of size. The run folder holds them."));
 }
 
-function body(run, question, told) {
+function body(line, run, question, told) {
   const everything = [...run.conversations.map(strip), run.rows ? el("p", { class: "label" }, run.rows) : null, el("ol", { class: "events" }, run.events.map((event) => eventItem(event, run, question)))];
   return [
     el("p", { class: "scores" }, run.scores.map((s) => el("span", null,
@@ -32,7 +32,7 @@ function body(run, question, told) {
     run.stopped ? el("div", { class: "label text" }, `Ended: ${run.stopped}`) : null,
     el("div", { class: "answer text" }, run.answer || el("span", { class: "label" }, "no answer")),
     run.explanation ? el("div", { class: "text" }, run.explanation) : null,
-    run.error ? el("div", { class: "problem text" }, run.error) : null,
+    line.status === "finished" ? null : el("div", { class: "problem text" }, [index.outcomes[line.status], run.error].filter(Boolean).join(" ")),
     ...(told ? [el("details", { class: "log" }, el("summary", null, `Every call in order (${run.events.length})`), everything)] : everything),
     run.support.length ? el("div", null, el("div", { class: "label" }, `Supporting documents returned (${run.support.length})`),
       run.support.map((id) => passage(id, null, question))) : null,
@@ -138,7 +138,7 @@ function eventItem(event, run, question) {
   if (event.kind === "tool") {
     return el("li", null,
       el("div", { class: "head" }, el("span", { class: "role" }, event.role), el("span", null, `called ${event.tool} of ${event.source}`), el("span", { class: "cost" }, at)),
-      el("div", { class: "out text" }, event.arguments), event.text ? el("div", { class: "text" }, event.text) : null,
+      fields(event.arguments), event.text ? el("div", { class: "text" }, event.text) : null,
       event.error ? el("div", { class: "problem text" }, event.error) : null, event.hits.map(([id, score]) => passage(id, score, question)));
   }
   if (event.kind === "recall") {
@@ -159,20 +159,21 @@ function eventItem(event, run, question) {
       event.frozen ? el("span", { class: "badge" }, "frozen") : null,
       el("span", { class: "cost", title: hint }, cost)),
     event.thought ? el("details", { class: "thought" }, el("summary", null, `Thought: ${event.thought_tokens} tokens`), el("div", { class: "text" }, event.thought)) : null,
-    output(event), event.error ? el("div", { class: "problem text" }, event.error) : null, messages(event, run, question));
+    fields(event.text), event.error ? el("div", { class: "problem text" }, event.error) : null, messages(event, run, question));
 }
 
-function output(event) {
-  if (event.parse === "ok") {
-    try {
-      const value = JSON.parse(event.text);
-      if (value && typeof value === "object" && !Array.isArray(value)) {
-        return el("dl", { class: "fields" }, Object.entries(value).flatMap(([key, field]) => [
-          el("dt", null, key), el("dd", { class: "text" }, typeof field === "string" ? field || "–" : JSON.stringify(field, null, 1))]));
-      }
-    } catch { /* not JSON: shown as it is */ }
-  }
-  return el("div", { class: "out text" }, event.text || "(nothing)");
+// What a model wrote: the fields of a JSON object, each as words; other text as it is.
+function fields(text) {
+  let value = null;
+  try { value = JSON.parse(text); } catch { /* not JSON */ }
+  if (!value || typeof value !== "object" || Array.isArray(value)) return el("div", { class: "out text" }, text || "(nothing)");
+  return el("dl", { class: "fields" }, Object.entries(value).flatMap(([key, field]) => [el("dt", null, words(key)), el("dd", { class: "text" }, inWords(field))]));
+}
+
+function inWords(value) {
+  if (Array.isArray(value)) return value.map(inWords).join(value.some((item) => typeof item === "object") ? "\n" : ", ") || "–";
+  if (value && typeof value === "object") return Object.entries(value).map(([key, field]) => `${words(key)}: ${inWords(field)}`).join("; ");
+  return value === null || value === "" ? "–" : value === true ? "yes" : value === false ? "no" : String(value);
 }
 
 function passage(id, score, question) {
