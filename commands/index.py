@@ -59,28 +59,17 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _build(config: Config, given: argparse.Namespace) -> None:
-    indexes = config.index.parts or (config.index,)
-    if any(index.url is not None for index in indexes):
+    index = config.index
+    if index.url is not None:
         raise UserError(OTHER_MACHINE)
-    contents = [open_content_factory(index) for index in indexes]
-    measure = chunk_tokenizer_of(
-        config.index, config.models.get("agent"), [each.limit for each in contents if each.limit is not None]
-    )
-    for index, content in zip(indexes, contents, strict=True):
-        if "sources" in given:
-            index = _with_sources(index, given.sources)
-        warn_of_smaller_chunks(index, measure.limits)
-        began = time.monotonic()
-        manifest, built = build_index(
-            index,
-            measure.tokenizer,
-            measure.name,
-            workers=given.workers,
-            job=given.job,
-            contents=content,
-            limits=measure.limits,
-        )
-        _report(index, manifest, built, time.monotonic() - began)
+    contents = open_content_factory(index)
+    tokenizer, name = chunk_tokenizer_of(index, config.models.get("agent"), contents.limit)
+    if "sources" in given:
+        index = _with_sources(index, given.sources)
+    warn_of_smaller_chunks(index, contents.limit)
+    began = time.monotonic()
+    manifest, built = build_index(index, tokenizer, name, workers=given.workers, job=given.job, contents=contents)
+    _report(index, manifest, built, time.monotonic() - began)
 
 
 def _with_sources(index: IndexConfig, sources: list[str]) -> IndexConfig:
@@ -119,13 +108,12 @@ def remove(arguments: Sequence[str], prog: str) -> None:
     if not ids:
         raise UserError("name the documents to remove: ids, or --from a file of them")
     index = config_of(given).index
-    for part in index.parts or (index,):
-        if part.url is not None:
-            raise UserError(OTHER_MACHINE)
-        manifest, count = remove_documents(Path(part.path), ids)
-        missing = len(set(ids)) - count
-        note = f"; {missing} ids are not in the index" if missing else ""
-        print(f"{part.path}: {count} documents removed, {manifest.documents:,} left{note}\n  digest {manifest.digest}")
+    if index.url is not None:
+        raise UserError(OTHER_MACHINE)
+    manifest, count = remove_documents(Path(index.path), ids)
+    missing = len(set(ids)) - count
+    note = f"; {missing} ids are not in the index" if missing else ""
+    print(f"{index.path}: {count} documents removed, {manifest.documents:,} left{note}\n  digest {manifest.digest}")
 
 
 SUBCOMMANDS = {

@@ -23,7 +23,6 @@ from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.progress import Progress
-from retrieval.encoders.limits import TokenLimit
 from retrieval.index import Store
 from retrieval.layout import (
     MANIFEST,
@@ -52,20 +51,17 @@ def build_index(
     workers: int = 1,
     job: tuple[int, int] | None = None,
     contents: ContentFactory | None = None,
-    limits: Sequence[TokenLimit] = (),
 ) -> tuple[Manifest | None, int]:
     """Build the missing shards of a config's index; returns its manifest and how many shards were built.
 
     `tokenizer` is a fast tokenizer of transformers, `name` what the config calls it. `workers` processes build shards
     side by side. job (i, n): build only the shards whose number is i modulo n, as one of n jobs on any machines; the
     manifest (None until then) is written by whoever finds all shards built. `contents` is that of the config, where it
-    is loaded already. Chunks are made to fit what its encoder reads, and `limits`, of other encoders.
+    is loaded already. Chunks are made to fit what its encoder reads.
     """
     target = Path(config.path)
     contents = contents or open_content_factory(config)
-    own = [contents.limit] if contents.limit is not None else []
-    limits = list({limit.encoder: limit for limit in (*own, *limits)}.values())
-    chunker = Chunker(tokenizer, config.chunk_tokens, config.chunk_overlap, name, limits)
+    chunker = Chunker(tokenizer, config.chunk_tokens, config.chunk_overlap, name, contents.limit)
     settings = IndexSettings.of(config, chunker.digest, contents.encoder, chunker.fits)
     paths = [Path(path) for path in config.documents]
 

@@ -17,8 +17,6 @@ from retrieval.encoders.limits import TokenLimit
 SMALLEST_SHARE = 1 / 8
 
 Spans = list[tuple[int, int]]
-Cuts = dict[str, tuple[int, int]]
-"""By an encoder's digest: how many chunks are longer than it reads, and their tokens past that."""
 
 
 class Chunker:
@@ -27,11 +25,11 @@ class Chunker:
     The paper's corpus is cut so with 512 and 80 (mRAG, appendix C). Control tokens in a document are counted split,
     as a model reads them. `tokenizer` is a fast tokenizer of transformers; `where` names it in errors.
 
-    With `limits`, of encoders, the chunks of a document are cut smaller where one of them would be too long with its
-    title, and overlap by less in proportion. No chunk is cut by an encoder then, unless its title fills the limit.
+    With the limit of an encoder, the chunks of a document are cut smaller where one of them would be too long with its
+    title, and overlap by less in proportion. The encoder cuts no chunk then, unless its title fills the limit.
     """
 
-    def __init__(self, tokenizer: Any, size: int, overlap: int, where: str, limits: Sequence[TokenLimit] = ()) -> None:
+    def __init__(self, tokenizer: Any, size: int, overlap: int, where: str, limit: TokenLimit | None = None) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise UserError(
                 f"{where}: chunks are cut with a fast tokenizer (a tokenizer.json), and this one has none; "
@@ -43,17 +41,18 @@ class Chunker:
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True
         self._size, self._overlap = size, overlap
-        self._limits = tuple(limits)
-        for limit in limits:
-            if limit.max_text_tokens is not None and limit.max_text_tokens < 1:
+        self.limit = limit
+        room = size
+        if limit is not None and limit.max_text_tokens is not None:
+            if limit.max_text_tokens < 1:
                 raise UserError(
                     f"{limit.name}: max_length {limit.tokens} leaves no room for text beside the special tokens and "
                     "document_prefix; raise it in index.encoder, or shorten the prefix"
                 )
-        rooms = [limit.max_text_tokens for limit in limits if limit.max_text_tokens is not None]
-        self._smallest = max(1, int(min([size, *rooms]) * SMALLEST_SHARE))
-        self.fits = tuple(sorted(set(map(str, limits))))
-        """The limits, in words."""
+            room = min(size, limit.max_text_tokens)
+        self._smallest = max(1, int(room * SMALLEST_SHARE))
+        self.fits = () if limit is None else (str(limit),)
+        """The limit, in words."""
         self.digest = hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()[:32]
         """Of the tokenizer. With the same size, overlap and `fits`: equal digest, equal chunks."""
 
@@ -61,33 +60,32 @@ class Chunker:
         """For each text its chunks as (start, end) in characters, together covering the text; at least one."""
         return self.cut_and_count(texts, titles)[0]
 
-    def cut_and_count(self, texts: Sequence[str], titles: Sequence[str] = ()) -> tuple[list[Spans], Cuts]:
-        """The chunks of each text, and what the encoders will cut off of them all the same."""
+    def cut_and_count(self, texts: Sequence[str], titles: Sequence[str] = ()) -> tuple[list[Spans], tuple[int, int]]:
+        """The chunks of each text; how many are longer than the encoder reads all the same, and their tokens past
+        that."""
         titles = titles or [""] * len(texts)
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         sizes = dict.fromkeys(range(len(texts)), self._size)
         spans: list[Spans] = [[]] * len(texts)
-        over: dict[str, dict[int, list[int]]] = {limit.encoder: {} for limit in self._limits}
+        over: dict[int, list[int]] = {}
         while sizes:  # of the documents that are still to be cut: first all, then those with a chunk that is too long
             for i, size in sizes.items():
                 spans[i] = self._spans(texts[i], encodings[i], size)
-            smaller = dict(sizes)
-            for limit in self._limits:
-                if limit.tokens is None:
-                    continue
-                pieces = [piece for i in sizes for piece in chunk_texts(texts[i], titles[i], spans[i])]
-                lengths = iter(limit.lengths(pieces))
-                for i, alone in zip(sizes, limit.lengths([titles[i] for i in sizes]), strict=True):
-                    own = [next(lengths) for _ in spans[i]]
-                    over[limit.encoder][i] = [length - limit.tokens for length in own if length > limit.tokens]
-                    if over[limit.encoder][i]:
-                        # As many of its tokens as there is room for beside the title.
-                        fits = min(sizes[i], len(encodings[i])) * (limit.tokens - alone) // max(max(own) - alone, 1)
-                        smaller[i] = min(smaller[i], max(fits, self._smallest))
-            sizes = {i: size for i, size in smaller.items() if size < sizes[i]}
-        return spans, {
-            encoder: (sum(map(len, cut.values())), sum(map(sum, cut.values()))) for encoder, cut in over.items()
-        }
+            if self.limit is None or self.limit.tokens is None:
+                break
+            pieces = [piece for i in sizes for piece in chunk_texts(texts[i], titles[i], spans[i])]
+            lengths = iter(self.limit.lengths(pieces))
+            smaller: dict[int, int] = {}
+            for i, alone in zip(sizes, self.limit.lengths([titles[i] for i in sizes]), strict=True):
+                own = [next(lengths) for _ in spans[i]]
+                over[i] = [length - self.limit.tokens for length in own if length > self.limit.tokens]
+                if over[i]:
+                    # As many of its tokens as there is room for beside the title.
+                    fits = min(sizes[i], len(encodings[i])) * (self.limit.tokens - alone) // max(max(own) - alone, 1)
+                    if (size := max(fits, self._smallest)) < sizes[i]:
+                        smaller[i] = size
+            sizes = smaller
+        return spans, (sum(map(len, over.values())), sum(map(sum, over.values())))
 
     def _spans(self, text: str, encoding: Encoding, size: int) -> Spans:
         count, step = len(encoding), size - self._overlap * size // self._size

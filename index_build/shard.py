@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from index_build.chunks import Chunker, Cuts, chunk_texts
+from index_build.chunks import Chunker, chunk_texts
 from index_build.documents import Document, read_documents
 from index_build.plan import PlannedShard
 from index_build.writing import FolderWriter, building_folder
@@ -51,18 +51,16 @@ def build_shard(
     try:
         with building_folder(target) as folder:
             files = FolderWriter(folder)
-            cut: Cuts = {}
+            cut_chunks = cut_tokens = 0
             inner = content(folder)
             try:
                 documents = ShardDocuments(files)
                 read = (document for _, document in read_documents(Path(piece.source.path), piece.first))
                 for batch in _batches(islice(read, piece.count)):
                     texts, titles = zip(*((document.text, document.title) for document in batch), strict=True)
-                    spans, cuts = chunker.cut_and_count(texts, titles)
+                    spans, (chunks, tokens) = chunker.cut_and_count(texts, titles)
                     inner.add(documents.add(batch, spans))
-                    for encoder, (chunks, tokens) in cuts.items():
-                        before = cut.get(encoder, (0, 0))
-                        cut[encoder] = (before[0] + chunks, before[1] + tokens)
+                    cut_chunks, cut_tokens = cut_chunks + chunks, cut_tokens + tokens
                     advance(len(batch))
                 if documents.count != piece.count:
                     raise UserError(
@@ -83,7 +81,7 @@ def build_shard(
                 documents=documents.count,
                 chunks=documents.chunks,
                 files=entries,
-                cut=cut,
+                cut={chunker.limit.encoder: (cut_chunks, cut_tokens)} if chunker.limit is not None else {},
                 **counts,
             )
             manifest.write(folder)

@@ -39,11 +39,8 @@ def encoder_memory(index: IndexConfig, embedder: EmbedderConfig) -> list[Encoder
 
 
 def _index_memory(index: IndexConfig, key: str) -> list[EncoderMemory]:
-    if index.url is not None:
+    if index.url is not None or index.kind not in ENCODERS:
         return []
-    if index.kind not in ("sparse", "dense"):
-        parts = (_index_memory(part, f"{key}.parts[{number}]") for number, part in enumerate(index.parts))
-        return [memory for part in parts for memory in part]
     settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
     try:
         encoder = parse(ENCODERS[index.kind], settings, f"{key}.encoder")

@@ -53,7 +53,7 @@ class IndexSettings(Record):
     encoder: str
     """Digest of the sparse or dense encoder; '' where there is none."""
     chunks_fit: tuple[str, ...] = ()
-    """The limits that every chunk was made to fit, in words: of its encoder, or of all encoders of a hybrid."""
+    """The limit of its encoder that every chunk was made to fit, in words."""
     word_rules: int = 0
     """`WORD_RULES` of ratchet/words.py where the texts were split into words (BM25). Older indexes do not have it."""
 

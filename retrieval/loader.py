@@ -27,7 +27,7 @@ MILVUS_LITE = "milvus.db"
 def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> Retriever:
     """Open an index: `config` is a config's `index` section, or the path of an index folder.
 
-    A config's index is a search server, several indexes fused, or a folder. `threads` limits the threads of one search
+    A config's index is a search server or a folder. `threads` limits the threads of one search
     by our engine; default: one per core. Encoder models are loaded by the first query that needs them.
 
     Raises UserError, which says what to do, where there is no index, or a damaged one.
@@ -40,8 +40,6 @@ def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> 
         from retrieval.backends.remote import RemoteIndex
 
         return RemoteIndex(config.url, config.served_name, key=_server_key(config))
-    if config.kind == "hybrid":
-        return _open_hybrid(config, threads)
     return open_folder(config.path, config.encoder, config.milvus, threads)
 
 
@@ -152,28 +150,6 @@ def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, An
             return load()
 
     return get
-
-
-def _open_hybrid(config: IndexConfig, threads: int | None) -> Index:
-    from retrieval.backends.hybrid import HybridRanker
-
-    parts = []
-    for part in config.parts:
-        opened = open_index(part, threads)
-        if not isinstance(opened, Index):
-            raise UserError("index.parts: the parts of a hybrid are index folders on this machine, not servers")
-        parts.append(opened)
-    digest = content_key("hybrid", config.depth, [part.digest for part in parts])
-    first, *others = parts
-    for other, part in zip(others, config.parts[1:], strict=True):
-        if other.store.digest != first.store.digest:
-            raise UserError(
-                f"index.parts: {part.path} does not have the same chunks as {config.parts[0].path}; build both by "
-                "one `python -m index_build` with this config, from the same documents"
-            )
-        if not np.array_equal(other.store.removed, first.store.removed):
-            raise UserError(f"index.parts: {part.path} and {config.parts[0].path} lack different removed documents")
-    return Index(first.store, HybridRanker([part.ranker for part in parts], config.depth), digest)
 
 
 def _vector_ranker(

@@ -62,8 +62,8 @@ class ShardManifest(Record):
     """The largest weight of a posting, or a bound above it."""
     files: dict[str, FileEntry]
     cut: dict[str, tuple[int, int]] = Field(default_factory=dict)
-    """By the digest of each encoder that the chunks were made to fit: how many are still longer than it reads, and
-    their tokens past that."""
+    """By the digest of the encoder that the chunks were made to fit: how many are still longer than it reads, and their
+    tokens past that."""
 
     @property
     def size(self) -> int:

@@ -109,9 +109,6 @@ class Index:
             return NoIndex.digest
         if self.config.url is not None:
             return content_key("served", self.config.url, self.config.served_name)
-        if self.config.kind == "hybrid":
-            parts = [Index(part).digest(digests) for part in self.config.parts]
-            return None if None in parts else content_key("hybrid", self.config.depth, parts)
         if not (Path(self.config.path) / MANIFEST).exists():
             return None
         return read_manifest(Path(self.config.path)).digest

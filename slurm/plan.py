@@ -258,9 +258,7 @@ def accelerate_launch(request: JobRequest, gpus: int, nodes: int = 1) -> tuple[s
 
 def _has_index(index: IndexConfig) -> bool:
     """Whether there is nothing to build: the index is there, or the config has none."""
-    if is_missing(index):
-        return True
-    return all(part.url or (Path(part.path) / MANIFEST).exists() for part in index.parts or (index,))
+    return is_missing(index) or index.url is not None or (Path(index.path) / MANIFEST).exists()
 
 
 def _check_round(job: str, request: JobRequest) -> None:
@@ -277,9 +275,7 @@ def _check_inputs(job: str, request: JobRequest) -> None:
     experiment = request.experiment
     folder, shell = experiment.run.round(request.round), f"python -m slurm {{}} {' '.join(experiment.arguments)}"
     if job == "sample" and not _has_index(request.config.index):
-        raise UserError(
-            f"{request.config.index.path or 'index.parts'}: the index is not built; `{shell.format('index')}` builds it"
-        )
+        raise UserError(f"{request.config.index.path}: the index is not built; `{shell.format('index')}` builds it")
     if job == "rewards" and not any(folder.trajectories.glob("*.jsonl")):
         raise UserError(f"{folder.trajectories}: no trajectories; `{shell.format('sample')}` samples them")
     if job == "train" and not request.config.members:

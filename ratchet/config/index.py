@@ -22,9 +22,9 @@ class IndexConfig(Section):
     documents: tuple[PathText, ...] = ()
     """Sources of documents `{id, text, title?}`: JSONL (also `.gz`), Parquet, or folders of text, Markdown,
     HTML and PDF files. Only `python -m index_build` reads them."""
-    kind: Literal["bm25", "sparse", "dense", "hybrid"] = "bm25"
+    kind: Literal["bm25", "sparse", "dense"] = "bm25"
     """How chunks are ranked. `sparse`: by a learned sparse encoder such as Lion-SP or SPLADE. `dense`: by a dense
-    encoder. `hybrid`: by the indexes under `parts`, with their ranks fused."""
+    encoder."""
     engine: Literal["ratchet", "lucene", "milvus"] = "ratchet"
     """What ranks the chunks. `lucene` is for `kind: bm25` (extra `[lucene]`), `milvus` for `sparse` and `dense` (extra
     `[milvus]`)."""
@@ -37,13 +37,13 @@ class IndexConfig(Section):
     """Name under which that server knows the index. Default: the server's only index."""
     chunk_tokens: int = Field(512, gt=0)
     """Maximum number of tokens of a chunk. For `sparse` and `dense`, chunks that would be longer than the encoder reads
-    (`encoder.max_length`, including title, prefix and special tokens) are made smaller, and the build reports how many.
-    The chunks of a hybrid fit all its encoders."""
+    (`encoder.max_length`, including title, prefix and special tokens) are made smaller, and the build reports how
+    many."""
     chunk_overlap: int = Field(80, ge=0)
     """Number of tokens that a chunk shares with the previous one; proportionally fewer in smaller chunks."""
     tokenizer: PathText | None = None
-    """Tokenizer that counts the tokens of chunks. Default: the encoder's own (in a hybrid, that of the encoder with the
-    smallest `max_length`); without an encoder, the agent model's."""
+    """Tokenizer that counts the tokens of chunks. Default: the encoder's own; without an encoder, the agent
+    model's."""
     shard_documents: int = Field(200_000, gt=0)
     """Number of documents of one shard: what a killed build loses at most, and what one job builds at a time."""
     k1: float = Field(0.9, ge=0)
@@ -58,11 +58,6 @@ class IndexConfig(Section):
     """`sparse`, `dense`: the encoder. Its keys depend on `kind`."""
     milvus: str = ""
     """Address of a Milvus cluster. Default: Milvus Lite, on a file in the index folder."""
-    parts: tuple[IndexConfig, ...] = ()
-    """`hybrid`: the indexes that are fused. They have the same documents and chunks: build them together, with the
-    hybrid's config."""
-    depth: int = Field(100, gt=0)
-    """`hybrid`: minimum number of ranks of each part that the fusion uses."""
 
     @field_validator("encoder", mode="before")
     @classmethod
@@ -70,8 +65,6 @@ class IndexConfig(Section):
         if value is None or value == {} or "kind" not in info.data:  # a kind that is wrong has its own error
             return None
         kind = info.data["kind"]
-        if kind == "hybrid":
-            raise ValueError("kind: hybrid has the encoders of its parts; move this to index.parts")
         if kind not in ENCODERS:
             raise ValueError(f"kind: {kind} takes no encoder; remove it, or set kind: sparse or kind: dense")
         return validate_section(ENCODERS[kind], value, info.context)
@@ -80,9 +73,7 @@ class IndexConfig(Section):
     def _check(self) -> IndexConfig:
         if self.chunk_overlap >= self.chunk_tokens:
             raise ValueError("chunk_overlap must be smaller than chunk_tokens")
-        if self.kind == "hybrid" and len(self.parts) < 2:
-            raise ValueError("kind: hybrid fuses at least two parts; list them under parts")
-        if self.kind != "hybrid" and not self.path and self.url is None:
+        if not self.path and self.url is None:
             raise ValueError("path is missing: the index folder (or give url, the address of a search server)")
         if self.key_env is not None and self.url is None:
             raise ValueError("key_env goes with a url")

@@ -9,12 +9,10 @@ import pytest
 import yaml
 
 from commands.index import main
-from index_build.build import remove_documents
 from index_build.plan import read_plan
-from ratchet.config import load_config
 from ratchet.errors import UserError
 from retrieval.layout import read_manifest
-from retrieval.loader import open_folder, open_index
+from retrieval.loader import open_folder
 from tests.helpers.building import DOCUMENTS, SMALL, corpus, write_config, write_whole_config
 from tests.helpers.tiny_index import write_documents
 
@@ -118,26 +116,6 @@ def test_inspect_shows_sizes_and_bytes_per_posting(tmp_path: Path, command: Comm
     size = sum(path.stat().st_size for path in (tmp_path / "index").glob("shards/*/postings"))
     size += sum(path.stat().st_size for path in (tmp_path / "index").glob("shards/*/exception_*"))
     assert f"{size / 8:.2f} bytes a posting" in next(line for line in out.splitlines() if line.startswith("  postings"))
-
-
-def test_the_parts_of_a_hybrid_are_built_and_changed_together(tmp_path: Path, command: Command) -> None:
-    documents = str(write_documents(tmp_path / "d.jsonl", DOCUMENTS))
-    parts = [
-        {"path": str(tmp_path / name), "documents": [documents], "stemmer": stemmer, **SMALL}
-        for name, stemmer in (("stems", "english"), ("words", None))
-    ]
-    config = write_whole_config(tmp_path, {"kind": "hybrid", "parts": parts})
-    out = command("--config", config)
-    assert out.count("1 shards built in") == 2
-    more = write_documents(tmp_path / "more.jsonl", corpus(3, name="e"))
-    command("add", "--config", config, more)
-    out = command("remove", "--config", config, "d1")
-    assert out.count("1 documents removed, 5 left") == 2
-    index = open_index(load_config(config).index)
-    assert "d1" not in {passage.document_id for passage in index.search("harbour", 50)}
-    remove_documents(Path(parts[0]["path"]), ["d2"])
-    with pytest.raises(UserError, match="lack different removed documents"):
-        open_index(load_config(config).index)
 
 
 def test_what_a_server_holds_is_built_where_it_is(tmp_path: Path, command: Command, config: Path) -> None:

@@ -16,7 +16,6 @@ from index_build.inspection import main as inspect
 from ratchet.config import EncoderConfig, IndexConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage
-from retrieval.backends.hybrid import fuse
 from retrieval.index import Index
 from retrieval.loader import open_index
 from tests.helpers.building import SMALL, build, built, corpus, queries, with_sources
@@ -297,52 +296,7 @@ def collections_of(config: IndexConfig) -> int:
     return len(names)
 
 
-# Hybrid, and indexes elsewhere
-
-
-@pytest.mark.slow
-def test_a_hybrid_fuses_its_parts(tmp_path: Path, lion: Settings) -> None:
-    words = index_config(tmp_path / "words", DOCUMENTS, shard_documents=15, **SMALL)
-    meanings = index_config(tmp_path / "meanings", DOCUMENTS, kind="sparse", encoder=lion, shard_documents=15, **SMALL)
-    build(words)
-    build(meanings)
-    config = IndexConfig(kind="hybrid", parts=(words, meanings), depth=30)
-    index = opened(config)
-    for query, passages in zip(QUERIES, found(index), strict=True):
-        rankings = [opened(part).ranker.rank([query], 30)[0] for part in (words, meanings)]
-        expected = fuse(rankings, 10)
-        chunks = zip(expected.chunks.tolist(), expected.scores.tolist(), strict=True)
-        assert passages == [index.store.passage(chunk, score) for chunk, score in chunks]
-    assert index.search(QUERIES[0], 5, offset=3) == index.search(QUERIES[0], 8)[3:]
-    digests = {opened(IndexConfig(kind="hybrid", parts=(words, meanings), depth=depth)).digest for depth in (10, 30)}
-    assert len({*digests, opened(words).digest}) == 3
-
-
-def test_parts_with_other_chunks_are_refused(tmp_path: Path) -> None:
-    words = index_config(tmp_path / "words", DOCUMENTS, **SMALL)
-    others = [
-        index_config(tmp_path / "cut", DOCUMENTS, chunk_tokens=50, chunk_overlap=10),
-        index_config(tmp_path / "less", DOCUMENTS[1:], **SMALL),
-        index_config(tmp_path / "text", [{**DOCUMENTS[0], "text": "other"}, *DOCUMENTS[1:]], **SMALL),
-    ]
-    for config in (words, *others):
-        build(config)
-    for other in others:
-        with pytest.raises(UserError, match="does not have the same chunks"):
-            open_index(IndexConfig(kind="hybrid", parts=(words, other)))
-
-
-@pytest.mark.slow
-def test_a_hybrid_of_words_and_dense_vectors(tmp_path: Path, minilm: Settings) -> None:
-    documents = [{"id": "a", "text": "The physician healed them."}, {"id": "b", "text": "Stones and sand."}]
-    words = index_config(tmp_path / "words", documents)
-    dense = index_config(tmp_path / "dense", documents, kind="dense", encoder=minilm)
-    build(words)
-    build(dense)
-    assert open_index(words).search("a doctor", 1) == []
-    hybrid = open_index(IndexConfig(kind="hybrid", parts=(words, dense)))
-    assert hybrid.search("a doctor", 1)[0].document_id == "a"
-    assert hybrid.search("sand", 1)[0].document_id == "b"
+# Indexes elsewhere
 
 
 @pytest.mark.server
@@ -359,5 +313,3 @@ def test_a_served_index_answers_as_it_does_here(tmp_path: Path) -> None:
         assert there.search(QUERIES[0], 3, offset=4) == here.search(QUERIES[0], 3, offset=4)
         with pytest.raises(UserError, match="serves 2 indexes"):
             open_index(IndexConfig(url=url))
-        with pytest.raises(UserError, match="not servers"):
-            open_index(IndexConfig(kind="hybrid", parts=(config, IndexConfig(url=url, served_name="words"))))

@@ -14,9 +14,8 @@ import pytest
 from commands.index import main
 from index_build.chunks import Chunker
 from ratchet.config import IndexConfig, load_config
-from ratchet.errors import UserError
 from retrieval.layout import IndexSettings
-from retrieval.loader import open_folder, open_index
+from retrieval.loader import open_folder
 from tests.helpers.building import write_whole_config
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import write_documents
@@ -136,56 +135,13 @@ def test_a_worker_cuts_the_same_chunks(lion: dict[str, Any]) -> None:
     from retrieval.encoders.loading import load_encoder
 
     limit = load_encoder(EncoderConfig(**lion)).document_limit
-    chunker = Chunker(limit.tokenizer, 40, 10, "lion", [limit])
+    chunker = Chunker(limit.tokenizer, 40, 10, "lion", limit)
     texts, titles = [FILLER[i:] for i in range(9)], ["of " * (4 * i) for i in range(9)]
     here = chunker.cut_and_count(texts, titles)
     assert pickle.loads(pickle.dumps(chunker)).cut_and_count(texts, titles) == here
     assert [chunker.cut([text], [title])[0] for text, title in zip(texts, titles, strict=True)] == here[0]
-    assert here[1] == {limit.encoder: (0, 0)}
+    assert here[1] == (0, 0)
     assert len(here[0][8]) > len(here[0][0])  # its title leaves less room
-
-
-# Hybrids
-
-
-def hybrid(folder: Path, *parts: dict[str, Any], **index: Any) -> Path:
-    folder.mkdir(exist_ok=True)
-    path = write_documents(folder / "documents.jsonl", DOCUMENTS)
-    whole = [{"path": str(folder / f"part{i}"), "documents": [str(path)], **part} for i, part in enumerate(parts)]
-    return write_whole_config(folder, {"kind": "hybrid", "parts": whole, **index})
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_the_parts_of_a_hybrid_have_chunks_that_fit_all_its_encoders(
-    tmp_path: Path, lion: dict[str, Any], named: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.helpers import plain_encoders
-
-    other = {**lion, "path": str(plain_encoders.save_masked(tmp_path / "bert")), "max_length": 40}
-    tokenizer = {"tokenizer": str(save_tiny_tokenizer(tmp_path / "words", "falcon3"))} if named else {}
-    sparse = {"kind": "sparse", "encoder": lion}
-    config = hybrid(tmp_path, {}, sparse, {"kind": "sparse", "encoder": other}, **tokenizer)
-    command(monkeypatch, "--config", config)
-    index = open_index(settings_of(config))
-    assert len(index.search("tower", 3)) == 3
-    texts = chunk_texts(tmp_path / "part0")
-    assert max(token_count(other, text) for text in texts) in (38, 39, 40)
-    assert texts == chunk_texts(tmp_path / "part1") == chunk_texts(tmp_path / "part2")
-
-
-def test_parts_that_could_not_be_fused_are_refused_before_they_are_built(
-    tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sparse = {"kind": "sparse", "encoder": lion}
-    with pytest.raises(UserError, match=r"part1.*chunk_tokens.*same chunks"):
-        command(monkeypatch, "--config", hybrid(tmp_path / "a", {}, {**sparse, "chunk_tokens": 100}))
-    with pytest.raises(UserError, match=r"part1.*chunk_overlap.*same chunks"):
-        command(monkeypatch, "--config", hybrid(tmp_path / "a", {"chunk_overlap": 0}, sparse))
-    tokenizers = [str(save_tiny_tokenizer(tmp_path / style, style)) for style in ("falcon3", "llama3")]
-    parts = [{**part, "tokenizer": name} for part, name in zip(({}, sparse), tokenizers, strict=True)]
-    with pytest.raises(UserError, match=r"part1.*tokenizer.*same chunks"):
-        command(monkeypatch, "--config", hybrid(tmp_path / "b", *parts))
-    assert not (tmp_path / "a" / "part0").exists() and not (tmp_path / "b" / "part0").exists()
 
 
 # Indexes that are there

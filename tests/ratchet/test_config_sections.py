@@ -38,8 +38,8 @@ def read(folder: Path, *overrides: str, **changes: object) -> Config:
     [
         ({"index": {**SPARSE, "encoder": {"max_lenth": 9}}}, "index.encoder.max_lenth", "max_length"),
         (
-            {"index": {"kind": "hybrid", "parts": [{**DENSE, "encoder": {"devise": "cpu"}}]}},
-            "index.parts.0.encoder.devise",
+            {"index": {**DENSE, "encoder": {"devise": "cpu"}}},
+            "index.encoder.devise",
             "device",
         ),
         ({"sources": {"web": {"service": "tavily", "modes": "live"}}}, "sources.web.modes", "mode"),
@@ -112,15 +112,14 @@ def test_a_wrong_name_or_value_is_refused_when_the_file_is_read(
 
 
 def test_sections_are_typed_and_written_as_they_are_given(tmp_path: Path) -> None:
-    lion, e5 = {"path": "lion", "max_length": 9}, {"path": "e5"}
-    parts = [{**SPARSE, "encoder": lion}, {**DENSE, "encoder": e5}]
-    given = {"index": {"kind": "hybrid", "parts": parts}, "memory": {"path": "mine"}, "rounds": {"count": 2}}
+    lion = {"path": "lion", "max_length": 9}
+    given = {"index": {**SPARSE, "encoder": lion}, "memory": {"path": "mine"}, "rounds": {"count": 2}}
     config = read(tmp_path, **given, sources={"web": {"service": "tavily"}})
-    sparse, dense = config.index.parts
-    assert sparse.encoder == EncoderConfig(path="lion", max_length=9) and dense.encoder == DenseConfig(path="e5")
+    assert config.index.encoder == EncoderConfig(path="lion", max_length=9)
+    assert read(tmp_path, index={**DENSE, "encoder": {"path": "e5"}}).index.encoder == DenseConfig(path="e5")
     assert config.memory == MemoryConfig(path="mine")
     dump = config.model_dump(mode="json")
-    assert [part["encoder"] for part in dump["index"]["parts"]] == [lion, e5]
+    assert dump["index"]["encoder"] == lion
     assert (dump["memory"], dump["rounds"], dump["sweep"], dump["generation"]) == (
         {"path": "mine"},
         {"count": 2},

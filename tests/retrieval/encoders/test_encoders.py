@@ -130,7 +130,7 @@ def test_by_default_a_chunk_of_512_fits_beside_title_and_start_token_or_what_the
 ) -> None:
     assert load(bert, max_length=None).document_limit.tokens == 64
     limit = load(llama, max_length=None).document_limit
-    chunker = Chunker(limit.tokenizer, 512, 80, "llama", [limit])
+    chunker = Chunker(limit.tokenizer, 512, 80, "llama", limit)
     assert chunker.cut(["?!" * 600], ["A title"]) == [[(0, 512), (432, 944), (864, 1200)]]
 
 

@@ -57,8 +57,7 @@ def test_what_is_on_the_cpu_elsewhere_or_not_here_takes_nothing(tmp_path: Path) 
     assert sizes({}, {"path": "some/model", "engine": "openai", "url": "http://127.0.0.1:1/v1"}) == {}
 
 
-def test_the_encoders_of_all_parts_count(tmp_path: Path) -> None:
+def test_float32_takes_twice_as_much_and_the_packaged_embedder_counts(tmp_path: Path) -> None:
     dense = {"path": "i", "kind": "dense", "encoder": {"path": save_shape(tmp_path / "lion", LION), "dtype": "float32"}}
     assert sizes(dense)["index.encoder"] == pytest.approx(1.236e9 * 4 + WORK_BYTES, rel=0.001)
-    assert sizes({"kind": "hybrid", "parts": [{"path": "words"}, dense]}).keys() == {"index.parts[1].encoder"}
-    assert sizes({}, {}).keys() == {"embedder"}, "the small one that comes as a package"
+    assert sizes({}, {}).keys() == {"embedder"}
