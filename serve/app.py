@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 
+import report
 from ratchet.http.app import PAGE_HEADERS, add_health, open_app
 from ratchet.http.openai import EventStream, run_until_disconnect
 from serve.answering import Answerer, ServedModel
@@ -73,6 +74,8 @@ def create_app(answerer: Answerer, key: str | None = None, mcp: Starlette | None
 
     for path, (name, kind) in FILES.items():
         text = (PAGE / name).read_bytes()
+        if name == "page.css":  # the look of the report, and what this page has of its own
+            text = (Path(report.__path__[0]) / "base.css").read_bytes() + text
         app.add_api_route(path, _file(text, kind), include_in_schema=False)
     if mcp is not None:
         app.router.routes.extend(mcp.routes)

@@ -146,7 +146,7 @@ def test_colours_have_enough_contrast_in_both_schemes(page: Any, scheme: str) ->
       });
     }""")
     assert [(selector, contrast) for selector, contrast in contrasts if contrast < 4.5] == []
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 21, 23)"
     assert dark is (scheme == "dark")
 
 
