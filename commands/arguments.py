@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from pydantic import BaseModel
 
+from inference.serving.devices import CARDS, Card, card_of
 from ratchet.config import Config, parse
 from ratchet.errors import UserError
 from ratchet.lease import lost_lease
@@ -69,6 +70,25 @@ def add_phase_argument(parser: argparse.ArgumentParser) -> None:
         help="sample: run the agents and score nothing; score: score what was sampled, without opening an agent's "
         "model; all: both (default)",
     )
+
+
+def add_card_arguments(parser: argparse.ArgumentParser, when: str = "") -> None:
+    """For every command that plans for GPUs which this machine need not have. `when`: with which option."""
+    cards = f"plan for this GPU: {', '.join(CARDS)}"
+    parser.add_argument("--gpu", metavar="NAME", help=when + cards)
+    parser.add_argument(
+        "--gpu-gb", type=positive_number, metavar="GB", help=f"{when}for any other: its memory in 10^9 bytes"
+    )
+    parser.add_argument("--gpus", type=positive_integer, default=1, metavar="N", help=f"{when}its number (default: 1)")
+
+
+def card_asked(arguments: argparse.Namespace) -> Card | None:
+    """The card that `add_card_arguments` was given, if any. Raises UserError."""
+    if arguments.gpu and arguments.gpu_gb:
+        raise UserError("--gpu and --gpu-gb: give one of them, a card's name or its memory")
+    if arguments.gpu_gb:
+        return Card(arguments.gpu_gb)
+    return card_of(arguments.gpu) if arguments.gpu else None
 
 
 def add_server_arguments(

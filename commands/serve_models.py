@@ -10,22 +10,19 @@ import secrets
 import shlex
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from commands.arguments import add_config_arguments, config_of
+from commands.arguments import add_card_arguments, add_config_arguments, card_asked, config_of
 from inference.engines import concurrency_variable, url_variable
 from inference.footprint import footprint
-from inference.serving.devices import available_memory, keep_free, planned_gpus, visible_gpus
+from inference.serving.devices import Card, Gpu, available_memory, keep_free, planned_gpus, visible_gpus
 from inference.serving.memory import assign_gpus, memory_table, plan_cpu_memory
 from inference.serving.server import Server, reserve_port
 from inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment, server_specs
 from inference.serving.supervisor import ServingFailed, Supervisor, print_status
+from ratchet.config import Config
 from ratchet.errors import UserError
-
-if TYPE_CHECKING:
-    from retrieval.footprint import EncoderMemory
 
 DESCRIPTION = """Start vLLM servers for the models that have engine: vllm and no url, wait until they are ready, run
 COMMAND with their addresses and key in its environment, stop them, and exit with COMMAND's status. Without COMMAND they
@@ -39,30 +36,20 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the commands and the memory of each server, and start nothing"
     )
-    parser.add_argument(
-        "--gpu-gb",
-        type=float,
-        help="with --dry-run: the memory of one GPU in 10^9 bytes, instead of this machine's GPUs",
-    )
-    parser.add_argument("--gpus", type=int, default=1, help="with --gpu-gb: the number of GPUs (default 1)")
+    add_card_arguments(parser, "with --dry-run: ")
 
 
 def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     """Run the command; returns the exit status."""
     config = config_of(arguments)
-    if arguments.gpu_gb and not arguments.dry_run:
-        raise UserError("--gpu-gb plans for another machine: add --dry-run")
-    from rounds.plan.usage import model_uses  # late: --help needs no stages
-    from rounds.stage import ExperimentRun
-
-    chosen = arguments.models.split(",") if arguments.models else None
-    specs = server_specs(config.models, config.serve_config, chosen, model_uses(ExperimentRun(config, ())))
+    card = card_asked(arguments)
+    if card and not arguments.dry_run:
+        raise UserError("--gpu and --gpu-gb plan for another machine: add --dry-run")
+    specs = _specs(config, arguments.models.split(",") if arguments.models else None)
     if not specs and not command:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
     keys = _keys(specs, bool(command) or arguments.dry_run)
-    from retrieval.footprint import encoder_memory  # late: --help needs no index
-
-    placements, lines = _placements(specs, arguments, lambda: encoder_memory(config.index, config.embedder))
+    placements, lines = _placements(specs, config, planned_gpus(arguments.gpus, card.gb) if card else None)
     if arguments.dry_run:
         then = [f"then: {shlex.join(command)}"] if command else []
         print("\n".join([*lines, *_dry_run_lines(specs, placements), *then]))
@@ -99,22 +86,35 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
             return 1
 
 
+def planned_memory(config: Config, models: Sequence[str], card: Card, gpus: int) -> list[str]:
+    """The arithmetic of the servers of these models on a node with such GPUs. UserError where they do not fit."""
+    return _placements(_specs(config, models), config, planned_gpus(gpus, card.gb))[1]
+
+
+def _specs(config: Config, chosen: Sequence[str] | None) -> list[ServerSpec]:
+    from rounds.plan.usage import model_uses  # late: --help needs no stages
+    from rounds.stage import ExperimentRun
+
+    return server_specs(config.models, config.serve_config, chosen, model_uses(ExperimentRun(config, ())))
+
+
 def _placements(
-    specs: Sequence[ServerSpec], arguments: argparse.Namespace, encoders_of: Callable[[], Sequence[EncoderMemory]]
+    specs: Sequence[ServerSpec], config: Config, planned: Sequence[Gpu] | None
 ) -> tuple[dict[str, list[Placement]], list[str]]:
-    """The placements of every server by spec name, and the lines of the arithmetic. `encoders_of`: those that the
-    command beside the servers puts on a GPU."""
+    """The placements of every server by spec name, and the lines of the arithmetic. `planned`: GPUs in place of this
+    machine's."""
+    from retrieval.footprint import encoder_memory  # late: --help needs no index
+
     if not specs:
         return {}, []
     sizes = {s.name: footprint(s.model.path, s.model.revision, s.model.dtype) for s in specs}
-    if arguments.gpu_gb:
-        gpus = planned_gpus(arguments.gpus, arguments.gpu_gb)
-    else:
+    gpus = list(planned or ())
+    if planned is None:
         accelerated = [spec for spec in specs if spec.model.device != "cpu"]
         gpus = visible_gpus(accelerated[0].settings.python) if accelerated else []
     on_gpu = [spec for spec in specs if gpus and spec.model.device != "cpu"]
     on_cpu = [spec for spec in specs if spec not in on_gpu]
-    encoders = encoders_of() if on_gpu else []
+    encoders = encoder_memory(config.index, config.embedder) if on_gpu else []
     gpus = keep_free(gpus, [(encoder.device, encoder.size) for encoder in encoders])
     placements = assign_gpus(on_gpu, sizes, gpus) | plan_cpu_memory(on_cpu, sizes, available_memory())
     kept = [

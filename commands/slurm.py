@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from agents.core.system import models_of
-from commands.arguments import config_of, config_parser, config_words, positive_integer
+from commands.arguments import (
+    add_card_arguments,
+    card_asked,
+    config_of,
+    config_parser,
+    config_words,
+    positive_integer,
+)
+from commands.serve_models import planned_memory
 from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
+from inference.serving.devices import Card
 from questions.leakage import check_leakage
 from questions.load import load_split
 from questions.manifest import check_same
 from ratchet.config import Config, ModelConfig, load_members
 from ratchet.errors import UserError
 from rounds.stage import ExperimentRun
-from slurm.plan import JobRequest, plan
+from rounds.stages import stages_of
+from slurm.plan import Job, JobRequest, plan
 from slurm.site import load_site
 from slurm.submit import Submission, script_of, submit
 
@@ -60,12 +70,15 @@ def _submit(job: str, words: Sequence[str], prog: str) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the submission as a shell script, and submit nothing"
     )
+    add_card_arguments(parser, "with --dry-run: say how servers share its memory; ")
     parser.add_argument("--again", action="store_true", help="submit even if a job of this name is in the queue")
     given = parser.parse_args(ours)
     if given.tasks is not None and given.tasks < 1:
         parser.error("--tasks is at least 1")
     site_file = given.site or (Path(os.environ["RATCHET_SITE"]) if os.environ.get("RATCHET_SITE") else None)
-    config, site = config_of(given), load_site(site_file)
+    config, site, card = config_of(given), load_site(site_file), card_asked(given)
+    if card and not given.dry_run:
+        parser.error("--gpu and --gpu-gb plan before anything is submitted: add --dry-run")
     for warning in _check_config(config):
         print(warning, file=sys.stderr)
     jobs = plan(job, JobRequest(ExperimentRun(config, config_words(given)), site, given.round, given.tasks))
@@ -73,8 +86,25 @@ def _submit(job: str, words: Sequence[str], prog: str) -> None:
     submission = Submission(site, config.folder, label, tuple(options))
     if given.dry_run:
         print(script_of(submission, jobs), end="")
+        if card:
+            print(*_memory_lines(_served(job, jobs, config), config, card, given.gpus), sep="\n")
     else:
         submit(submission, jobs, again=given.again)
+
+
+def _memory_lines(served: set[tuple[str, ...]], config: Config, card: Card, gpus: int) -> Iterator[str]:
+    """As comments of a script, how servers that run together share GPUs. UserError where they do not fit."""
+    for models in sorted(served):
+        yield f"\n# The servers of {', '.join(models)}, on {gpus} GPU{'s' * (gpus > 1)} of {card.gb:g} GB:"
+        yield from (f"# {line}" for line in planned_memory(config, models, card, gpus))
+
+
+def _served(job: str, jobs: Sequence[Job], config: Config) -> set[tuple[str, ...]]:
+    """The models that are served together, by the jobs or, in one that runs all stages, by a stage."""
+    commands = [job.command for job in jobs]
+    if job in ("round", "selftrain") and not config.members:
+        commands = [stage.command for stage in stages_of(ExperimentRun(config, ()))]
+    return {tuple(command[command.index("--models") + 1].split(",")) for command in commands if "--models" in command}
 
 
 def _check_config(config: Config) -> list[str]:

@@ -69,7 +69,12 @@ class ModelFlops:
         heads = getattr(shape, "num_attention_heads", 0)  # a model without attention has none
         width = getattr(shape, "head_dim", None) or (shape.hidden_size // heads if heads else 0)
         return cls(
-            linear=sum(weight.numel() for name, weight in model.named_parameters() if "base_layer.weight" in name),
+            # Not the weights' own number: four bits are packed two to a byte.
+            linear=sum(
+                layer.in_features * layer.out_features
+                for name, layer in model.named_modules()
+                if name.endswith(".base_layer")
+            ),
             adapter=sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
             head=model.get_output_embeddings().weight.numel(),
             attention=shape.num_hidden_layers * heads * width if heads else 0,

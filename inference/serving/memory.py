@@ -98,15 +98,13 @@ def estimate_memory(spec: ServerSpec, replica: int, size: Footprint) -> MemoryEs
     devices = settings.tensor_parallel
     # Every adapter has its slot on the GPU from the start.
     adapters = settings.adapters * size.lora_parameters(spec.lora_rank) * DTYPE_BYTES[model.dtype]
-    # vLLM rounds the weights of linear layers alone to 8 bits.
-    saved = size.linear_parameters * (DTYPE_BYTES[model.dtype] - 1) if model.quantization else 0
     token = size.kv_bytes_per_token / min(devices, size.kv_heads)
     if model.kv_cache_dtype:
         token /= DTYPE_BYTES[model.dtype]
     return MemoryEstimate(
         spec=spec,
         replica=replica,
-        weights=(size.weight_bytes - saved) // devices,
+        weights=size.bytes_with(model.quantization, model.dtype) // devices,
         adapters=adapters // devices,
         kv=int(settings.kv_gb * GB / devices) if settings.kv_gb else int(token * model.max_context),
         token=token,

@@ -280,14 +280,17 @@ def test_settings_that_are_refused(serve: dict[str, Any], message: str) -> None:
         parse(ServeConfig, serve, "models.agent.serve")
 
 
+@pytest.mark.parametrize("card", [("--gpu-gb", "80"), ("--gpu", "NVIDIA A100 80GB"), ("--gpu", "h100")])
 def test_a_dry_run_plans_for_another_machine(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    card: tuple[str, str],
 ) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(config(folder, agent={}, judge={}).model_dump_json())
-    monkeypatch.setattr(
-        "sys.argv", ["x", "serve", "--config", str(path), "--dry-run", "--gpu-gb", "80", "--", "run", "it"]
-    )
+    monkeypatch.setattr("sys.argv", ["x", "serve", "--config", str(path), "--dry-run", *card, "--", "run", "it"])
     with pytest.raises(SystemExit) as status:
         main()
     out = capsys.readouterr().out

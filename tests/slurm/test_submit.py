@@ -136,6 +136,20 @@ def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: 
     assert (environment["RATCHET_MODULES"], environment["CACHE"]) == ("a/1 b", "/x y/$USER")
 
 
+def test_a_dry_run_says_how_servers_would_share_gpus_that_are_not_here(slurm: Slurm, experiment: Path) -> None:
+    names = {"agent": "Qwen/Qwen3-8B", "judge": "Qwen/Qwen2.5-14B-Instruct"}
+    models = {name: {"path": path, "engine": "vllm"} for name, path in names.items()}
+    served = changed(experiment, experiment.parent / "served.yaml", **SERVED | {"models": models})
+    asked = ("--config", served, "--dry-run", "--gpu")
+    for job in ("round", "chain"):
+        shown = slurm.command(job, *asked, "a100-80").stdout
+        assert "# The servers of agent, on 1 GPU of 80 GB:\n# GPU 0: " in shown
+        assert "# The servers of judge, on 1 GPU of 80 GB:\n# GPU 0: " in shown
+    assert "the servers do not fit GPU 0 (24.0 GB" in slurm.command("round", *asked, "NVIDIA RTX4090").stderr
+    refused = slurm.command("round", *asked, "RTX 490")
+    assert refused.returncode == 2 and "did you mean 'RTX 4090'" in refused.stderr and slurm.calls == []
+
+
 def test_what_is_printed_says_how_to_watch_and_cancel_and_where_the_logs_are(slurm: Slurm, experiment: Path) -> None:
     done = slurm.command("index", "--config", experiment, "--tasks", "3")
     assert done.stdout.splitlines()[-2:] == ["watch:  squeue --jobs 100,101", "cancel: scancel 100 101"]
