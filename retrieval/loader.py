@@ -103,7 +103,9 @@ def _ranker(
     if settings.engine == "lucene":
         from retrieval.backends.lucene import LuceneRanker
 
-        lucene = LuceneRanker(folder / "lucene", settings.k1, settings.b)
+        lucene = LuceneRanker(
+            folder / "lucene", settings.k1, settings.b, stemmer=settings.stemmer, stop_words=settings.stop_words
+        )
         if len(lucene) != len(store):  # a build was killed between Lucene's index and the manifest
             raise UserError(
                 f"{folder}: its Lucene index has {len(lucene)} chunks, and {len(store)} are listed; run "

@@ -131,7 +131,7 @@ class Lucene(Engine):
 
     def open(self, folder: Path) -> None:
         k1, b = np.load(folder / "settings.npy").tolist()
-        self._ranker = LuceneRanker(folder / "lucene", k1, b)
+        self._ranker = LuceneRanker(folder / "lucene", k1, b, analyzer="lucene")
         self._pool = ThreadPoolExecutor(2, "lucene")
 
     def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:

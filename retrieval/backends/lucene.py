@@ -5,8 +5,7 @@ the bridge to it from JPype, which frees the interpreter's lock during a call an
 itself is not imported: it wants a Java module that small runtimes lack.
 
 An index holds one field, term frequencies without positions, and no texts. Documents are added by one thread and
-only neighbouring segments are merged, so Lucene's document number is the chunk number. A folder has Lucene's files
-and `lucene.json`, the settings that queries must share.
+only neighbouring segments are merged, so Lucene's document number is the chunk number.
 
 Scores are BM25 as Lucene computes it since version 8, without the factor k1 + 1. Two things differ from our engine:
 a chunk's length is kept in one byte, exact below 40 terms and with four leading bits above, and the number of chunks
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -26,11 +24,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import ValidationError
 
 from ratchet.errors import UserError
 from ratchet.progress import Progress
-from ratchet.records import Record
 from ratchet.text import replace_surrogates
 from retrieval.index import Ranking
 from retrieval.sparse.analyzer import Analyzer
@@ -40,7 +36,6 @@ AnalyzerName = Literal["words", "lucene"]
 stop words), which published numbers mean."""
 
 FIELD = "contents"
-SETTINGS = "lucene.json"
 HEAP = "2g"
 BUFFER_MB = 256.0
 # Lucene refuses a term of more than 32,766 bytes, and one character has up to four. Java counts two for such a one.
@@ -48,15 +43,6 @@ LONGEST_TERM = 32_766 // 4
 LONGEST_JAVA_TERM = 2 * LONGEST_TERM
 
 BUILD = "`python -m index_build --config ...`"
-
-
-class LuceneSettings(Record):
-    """What a Lucene index was built with."""
-
-    analyzer: AnalyzerName
-    stemmer: str | None
-    stop_words: bool
-    chunks: int
 
 
 def build_lucene(
@@ -88,7 +74,7 @@ def build_lucene(
     except _throwable("org.apache.lucene.store.LockObtainFailedException") as error:
         raise UserError(f"{folder}: another process is building this index; wait for it, or stop it") from error
     try:
-        chunks = _add(writer, map(analysis, texts), progress)
+        _add(writer, map(analysis, texts), progress)
         writer.forceMerge(1)
         writer.close()
     except BaseException as error:
@@ -98,16 +84,11 @@ def build_lucene(
             raise UserError(f"{folder}: cannot write the Lucene index ({error})") from error
         raise
     (hidden / "write.lock").unlink(missing_ok=True)
-    settings = LuceneSettings(analyzer=analyzer, stemmer=stemmer, stop_words=stop_words, chunks=chunks)
-    with (hidden / SETTINGS).open("w") as out:
-        out.write(settings.model_dump_json(indent=2) + "\n")
-        out.flush()
-        os.fsync(out.fileno())  # Lucene has synced its own files and the folder
-    hidden.rename(folder)
+    hidden.rename(folder)  # Lucene has synced its files and the folder
 
 
-def _add(writer: Any, texts: Iterable[str], progress: Progress | None) -> int:
-    """Add a document for every text; returns how many."""
+def _add(writer: Any, texts: Iterable[str], progress: Progress | None) -> None:
+    """Add a document for every text."""
     lucene = _lucene()
     kind = lucene.document.FieldType()
     kind.setTokenized(True)
@@ -116,42 +97,50 @@ def _add(writer: Any, texts: Iterable[str], progress: Progress | None) -> int:
     field = lucene.document.Field(FIELD, "", kind)
     document = lucene.document.Document()
     document.add(field)
-    chunks = 0
     for text in texts:
         field.setStringValue(text)
         writer.addDocument(document)
-        chunks += 1
         if progress is not None:
             progress.advance()
-    return chunks
 
 
 class LuceneRanker:
-    """A Ranker over a folder of `build_lucene`. k1 and b count at search time only; threads may call it at once."""
+    """A Ranker over a folder of `build_lucene`, with the settings that it was built with.
 
-    def __init__(self, folder: Path, k1: float, b: float) -> None:
+    k1 and b count at search time only. Threads may call it at once.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        k1: float,
+        b: float,
+        *,
+        stemmer: str | None = "english",
+        stop_words: bool = True,
+        analyzer: AnalyzerName = "words",
+    ) -> None:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: there is no Lucene index here; build it with {BUILD}")
         self.folder = folder
-        self.settings = _read_settings(folder)
-        self._analysis = _analysis(self.settings.analyzer, self.settings.stemmer, self.settings.stop_words)
+        self._analysis = _analysis(analyzer, stemmer, stop_words)
         lucene = _lucene()
         try:
             self._reader = lucene.index.DirectoryReader.open(_directory(folder))
         except _throwable("java.io.IOException") as error:
             raise _damaged(folder, str(error)) from error
-        if self._reader.maxDoc() != self.settings.chunks:
-            raise _damaged(folder, f"it has {self._reader.maxDoc()} chunks, and {SETTINGS} says {self.settings.chunks}")
         self._searcher = lucene.search.IndexSearcher(self._reader)
         self._searcher.setSimilarity(lucene.search.similarities.BM25Similarity(k1, b))
-        self._builder = lucene.util.QueryBuilder(_java_analyzer(self.settings.analyzer))
+        self._builder = lucene.util.QueryBuilder(_java_analyzer(analyzer))
         self._read_chunks, self._read_scores = _hit_readers()
 
     def __len__(self) -> int:
         """Number of chunks."""
-        return self.settings.chunks
+        return int(self._reader.maxDoc())
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """At most k chunks that share a term with the query; a query is plain words and has no syntax."""
-        _attach()
+        _check_process()
         return [self._rank_one(query, min(k, len(self))) for query in queries]
 
     def _rank_one(self, query: str, k: int) -> Ranking:
@@ -168,17 +157,6 @@ class LuceneRanker:
                 leaf.reader().checkIntegrity()
             except _throwable("java.io.IOException") as error:
                 raise _damaged(self.folder, str(error)) from error
-
-
-def _read_settings(folder: Path) -> LuceneSettings:
-    try:
-        return LuceneSettings.model_validate_json((folder / SETTINGS).read_bytes())
-    except FileNotFoundError as error:
-        raise UserError(f"{folder}: there is no Lucene index here; build it with {BUILD}") from error
-    except OSError as error:
-        raise UserError(f"{folder / SETTINGS}: cannot read ({error.strerror})") from error
-    except ValidationError as error:
-        raise _damaged(folder, f"{SETTINGS} is not of this version ({error.errors()[0]['msg']})") from error
 
 
 def _damaged(folder: Path, problem: str) -> UserError:
@@ -252,13 +230,13 @@ _logger: Any = None  # Java forgets a logger's level with the logger
 
 
 def _jpype() -> Any:
-    """The JPype module with the virtual machine running and the calling thread attached."""
+    """The JPype module with the virtual machine running; it attaches each thread that calls."""
     with _starting:
         if _process is None:
             _start()
     import jpype
 
-    _attach()
+    _check_process()
     return jpype
 
 
@@ -300,25 +278,6 @@ def _locate() -> tuple[Any, Path, Path]:
     return jpype, libraries[0], jars[0]
 
 
-_local = threading.local()
-
-
-class _Detacher:
-    """Lives in a thread's local storage and dies with the thread: Java would keep its record of it for ever."""
-
-    def __init__(self) -> None:
-        import jpype
-
-        self._thread = jpype.JClass("java.lang.Thread")
-        self._thread.attachAsDaemon()
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing():  # the whole machine goes then
-            self._thread.detach()
-
-
-def _attach() -> None:
+def _check_process() -> None:
     if _process != os.getpid():  # a fork has none of the machine's threads: a call would wait for ever
         raise UserError("Lucene runs in the process that started this one; start processes by spawn, not by fork")
-    if not hasattr(_local, "detacher"):
-        _local.detacher = _Detacher()
