@@ -115,10 +115,7 @@ def _agreement(words: Sequence[str], prog: str) -> None:
         default=[],
         metavar="NAME",
         help="a reward by its name or file, or a weighted mean such as f1=1,correctness=2 (repeatable; default: every "
-        "reward without a judge, and with --config also the config's)",
-    )
-    human.add_argument(
-        "--against", default="f1", metavar="NAME", help="the reward that the others are compared with (default f1)"
+        "reward that needs no model, and with --config also the config's)",
     )
     arguments = parser.parse_args(words)
     if arguments.human is not None:
@@ -130,7 +127,6 @@ def _agreement(words: Sequence[str], prog: str) -> None:
             print_human_agreement(
                 arguments.human,
                 arguments.reward,
-                arguments.against,
                 opened.environment,
                 config.rewards if config else None,
                 opened.evaluation.resamples,
