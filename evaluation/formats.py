@@ -76,6 +76,21 @@ def format_difference(difference: Difference | None, name: str) -> str:
     return f"[{'green' if (difference.mean > 0) == (better == 'higher') else 'red'}]{text}[/]"
 
 
+def format_paired(estimate: Estimate | None, difference: Difference | None, after: bool, name: str) -> str:
+    """An arm's mean with its interval, as `format_estimate`; where only some of its questions are paired, the mean of
+    these, from which the difference follows. `after`: whether the arm is the second of the difference."""
+    if difference is None or difference.mean is None or estimate is None or estimate.n == difference.n:
+        return format_estimate(estimate, name)
+    return format_number(difference.after if after else difference.before, BY_NAME[name].digits)
+
+
+def paired_count(difference: Difference | None, *estimates: Estimate | None) -> str:
+    """' (39)': on how many questions a difference is paired, where that is fewer than a mean is of; else empty."""
+    if difference is None or difference.mean is None:
+        return ""
+    return f" ({difference.n})" if any(e is not None and e.n > difference.n for e in estimates) else ""
+
+
 def format_p_value(difference: Difference | None) -> str:
     """The p value of a difference, '-' where there is none."""
     return "-" if difference is None or difference.p is None else format_p(difference.p)

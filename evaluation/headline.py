@@ -84,7 +84,8 @@ def _floor_sentence(floor: LabelFloor, accuracy: float) -> str:
 
 
 def _with_baseline(words: str, form_only: str, difference: Difference, best: BaselineComparison, primary: str) -> str:
-    """The few words, which call the trained model better only beside what the best baseline does."""
+    """The few words, which call the trained model better only beside what the best baseline does, and say to use that
+    baseline where its mean is better."""
     if best.difference.low is None:
         return words + form_only
     baseline = (
@@ -93,21 +94,25 @@ def _with_baseline(words: str, form_only: str, difference: Difference, best: Bas
     against_base = _direction(difference, primary) if difference.clear else ""
     against_best = _direction(best.difference, primary) if best.difference.clear else ""
     second = f"{against_best} than {baseline}" if against_best else f"not clearly different from {baseline}"
+    if best.difference.mean and _direction(best.difference, primary) == "worse":  # clearly or not
+        ahead = "" if against_best == "worse" else ", which is ahead"
+        second += f"{ahead}: use {best.name}"
     if not against_base:
         return f"{words} from base, {'but' if against_best else 'and'} {second}"
     return f"{words} than base{form_only}, {'and' if against_base == against_best else 'but'} {second}"
 
 
 def baseline_sentence(best: BaselineComparison, primary: str, is_trained: bool = False) -> str:
-    """The numbers of the baseline and the trained model, their costs, and whether the choice favours the baseline.
+    """The numbers of the baseline and the trained model, their costs, and that the baseline was chosen by its score.
     `is_trained`: whether the baseline has an adapter of its own."""
     own = f"{best.name[:1].upper()}{best.name[1:]}, with an adapter of its own"
-    named, kind = (own, "trained") if is_trained else (f"Untrained {best.name}", "untrained")
+    named = own if is_trained else f"Untrained {best.name}"
     text = f"{named} -> trained: {_numbers(best.difference, primary)}"
     if best.costs:
         text += f"; {_cost(best, trained=False)} a question -> {_cost(best, trained=True)}"
     if best.candidates > 1:
-        text += f". It is the best of {best.candidates} {kind} ones on these questions, which favours it"
+        others = f"{best.candidates} {'baselines with adapters of their own' if is_trained else 'untrained baselines'}"
+        text += f". Of {others}, {best.name} scored best on these questions; on new ones it may score lower"
     return f"{text}."
 
 

@@ -137,7 +137,7 @@ MEASURES = (
     Measure("passages", "Passages retrieved", "retrieval", "", 1),
     Measure("parse_rate", "Actions that parsed", "ending", "higher"),
     Measure("answered", "Finished with an answer", "ending", "higher"),
-    Measure("returned", "Finished or out of budget, with an answer", "ending", "higher"),
+    Measure("returned", "Returned an answer", "ending", "higher"),
     Measure("finished", "Finished", "ending", "higher"),
     Measure("unparsed", "Unparsed", "ending", "lower"),
     Measure("out_of_budget", "Out of budget", "ending", "lower"),

@@ -8,7 +8,15 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.formats import SECTIONS, format_difference, format_estimate, format_mean, format_p_value, shown_measures
+from evaluation.formats import (
+    SECTIONS,
+    format_difference,
+    format_estimate,
+    format_p_value,
+    format_paired,
+    paired_count,
+    shown_measures,
+)
 from evaluation.headline import changes_sentence
 from evaluation.measures.complementarity import complementarity_table
 from evaluation.measures.measures import BY_NAME
@@ -18,10 +26,14 @@ from ratchet.tables import print_table
 
 WIDTH = 118
 # Resampling equal values shows no spread, which is no proof that there is none: ten wrong answers leave room for 30%.
-CAPTION = "mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test"
+CAPTION = """\
+mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test
+(number): on so many questions, those on which both have a value"""
 NARROW_CAPTION = """\
-difference: trained - base, with its 95% bootstrap interval over questions (none where all are equal); p: paired
-sign-flip test; the intervals of both means are in a wider terminal and in results.json"""
+difference: trained - base, with its 95% bootstrap interval over questions
+(none where all are equal); p: paired sign-flip test; (number): on so many
+questions, those on which both have a value. The intervals of both means are in
+a wider terminal and in results.json."""
 
 
 def print_results(results: Results, out: TextIO | None = None) -> None:
@@ -64,10 +76,10 @@ def print_null_counts(results: Results, out: TextIO | None = None) -> None:
 def _main_table(results: Results, trained: Arm | None, title: str, intervals: bool = True) -> Table:
     """Without `intervals` the narrower table, whose differences alone have theirs."""
     if intervals:
-        table, shown = Table(title=title, caption=CAPTION), format_estimate
+        table = Table(title=title, caption=CAPTION)
     else:
-        shown = format_estimate if trained is None else format_mean
-        table = Table(title=title, caption=NARROW_CAPTION, box=SIMPLE_HEAD, padding=0)
+        table = Table(title=title, caption=NARROW_CAPTION, box=SIMPLE_HEAD, padding=0, show_edge=False)
+    table.caption_justify = "left"
     table.add_column("")
     for column in ("base", *(("trained", "difference", "p") if trained is not None else ())):
         table.add_column(column, justify="right", no_wrap=True)
@@ -76,15 +88,20 @@ def _main_table(results: Results, trained: Arm | None, title: str, intervals: bo
         table.add_section()
         table.add_row(f"[bold]{heading}[/bold]")
         for name in shown_measures(results, group):
-            cells = [BY_NAME[name].title, shown(results.arms[0].measures.get(name), name)]
-            if trained is not None and comparison is not None:
-                difference = comparison.measures.get(name)
-                cells += [
-                    shown(trained.measures.get(name), name),
-                    format_difference(difference, name),
-                    format_p_value(difference),
-                ]
-            table.add_row(*cells)
+            title, base = BY_NAME[name].title, results.arms[0].measures.get(name)
+            if not intervals:
+                title = title.replace(" (rule)", "").replace(" (judge)", "").replace(",", "")
+            if trained is None or comparison is None:
+                table.add_row(title, format_estimate(base, name))
+                continue
+            own, difference = trained.measures.get(name), comparison.measures.get(name)
+            means = [format_paired(base, difference, False, name), format_paired(own, difference, True, name)]
+            if not intervals:
+                means = [mean.split(" ")[0] for mean in means]
+            title += paired_count(difference, base, own)
+            p = format_p_value(difference)
+            p = p if intervals else p.replace("0.", ".", 1)
+            table.add_row(title, *means, format_difference(difference, name), p)
     return table
 
 
@@ -96,9 +113,15 @@ def _kind_table(results: Results, trained: Arm | None) -> Table:
     comparison = results.comparison(TRAINED)
     for kind, measures in results.arms[0].kinds.items():
         estimate = measures.get(primary)
-        row = [escape(kind), str(estimate.n if estimate else 0), format_estimate(estimate, primary)]
-        if trained is not None and comparison is not None:
-            row.append(format_estimate(trained.kinds.get(kind, {}).get(primary), primary))
-            row.append(format_difference(comparison.kinds.get(kind), primary))
-        table.add_row(*row)
+        if trained is None or comparison is None:
+            table.add_row(escape(kind), str(estimate.n if estimate else 0), format_estimate(estimate, primary))
+            continue
+        own, difference = trained.kinds.get(kind, {}).get(primary), comparison.kinds.get(kind)
+        table.add_row(
+            escape(kind),
+            str(difference.n if difference else 0),
+            format_paired(estimate, difference, False, primary),
+            format_paired(own, difference, True, primary),
+            format_difference(difference, primary),
+        )
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TextIO
 
 from questions.leakage import NEAR, SplitLeakage
 from ratchet.console import wide_console
@@ -12,7 +13,7 @@ WIDTH = 160
 """The width in columns of lines that are not printed to a terminal."""
 
 
-def print_leaks(overlaps: Sequence[SplitLeakage]) -> None:
+def print_leaks(overlaps: Sequence[SplitLeakage], out: TextIO | None = None) -> None:
     """Print how many questions every two splits share, and which."""
     counted = ("questions", "word for word", f"nearly (>= {NEAR:g})", "sharing a gold document")
     table = new_table("", ("of", "in"), counted)
@@ -21,8 +22,8 @@ def print_leaks(overlaps: Sequence[SplitLeakage]) -> None:
         counts = (len(leaks.exact), len(leaks.near), len(leaks.documents))
         shown = (f"[red]{count}[/]" if count else "0" for count in counts)
         table.add_row(overlap.second, overlap.first, str(overlap.count), *shown)
-    print_table(table)
-    console = wide_console(WIDTH)
+    print_table(table, out)
+    console = wide_console(WIDTH, out)
     for overlap in overlaps:
         for line in overlap.shown(overlap.leaks.questions):
             console.print(line, markup=False)

@@ -1,8 +1,9 @@
 """Methods side by side: one row per method, for one question set and for all of them together.
 
 Scores are in percent, as in the papers' tables. The average over question sets weighs each set alike, and its interval
-resamples questions within their sets. p values are Holm's over all comparisons with the base arm that a table shows,
-except that of base again, which is the base model itself.
+resamples questions within their sets. The p value of the trained model is that of the comparison which an evaluation is
+for, chosen before any result, and the same in every table; those of all other methods are Holm's over their comparisons
+with the base arm.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.formats import format_difference, format_mean, format_number, format_p, shown_measures
+from evaluation.formats import (
+    format_difference,
+    format_mean,
+    format_number,
+    format_p,
+    format_p_value,
+    paired_count,
+    shown_measures,
+)
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, form_of, strict_form
 from evaluation.measures.statistics import holm, paired, stratified_interval
@@ -33,25 +42,32 @@ COSTS = {
     "seconds": "s",
 }
 CAPTION = """\
-mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test, Holm's correction
-answer found: some retrieved passage holds an answer; parsed: actions neither out of form nor cut off"""
+mean \\[95% bootstrap interval over questions; none where all are equal]
+p: paired sign-flip test, with Holm's correction except for the trained model
+(number): a difference on so many questions, those on which both have a value
+answer found: some retrieved passage holds an answer
+parsed: actions neither out of form nor cut off"""
 LABELLED = """\
-mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test of accuracy, Holm's
-correction; a trajectory without a verdict is wrong; macro-F1: over the labels that are gold of some question; tool
-calls: searches too; parsed: actions neither out of form nor cut off"""
+mean \\[95% bootstrap interval over questions; none where all are equal]
+p: paired sign-flip test of accuracy, with Holm's correction except for the
+trained model; a trajectory without a verdict is wrong
+macro-F1: over the labels that are gold of some question
+tool calls: searches too; parsed: actions neither out of form nor cut off"""
 MEMBERS = """\
-mean over questions; difference with its 95% bootstrap interval, paired by question; p: paired sign-flip test, Holm's \
-correction over all rows"""
+means over n questions; difference with its 95% bootstrap interval, paired by
+question; p: paired sign-flip test, not corrected for the number of rows"""
 UNTESTED = (BASE_AGAIN, BASE_IN_FORM, TRAINED_IN_FORM)
-"""Arms that are no comparison with base: p values are not corrected for them."""
+"""Arms that are no comparison with base, and have no p value."""
 
 
 def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
     """Print a table for each question set, then one over all of them where there are several."""
     tests = [(results, arm.name, p) for results in suite for arm in results.arms if (p := _p(results, arm)) is not None]
-    adjusted = list(zip(tests, holm([p for *_, p in tests]), strict=True))
+    others = [test for test in tests if test[1] != TRAINED]
+    adjusted = list(zip(others, holm([p for *_, p in others]), strict=True))
     for results in suite:
-        of_set = {name: p for (tested, name, _), p in adjusted if tested is results}
+        of_set = {name: p for tested, name, p in tests if name == TRAINED and tested is results}
+        of_set |= {name: p for (tested, name, _), p in adjusted if tested is results}
         print_table(_method_table(results, of_set), out)
     for primary in dict.fromkeys(results.primary for results in suite):
         alike = [results for results in suite if results.primary == primary]
@@ -88,7 +104,7 @@ def samples_text(results: Results) -> str:
 
 
 def _method_table(results: Results, adjusted: Mapping[str, float]) -> Table:
-    """One question set, one row per arm. `adjusted`: Holm's p values of the arms that have one."""
+    """One question set, one row per arm. `adjusted`: the p values of the arms that have one."""
     quality = _quality(results)
     title = f"{escape(results.title)}: {results.questions} questions, {samples_text(results)}, {_unit(results)}"
     costs = _costs([results])
@@ -101,8 +117,8 @@ def _method_table(results: Results, adjusted: Mapping[str, float]) -> Table:
         table.add_row(
             label(arm),
             *(percent(arm.measures.get(name)) for name in quality),
-            _signed(difference),
-            "" if p is None else "<.001" if p < 0.001 else f"{p:.3f}".lstrip("0"),
+            _signed(difference) + paired_count(difference, arm.measures.get(results.primary)),
+            "" if p is None else format_p(p),
             _signed(_against_base(results, arm.name, "macro_f1"))
             if _labelled(results)
             else percent(arm.measures.get("answer_recall"), interval=False),
@@ -216,12 +232,10 @@ def _short(name: str) -> str:
 def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = None) -> None:
     """Print a row for the results of each (member, question set), all of them with the shared adapter."""
     gains = [_against_base(results, TRAINED) or Difference(n=0) for _, results in members]
-    adjusted = iter(holm([gain.p for gain in gains if gain.p is not None]))
     texts, numbers = ("member", "system", "questions", "measure"), ("n", "base", "adapter", "difference", "p")
     title = f"One adapter, {len(dict(members))} systems"
     table = new_table(title, texts, numbers, MEMBERS, (0, 1))
     for (name, results), gain in zip(members, gains, strict=True):
-        p = next(adjusted) if gain.p is not None else None
         table.add_row(
             escape(name),
             escape(results.arms[0].system),
@@ -231,6 +245,6 @@ def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = N
             format_number(gain.before, 3),
             format_number(gain.after, 3),
             format_difference(gain, results.primary),
-            "-" if p is None else format_p(p),
+            format_p_value(gain),
         )
     print_table(table, out)

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 import pytest
+from rich.table import Table
 
 from commands.plan import render
 from evaluation.comparisons import best_baseline, make_arm
 from evaluation.headline import verdict
+from evaluation.measures.agreement import agreement_table
+from evaluation.measures.complementarity import Complementarity, CorrectSubset, complementarity_table
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import Arm, Results
+from evaluation.sweep.records import CellResult, SetFacts, SweepResults
+from evaluation.sweep.table import print_sweep
+from evaluation.tables.budgets import Budgeted, budget_table
 from evaluation.tables.comparison import print_results
-from evaluation.tables.suite import print_suite
+from evaluation.tables.leakage import print_leaks
+from evaluation.tables.suite import print_members, print_suite
+from evaluation.tables.thresholds import TurnScore, threshold_table
 from evaluation.tables.verdicts import print_verdicts
-from ratchet.records import Question, Trajectory
+from questions.leakage import Leakage, SplitLeakage
+from ratchet.records import Question, Score, Trajectory
 from ratchet.runfolder import RunFolder
+from ratchet.tables import print_table
 from rounds.plan.memory import Node, TableRow
 from rounds.records import Entry as LedgerEntry
 from rounds.status import print_status
@@ -78,6 +89,44 @@ def show_scale(out: TextIO) -> None:
     out.write(render(rows, Node(80e9, 8, 1e12), "runs/x"))
 
 
+LONG = "iterative_retrieval_generation_with_a_reader"
+
+
+def show_leaks(out: TextIO) -> None:
+    overlap = SplitLeakage("train", LONG, 100, Leakage(), ("train.jsonl", "test.jsonl"))
+    print_leaks([overlap], out)
+
+
+def show_sweep(out: TextIO) -> None:
+    cells = tuple(
+        CellResult(checkpoint=f"{LONG}-{n}", system=LONG, split="dev", stage="dev", arm=wide_arm(LONG, n)[1])
+        for n in range(2)
+    )
+    facts = SetFacts(name="dev", title="dev", stage="dev", questions=40, digest="", measure="f1")
+    print_sweep(
+        SweepResults(
+            run="r", samples=1, seed=0, resamples=10, checkpoints=(), systems={LONG: LONG}, sets=(facts,), cells=cells,
+            missing=(), choices=(), undecided=(), notes=(),
+        ),
+        out,
+    )  # fmt: skip
+
+
+def small_tables() -> dict[str, Callable[[], Table]]:
+    """The tables of stored trajectories, with long names."""
+    interval = Estimate(mean=0.5, low=0.25, high=0.75, n=40)
+    chosen = CorrectSubset((LONG, f"{LONG}_2"), 20.0, 0.5, 0.25)
+    claims = [{"part": "claims", "run": run} for run in (0, 1)]
+    support = [{"part": "support", "run": run, "scores": [run]} for run in (0, 1)]
+    judged = Score(trajectory="t", name=LONG, value=0.5, verdicts=(*claims, *support))
+    return {
+        "budgets": lambda: budget_table(LONG, [Budgeted(LONG, 123456.0, 12345.0, 100, 200, interval, interval)]),
+        "thresholds": lambda: threshold_table(LONG, [TurnScore(LONG, 0.5, True)] * 99, {LONG: 0.123}),
+        "candidates": lambda: complementarity_table(Complementarity((LONG, f"{LONG}_2"), (chosen,), 40, 3, 0.5)),
+        "judge": lambda: agreement_table([judged]),
+    }
+
+
 def tables(folder: Path) -> dict[str, Callable[[TextIO], None]]:
     labelled = results_of(claims("SRNSRNSRNS"), {"base": ["SRNSRUXS!?"], "adapter": ["SRNSRNSRNU"]})
     return {
@@ -86,10 +135,18 @@ def tables(folder: Path) -> dict[str, Callable[[TextIO], None]]:
         "verdicts": lambda out: print_verdicts([labelled], out),
         "status": lambda out: show_status(out, folder),
         "scale": show_scale,
+        "members": lambda out: print_members([(LONG, invented()), ("b", invented("HotpotQA"))], out),
+        "leakage": show_leaks,
+        "sweep": show_sweep,
+        **{name: partial(show_table, make) for name, make in small_tables().items()},
     }
 
 
-TABLES = ("comparison", "suite", "verdicts", "status", "scale")
+def show_table(make: Callable[[], Table], out: TextIO) -> None:
+    print_table(make(), out)
+
+
+TABLES = ("comparison", "suite", "verdicts", "status", "scale", "members", "leakage", "sweep", *small_tables())
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -119,8 +176,24 @@ def test_the_comparison_is_a_table_in_80_columns_where_its_numbers_are_of_a_usua
         for arm in results.arms
     ]
     print_results(results.model_copy(update={"arms": tuple(arms)}), out)
-    [row] = [line for line in out.getvalue().splitlines() if line.split()[:2] == ["F1,", "strict"]]
-    assert row.split()[2:] == ["0.100", "0.350", "+0.250", "[0.125,", "0.388]", "0.002"]
+    [row] = [line for line in out.getvalue().splitlines() if line.split()[:2] == ["F1", "strict"]]
+    assert row.split()[2:] == ["0.100", "0.350", "+0.250", "[0.125,", "0.388]", ".002"]
     assert "Unattributed sentences" in out.getvalue() and max(map(len, out.getvalue().splitlines())) <= 80
     assert "…" not in out.getvalue()
     assert results.verdict.split()[0] in out.getvalue()
+
+
+def test_means_are_those_of_the_questions_that_a_difference_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row such as 0.000, 0.300, +0.125 would look wrong."""
+    monkeypatch.setenv("COLUMNS", "80")
+    results, out = results_of(claims("SRNSRNSRNS"), {"base": ["SRNS??????"], "adapter": ["RRNSRNSRNR"]}), io.StringIO()
+    print_results(results, out)
+    [row] = [line for line in out.getvalue().splitlines() if line.startswith("Accuracy lenient")]
+    assert row.split()[2:6] == ["(4)", "1.000", "0.750", "-0.250"], "over all ten the trained arm has 0.8"
+
+
+def test_a_comparison_has_one_p_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    results, out = invented(), io.StringIO()
+    print_suite([results, invented("HotpotQA")], out)
+    [row, _] = [line for line in out.getvalue().splitlines() if "(adapter)" in line and "0.002" in line]
+    assert (comparison := results.comparison("adapter")) and f"{comparison.measures['f1'].p:.3f}" in row
