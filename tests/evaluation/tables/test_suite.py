@@ -132,7 +132,7 @@ def test_p_values_are_corrected_over_everything_that_is_shown() -> None:
     assert raw == pytest.approx(2 / 64)
     alone = next(line for line in printed(one).splitlines() if line.strip().startswith("other"))
     both = next(line for line in printed(one, one).splitlines() if line.strip().startswith("other"))
-    assert " .031 " in alone and " .062 " in both
+    assert " 0.031 " in alone and " 0.062 " in both
 
 
 def test_sampling_the_base_again_is_no_comparison_that_p_values_are_corrected_for() -> None:
@@ -141,7 +141,7 @@ def test_sampling_the_base_again_is_no_comparison_that_p_values_are_corrected_fo
     noise = one.comparisons[0].model_copy(update={"arm": "base again"})
     both = one.model_copy(update={"arms": (*one.arms, again), "comparisons": (*one.comparisons, noise)})
     lines = [line for line in printed(both).splitlines() if line.strip().startswith(("other", "base again"))]
-    assert " .031 " in lines[0] and " .031 " not in lines[1] and "+60.0" in lines[1]
+    assert " 0.031 " in lines[0] and " 0.031 " not in lines[1] and "+60.0" in lines[1]
 
 
 @pytest.mark.parametrize(
