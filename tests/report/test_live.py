@@ -130,6 +130,18 @@ def test_a_run_that_is_sampled_is_followed_with_its_rate(tmp_path: Path) -> None
         assert sum(len(q["runs"]) for q in index_of(client)["sections"][0]["questions"]) == 12
 
 
+def test_a_training_is_followed_by_its_steps_and_losses(tmp_path: Path) -> None:
+    config = make_config(tmp_path, train=3)
+    folder = RoundFolder(config.folder / "round-1")
+    with record_by_hand(config, ["sample", "score"], 1, None):
+        add_sampling(config, folder, samples=2)
+    folder.training.mkdir(parents=True)
+    lines = [{"step": 0, "dev_loss": 0.9}, {"step": 1, "loss": 1.25}, {"step": 2, "loss": 0.5}]
+    (folder.training / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with watched(config) as client:
+        assert "Train, round 1 2 steps · loss 0.500 · dev loss 0.900" in wait_for(lambda: now_with(client, "2 steps"))
+
+
 def test_the_ledger_says_what_is_done_and_the_run_folder_is_only_read(tmp_path: Path) -> None:
     config = make_config(tmp_path, train=3)
     with record_by_hand(config, ["sample"], 1, None):
