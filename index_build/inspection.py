@@ -11,25 +11,6 @@ from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards
 from retrieval.loader import MILVUS_LITE
 from retrieval.shards import ShardManifest
 
-# Files by what they are for; what is not named is the texts'.
-SEARCHED = {
-    "postings": "postings",
-    "exception_keys": "postings",
-    "exception_values": "postings",
-    "regions": "terms",
-    "term_hashes": "terms",
-    "terms.offsets": "terms",
-    "terms.utf8": "terms",
-    "lengths": "lengths and tables",
-    "weights": "lengths and tables",
-    "code_values": "lengths and tables",
-    "vectors": "vectors",
-    "codes": "vectors",
-    "row_offsets": "vectors",
-    "row_terms": "vectors",
-    "row_values": "vectors",
-}
-
 
 def main(arguments: Sequence[str], prog: str = "python -m index_build inspect") -> None:
     """Run `inspect`: print what an index holds; with --verify, compare every file with its checksum."""
@@ -50,7 +31,7 @@ def main(arguments: Sequence[str], prog: str = "python -m index_build inspect") 
 
 
 def print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> None:
-    """Print an index's counts, the sizes of its parts."""
+    """Print an index's counts, and the sizes of its files over all shards."""
     settings = manifest.settings
     print(f"{folder}: {settings.kind} on {settings.engine}, digest {manifest.digest}")
     removed = sum(shard.documents for shard in shards) - manifest.documents
@@ -65,13 +46,13 @@ def print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -
     sizes: Counter[str] = Counter()
     for shard in shards:
         for name, entry in shard.files.items():
-            sizes[SEARCHED.get(name, "texts and ids")] += entry.bytes
+            sizes[name] += entry.bytes
     for name in ("lucene", MILVUS_LITE):  # files or folders of other engines
         paths = [folder / name, *(folder / name).rglob("*")]
         sizes[name] += sum(path.stat().st_size for path in paths if path.is_file())
     postings = sum(shard.postings for shard in shards)
     for part, size in (+sizes).most_common():
-        per = f"  {size / postings:6.2f} bytes a posting" if postings and part != "texts and ids" else ""
+        per = f"  {size / postings:6.2f} bytes a posting" if part == "postings" and postings else ""
         print(f"  {part:<20}{size / 1e6:>12,.1f} MB{per}")
     if postings:
         print(f"  {postings:,} postings, {postings / max(manifest.chunks, 1):,.0f} a chunk")

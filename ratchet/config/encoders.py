@@ -43,8 +43,6 @@ class DenseConfig(Section):
     """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of the computation. Vectors are always float32."""
-    batch: int = Field(64, gt=0)
-    """Number of documents encoded at once."""
     max_length: int | None = Field(None, gt=0)
     """Maximum number of tokens of a text that the encoder reads, including title, prefix and special tokens. Chunks are
     made to fit (`index.chunk_tokens`); a longer query is truncated with a warning. Default: the model's own setting."""

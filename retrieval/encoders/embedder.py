@@ -27,6 +27,8 @@ from retrieval.errors import SourceError
 MAX_BYTES = 64 << 20
 """Of one response: 64 vectors of 4,096 numbers, as text, are about 6 MB."""
 BACKOFF = Backoff(tries=5)
+BATCH = 64
+"""Texts of one request."""
 TIMEOUT = 60.0
 """Seconds of one attempt."""
 
@@ -72,10 +74,10 @@ class RemoteEmbedder:
         self._key = os.environ.get(config.api_key_env, "").strip()
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        prefix, size = self._config.query_prefix or "", self._config.batch
+        prefix = self._config.query_prefix or ""
         # Servers refuse an empty text, and a lone surrogate has no UTF-8.
         clean = [f"{prefix}{text}".encode(errors="replace").decode() or " " for text in texts]
-        parts = [self._embed(clean[at : at + size]) for at in range(0, len(clean), size)]
+        parts = [self._embed(clean[at : at + BATCH]) for at in range(0, len(clean), BATCH)]
         if not parts:
             return np.empty((0, 0), np.float32)
         if len({part.shape[1] for part in parts}) > 1:

@@ -43,7 +43,8 @@ def test_vectors_come_in_the_order_of_the_texts_and_have_length_one(
     server: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RATCHET_API_KEY", "key-of-the-tests")
-    embed = open_embedder(config(server, batch=2, query_prefix="q:"))
+    monkeypatch.setattr(embedder, "BATCH", 2)
+    embed = open_embedder(config(server, query_prefix="q:"))
     vectors = embed(["a", "abc", ""])
     assert vectors.dtype == np.float32 and vectors.shape == (3, 2)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
