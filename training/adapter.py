@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,26 +42,19 @@ def is_made_of(folder: Path, inputs: dict[str, Any]) -> bool:
     return True
 
 
-@contextmanager
-def publication(target: Path, facts: dict[str, Any], questions: dict[str, Any]) -> Iterator[Path]:
-    """A folder for what is to be at `target`, where it appears when the block ends, with the facts of its training, the
-    digests of its `questions` and a card: completely or not at all."""
+def publish(best: Path, target: Path, facts: dict[str, Any], questions: dict[str, Any]) -> None:
+    """Put the adapter in folder `best` at `target`, with the facts of its training, the digests of its `questions` and
+    a card: completely or not at all. UserError for an adapter that learnt nothing or is damaged."""
+    read_adapter(best)
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        yield temporary
+        for name in (CONFIG, WEIGHTS):
+            shutil.copyfile(best / name, temporary / name)
     except OSError as error:
         raise disk_error(target, error) from error
     write_json(temporary / FACTS, facts)
     write_json(temporary / TRAINING_QUESTIONS, questions)
     write_atomic(temporary / "README.md", model_card(facts))
     publish_folder(temporary, target)
-
-
-def publish(best: Path, target: Path, facts: dict[str, Any], questions: dict[str, Any]) -> None:
-    """Put the adapter in folder `best` at `target`. UserError for an adapter that learnt nothing or is damaged."""
-    read_adapter(best)
-    with publication(target, facts, questions) as folder:
-        for name in (CONFIG, WEIGHTS):
-            shutil.copyfile(best / name, folder / name)

@@ -35,8 +35,6 @@ class TrainingJob:
     """Conversations without a row, by reason."""
     train_rows: pa.Table
     dev_rows: pa.Table
-    start: Path | None
-    """The adapter that training continues."""
     state: PartialState
 
     def say(self, message: str) -> None:
@@ -49,7 +47,19 @@ def publish_adapter(job: TrainingJob, plan: Schedule, dev_loss_before: float | N
     """Put the adapter with the lowest held-out loss in its folder, with the facts behind it."""
     best = EvaluatedAdapters(job.folder.training).best()
     assert best is not None, "training ended without an adapter"
-    facts = shared_facts(job) | {
+    model, provenance, control = job.task.model, job.task.provenance(), job.folder.trained_control
+    facts = {
+        "made_of": job.inputs,
+        "base_model": model.path,
+        "base": describe_base(model, job.inputs["base model"]),
+        "data_licences": provenance.data_licences,
+        "revision": model.revision,
+        "run": provenance.run,
+        "round": job.folder.number,
+        "systems": provenance.systems,
+        "code": provenance.code,
+        "training": job.inputs[SETTINGS],
+        **({"control": control} if control else {}),
         "steps": plan.steps,
         "batch": plan.batch,
         "warmup_steps": plan.warmup,
@@ -66,27 +76,9 @@ def publish_adapter(job: TrainingJob, plan: Schedule, dev_loss_before: float | N
             "retokenised": sum(job.train_rows["retokenised"].to_pylist()),
         },
     }
-    publish(best[0], job.target, facts, job.task.provenance().questions)
+    publish(best[0], job.target, facts, provenance.questions)
     loss = f", dev loss {dev_loss_before:.4f} -> {best[1]['dev_loss']:.4f}" if len(job.dev_rows) else ""
     message = f"{job.target}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
     if job.target != job.folder.adapter:
         message += "; by the loss on held-out kept actions, a cheap stand-in: `python -m rounds choose` decides on dev"
     job.say(message)
-
-
-def shared_facts(job: TrainingJob) -> dict[str, Any]:
-    """The facts of an adapter that its steps do not change."""
-    model, provenance, control = job.task.model, job.task.provenance(), job.folder.trained_control
-    return {
-        "made_of": job.inputs,
-        "base_model": model.path,
-        "base": describe_base(model, job.inputs["base model"]),
-        "data_licences": provenance.data_licences,
-        "revision": model.revision,
-        "run": provenance.run,
-        "round": job.folder.number,
-        "systems": provenance.systems,
-        "code": provenance.code,
-        "training": job.inputs[SETTINGS],
-        **({"control": control} if control else {}),
-    }

@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,13 +47,13 @@ def train(task: TrainingTask, warnings: Sequence[str] = ()) -> None:
     # The main process builds the rows and looks for earlier work; the others then read the same.
     with state.main_process_first():
         rows, questions = prepare_rows(task.rounds, folder.rows, training)
-        inputs = _training_inputs(task, rows.digest, task.start)
+        inputs = _training_inputs(task, rows.digest)
         is_done = is_made_of(task.target, inputs)
         if not is_done and not is_made_of(folder.training, inputs):
             write_json(folder.training / "training.json", {"made_of": inputs})
     table = with_numbers(rows.table) if has_lessons(rows.table) else rows.table
     train_rows, dev_rows = split_rows(table, questions, training.dev_fraction, task.seed)
-    job = TrainingJob(task, folder, task.target, inputs, rows.skipped, train_rows, dev_rows, task.start, state)
+    job = TrainingJob(task, folder, task.target, inputs, rows.skipped, train_rows, dev_rows, state)
     if is_done:
         job.say(f"{task.target} is complete: trained on the same rows, model and settings")
         return
@@ -75,14 +74,14 @@ def _start_processes(model: ModelConfig) -> PartialState:
     return PartialState(cpu=on_cpu(model), timeout=PROCESS_TIMEOUT)
 
 
-def _training_inputs(task: TrainingTask, rows: str, start: Path | None) -> dict[str, Any]:
+def _training_inputs(task: TrainingTask, rows: str) -> dict[str, Any]:
     """What the adapter is trained from, `rows` by their digest; training again with something else is refused."""
     return {
         "rows": rows,
         "base model": model_fingerprint(task.model),
         SETTINGS: recorded_settings(load_objective(task.training)),
         "seed": task.seed,
-        "starting adapter": checked_digest(start) if start else None,
+        "starting adapter": checked_digest(task.start) if task.start else None,
     }
 
 
@@ -146,8 +145,8 @@ def optimise(job: TrainingJob, slots: int, plan: Schedule) -> float | None:
             learner = load_unsloth(model, training, seed)
         else:
             learner = add_lora(load_model(model), training.lora, seed)
-        if job.start is not None:
-            start_from_adapter(learner, job.start)
+        if job.task.start is not None:
+            start_from_adapter(learner, job.task.start)
         kind = ObjectiveTrainer if has_lessons(job.train_rows) else RowTrainer
         rows = (job.train_rows, job.dev_rows)
         trainer = kind(learner, tokenizer, arguments, *rows, watch, resumed is not None, training)
