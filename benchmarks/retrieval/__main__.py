@@ -2,7 +2,6 @@
 
     python -m benchmarks.retrieval                                    200,000 documents, about 5 minutes on 2 cores
     python -m benchmarks.retrieval --large                            and the lists of one query over 29M documents
-    python -m benchmarks.retrieval --parts BC --only ours --other FOLDER     beside the search of another checkout
     python -m benchmarks.retrieval --quick                            small corpora, for CI
 
 Parts: A, BM25 and 5 terms a query; B, learned sparse vectors and 30 weighted terms; C, the 30 posting lists that one
@@ -30,7 +29,6 @@ from ratchet.errors import UserError
 
 try:
     from benchmarks.retrieval.baselines import Bm25s, Engine, Tantivy, empty_folder
-    from benchmarks.retrieval.checkout import Checkout
     from benchmarks.retrieval.engines import Lucene, Ours
 except ModuleNotFoundError as error:
     sys.exit(f"error: cannot import {error.name}; pip install '.[benchmark]'")
@@ -68,7 +66,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-k", type=int, default=10)
     parser.add_argument("--only", help=f"these engines, separated by commas: {', '.join(ENGINES)}")
-    parser.add_argument("--other", type=Path, metavar="FOLDER", help="a checkout, whose engine runs too, in turns")
     parser.add_argument("--parts", metavar="LETTERS", help="only these parts, such as BC")
     parser.add_argument("--large", action="store_true", help="part C over 29 million documents: needs 8 GB of memory")
     parser.add_argument("--quick", action="store_true", help="20,000 documents, few queries, 1M documents in part C")
@@ -82,8 +79,6 @@ def main() -> None:
         raise UserError(f"--only: there is no engine {unknown[0]!r} (known: {', '.join(ENGINES)})")
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every build
     engines = _usable([ENGINES[name]() for name in names])
-    if options.other:
-        engines.append(Checkout(options.other))
     result: dict[str, Any] = {"machine": machine()}
     for key, value in result["machine"].items():
         print(f"{key}: {value}")

@@ -43,7 +43,7 @@ def helped() -> dict[str, tuple[int, bool, list[str]]]:
 
     One process asks all of them, so a library is listed under the first command that imports it.
     """
-    asked = list(commands(ROOT).values())
+    asked = list(commands().values())
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(asked)], cwd=ROOT, capture_output=True, text=True, check=True
     )
