@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluation.formats import format_interval, format_number
+from evaluation.formats import format_interval, format_number, paired_count, paired_estimate
 from evaluation.headline import gain_sentence
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, LENIENT, strict_form
@@ -53,8 +53,12 @@ def _of_set(results: Results) -> str:
     for name, title in measures.items():
         if name not in base.measures:
             continue
-        row = [title, *(_with_interval(arm.measures.get(name), name) for _, arm in arms)]
-        row.append(_with_interval(comparison.measures.get(name) if comparison else None, name, sign=True))
+        difference = comparison.measures.get(name) if comparison else None
+        own, others = [arm.measures.get(name) for _, arm in arms[:2]], arms[2:]
+        row = [title + paired_count(difference, *own)]
+        row += [_with_interval(paired_estimate(own[at], difference, after=bool(at)), name) for at in (0, 1)]
+        row += [_with_interval(arm.measures.get(name), name) for _, arm in others]
+        row.append(_with_interval(difference, name, sign=True))
         if best and baseline:
             row.append(_with_interval(best.difference, name, sign=True) if name == results.primary else "")
         lines.append(_row(row))

@@ -76,12 +76,12 @@ def format_difference(difference: Difference | None, name: str) -> str:
     return f"[{'green' if (difference.mean > 0) == (better == 'higher') else 'red'}]{text}[/]"
 
 
-def format_paired(estimate: Estimate | None, difference: Difference | None, after: bool, name: str) -> str:
-    """An arm's mean with its interval, as `format_estimate`; where only some of its questions are paired, the mean of
-    these, from which the difference follows. `after`: whether the arm is the second of the difference."""
+def paired_estimate(estimate: Estimate | None, difference: Difference | None, after: bool = False) -> Estimate | None:
+    """An arm's mean; where only some of its questions are paired with those of the other arm, the mean of these, from
+    which the difference follows, without an interval. `after`: whether the arm is the second of the difference."""
     if difference is None or difference.mean is None or estimate is None or estimate.n == difference.n:
-        return format_estimate(estimate, name)
-    return format_number(difference.after if after else difference.before, BY_NAME[name].digits)
+        return estimate
+    return Estimate(mean=difference.after if after else difference.before, n=difference.n, nulls=estimate.nulls)
 
 
 def paired_count(difference: Difference | None, *estimates: Estimate | None) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from evaluation.formats import SECTIONS, format_p_value, shown_measures
+from evaluation.formats import SECTIONS, format_p_value, paired_count, paired_estimate, shown_measures
 from evaluation.headline import changes_sentence, verdict
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
@@ -173,9 +173,10 @@ def _row(results: Results, name: str) -> dict[str, Any]:
     is_drawn = measure.group != "cost" and name != "answer_words"
     return {
         "title": measure_term(name),
+        "paired": paired_count(difference, base, trained).strip(" ()"),
         "digits": measure.digits,
-        "base": base,
-        "trained": trained,
+        "base": paired_estimate(base, difference),
+        "trained": paired_estimate(trained, difference, after=True),
         "difference": difference,
         "p": format_p_value(difference),
         "tone": tone_of(difference, name),
@@ -232,15 +233,16 @@ def _difference(results: Results, arm: Arm, name: str) -> Difference | None:
 
 def _kinds(results: Results) -> list[dict[str, Any]]:
     arm, comparison = results.arm(TRAINED), results.comparison(TRAINED)
-    return [
-        {
-            "kind": kind,
-            "base": measures.get(results.primary),
-            "trained": arm.kinds.get(kind, {}).get(results.primary) if arm else None,
-            "difference": comparison.kinds.get(kind) if comparison else None,
+    rows = []
+    for kind, measures in results.arms[0].kinds.items():
+        difference = comparison.kinds.get(kind) if comparison else None
+        own = arm.kinds.get(kind, {}).get(results.primary) if arm else None
+        means = {
+            "base": paired_estimate(measures.get(results.primary), difference),
+            "trained": paired_estimate(own, difference, after=True),
         }
-        for kind, measures in results.arms[0].kinds.items()
-    ]
+        rows.append({"kind": kind, **means, "difference": difference})
+    return rows
 
 
 def _errors(tallies: tuple[Tally, ...], max_errors: int = 12) -> list[tuple[Tally, str, str, int]]:

@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.formats import format_difference, format_estimate, format_mean, format_p
+from evaluation.formats import format_difference, format_estimate, format_mean, format_p, paired_count
 from evaluation.headline import baseline_sentence
 from evaluation.measures.measures import BY_NAME
 from evaluation.sweep.records import CellResult, SweepResults
@@ -27,7 +27,7 @@ STAGES = {"test": "Test: the chosen checkpoints, measured once", "dev": "Dev: ev
 CAPTION = """\
 mean [95% bootstrap interval over questions; none where all are equal]; difference: paired by question, against the same
 system on the base model; p: paired sign-flip test, Holm's correction over the {tests} of this table; costs are of one
-trajectory"""
+trajectory; (number): a difference on so many questions, those on which both have a value"""
 
 
 def untrained_sentences(results: SweepResults) -> list[str]:
@@ -76,7 +76,9 @@ def _table(results: SweepResults, title: str, cells: Sequence[CellResult]) -> Ta
                 escape(cell.checkpoint) + (" *" if (cell.system, cell.checkpoint) in chosen else ""),
                 str(estimate.n if estimate else 0),
                 format_estimate(estimate, asked.measure),
-                format_difference(cell.difference, asked.measure) if cell.difference else "",
+                format_difference(cell.difference, asked.measure) + paired_count(cell.difference, estimate)
+                if cell.difference
+                else "",
                 "" if cell.p_holm is None else format_p(cell.p_holm),
                 *(format_mean(cell.arm.measures.get(name), name) for name in COSTS),
             )

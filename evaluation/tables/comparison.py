@@ -12,9 +12,10 @@ from evaluation.formats import (
     SECTIONS,
     format_difference,
     format_estimate,
+    format_mean,
     format_p_value,
-    format_paired,
     paired_count,
+    paired_estimate,
     shown_measures,
 )
 from evaluation.headline import changes_sentence
@@ -95,9 +96,8 @@ def _main_table(results: Results, trained: Arm | None, title: str, intervals: bo
                 table.add_row(title, format_estimate(base, name))
                 continue
             own, difference = trained.measures.get(name), comparison.measures.get(name)
-            means = [format_paired(base, difference, False, name), format_paired(own, difference, True, name)]
-            if not intervals:
-                means = [mean.split(" ")[0] for mean in means]
+            pair = (paired_estimate(base, difference), paired_estimate(own, difference, after=True))
+            means = [format_estimate(estimate, name) if intervals else format_mean(estimate, name) for estimate in pair]
             title += paired_count(difference, base, own)
             p = format_p_value(difference)
             p = p if intervals else p.replace("0.", ".", 1)
@@ -120,8 +120,8 @@ def _kind_table(results: Results, trained: Arm | None) -> Table:
         table.add_row(
             escape(kind),
             str(difference.n if difference else 0),
-            format_paired(estimate, difference, False, primary),
-            format_paired(own, difference, True, primary),
+            format_estimate(paired_estimate(estimate, difference), primary),
+            format_estimate(paired_estimate(own, difference, after=True), primary),
             format_difference(difference, primary),
         )
     return table

@@ -9,6 +9,7 @@ from evaluation.results import Results
 from inference.adapters import adapter_digest
 from tests.evaluation.tables.test_widths import invented
 from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.verdict_arms import claims, results_of
 from training.card import RESULTS_BEGIN, RESULTS_END
 
 
@@ -30,6 +31,15 @@ def test_the_card_has_the_results_against_base_and_baseline_with_form_and_substa
     assert "| F1 among answered (substance) | 0.100" in once and "| actions that parsed (form) |" in once
     assert "In form, finished with an answer: " in once and "in substance, F1 on " in once
     assert results.verdict in once and "iterative_retrieval_generation" in once
+
+
+def test_the_card_shows_the_means_that_a_difference_is_of(tmp_path: Path) -> None:
+    adapter = save_adapter(tmp_path / "adapter")
+    card = adapter / "README.md"
+    card.write_text(f"{RESULTS_BEGIN}\n{RESULTS_END}\n")
+    results = results_of(claims("SRNSRNSRNS"), {"base": ["SRNS??????"], "adapter": ["RRNSRNSRNR"]})
+    assert complete_card(adapter, [of_policy(results, adapter_digest(adapter))])
+    assert "| Accuracy among answered (substance) (4) | 1.000 | 0.750 | -0.250" in card.read_text()
 
 
 def test_results_of_another_adapter_are_not_written(tmp_path: Path) -> None:
