@@ -12,14 +12,22 @@ import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from commands.arguments import config_of, config_parser, positive_integer, positive_number
+from commands.arguments import (
+    add_card_arguments,
+    card_asked,
+    config_of,
+    config_parser,
+    positive_integer,
+    positive_number,
+)
 from evaluation.question_sets import split_of
+from inference.serving.devices import CARDS
 from inference.serving.specs import ModelUse
 from ratchet.config import SplitConfig
 from ratchet.errors import UserError
 from rounds.ledger import latest_entries
 from rounds.plan.memory import GB, Node, TableRow, format_gb, index_row, serving_row, training_row
-from rounds.plan.stages import NumQuestions, PlannedStage, RunUse, count, plan_stages, run_use
+from rounds.plan.stages import NumQuestions, PlannedStage, RunUse, count, measured_rate, plan_stages, run_use
 from rounds.plan.usage import RoleUse, model_uses
 from rounds.records import Entry, StageKey
 from rounds.stage import ExperimentRun
@@ -33,8 +41,14 @@ def main(arguments: Sequence[str], prog: str = "python -m rounds plan") -> None:
     """Print the plan."""
     parser = config_parser(prog, ABOUT)
     add = parser.add_argument
-    add("--gpu-gb", type=positive_number, default=80.0, help="memory of one GPU in 10^9 bytes (default: 80)")
-    add("--gpus", type=positive_integer, default=1, help="GPUs of a node (default: 1)")
+    add_card_arguments(parser)
+    add(
+        "--tokens-per-second",
+        type=positive_number,
+        metavar="N",
+        help="prompt and new tokens together that one GPU computes of a model of 7 billion parameters (default: what "
+        "the run's sampling took, else what is published for the GPU; the GPU is A100-80 where none is named)",
+    )
     add("--memory-gb", type=positive_number, help="main memory of a node in 10^9 bytes")
     add("--questions", type=positive_integer, help="questions to sample (default: those of questions.train)")
     add(
@@ -45,7 +59,8 @@ def main(arguments: Sequence[str], prog: str = "python -m rounds plan") -> None:
     config = config_of(options)
     if config.members:
         raise UserError(f"{options.config}: its tasks are its members'; plan each of them by its own config")
-    node = Node(options.gpu_gb * GB, options.gpus, options.memory_gb * GB if options.memory_gb else None)
+    card = card_asked(options) or CARDS["A100-80"]
+    node = Node(card.gb * GB, options.gpus, options.memory_gb * GB if options.memory_gb else None)
     sets = config.evaluation.question_sets
     evaluated = [split_of(config.questions, config.evaluation.benchmarks, name) for name in sets]
     questions = NumQuestions(
@@ -65,24 +80,42 @@ def main(arguments: Sequence[str], prog: str = "python -m rounds plan") -> None:
     ]
     stages = plan_stages(experiment, use, questions)
     print(render(rows, node, config.run))
-    lines = [*_stage_lines(stages, latest_entries(experiment.run)), "", *_use_lines(config.system.name, use)]
+    entries = latest_entries(experiment.run)
+    measured = measured_rate(entries.values(), use)
+    rate = options.tokens_per_second or measured or card.tokens_per_second
+    source = "given" if options.tokens_per_second else "measured by the run's sampling" if measured else "published"
+    lines = [*_stage_lines(stages, entries, rate), "", _rate_line(rate, source), *_use_lines(config.system.name, use)]
     print("\n" + _wrapped(lines))
 
 
-def _stage_lines(stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry]) -> list[str]:
+def _rate_line(rate: float | None, source: str) -> str:
+    if rate is None:
+        return "GPU hours: nothing is published for this GPU here; give --tokens-per-second"
+    return (
+        f"GPU hours: {rate:,.0f} tokens a second of a model of 7 billion parameters, prompt and new ones together "
+        f"({source}); others in proportion to their parameters; a trained token is two forward passes and a backward "
+        "pass of one; searches, the index and the start of servers are not counted"
+    )
+
+
+def _stage_lines(stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry], rate: float | None) -> list[str]:
     """The table of the stages, and the arithmetic below it."""
     several = len({stage.key.round for stage in stages}) > 1
     names = [f"round {stage.key.round}: {stage.key.title}" if several else stage.key.title for stage in stages]
     width = max(map(len, [*names, "together"]))
-    table = [(f"{'stage':<{width}}", "trajectories", "judge calls", "hours it took")]
+    table = [(f"{'stage':<{width}}", "trajectories", "judge calls", "GPU hours", "hours it took")]
     for name, stage in zip(names, stages, strict=True):
         entry = entries.get(stage.key)
         hours = _hours(entry.seconds) if entry else ""
-        table.append((f"{name:<{width}}", _cell(stage.trajectories), _cell(stage.judge_calls), hours))
+        counts = _cell(stage.trajectories), _cell(stage.judge_calls), _planned_hours(stage.work, rate)
+        table.append((f"{name:<{width}}", *counts, hours))
     calls = sum(stage.judge_calls for stage in stages)
     seconds = sum(entries[stage.key].seconds for stage in stages if stage.key in entries)
-    table.append((f"{'together':<{width}}", "", _cell(calls), _hours(seconds) if seconds else ""))
-    lines = [f"{name}  {cells[0]:>12}  {cells[1]:>11}  {cells[2]:>13}".rstrip() for name, *cells in table]
+    planned = _planned_hours(sum(stage.work for stage in stages), rate)
+    table.append((f"{'together':<{width}}", "", _cell(calls), planned, _hours(seconds) if seconds else ""))
+    lines = [
+        f"{name}  {cells[0]:>12}  {cells[1]:>11}  {cells[2]:>9}  {cells[3]:>13}".rstrip() for name, *cells in table
+    ]
     for name, stage in zip(names, stages, strict=True):
         arithmetic = [stage.counted] if stage.counted else []
         if entry := entries.get(stage.key):
@@ -105,9 +138,15 @@ def _cell(number: float) -> str:
     return count(number) if number else ""
 
 
+def _planned_hours(work: float, rate: float | None) -> str:
+    if not work or not rate:
+        return ""
+    return "?" if math.isnan(work) else _hours(work / rate)
+
+
 def _hours(seconds: float) -> str:
     hours = seconds / 3600
-    return f"{hours:,.2f}" if hours >= 0.01 else f"{hours:.4f}"
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:,.2f}" if hours >= 0.01 else f"{hours:.4f}"
 
 
 def _use_lines(system: str, use: RunUse) -> list[str]:

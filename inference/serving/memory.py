@@ -11,7 +11,8 @@ graphs. What is left of a GPU goes to the servers on it as more keys and values,
 the calls holds: calls x tokens of a conversation x bytes of a token. Where `models.*.concurrency` is set for all of
 them, it takes the place of the calls.
 
-The requests in flight of a server are its memory for keys and values by the tokens of a conversation, 256 at most.
+The requests in flight of a server are its memory for keys and values by the tokens of a conversation, 256 at most, and
+64 at least until a run has measured the tokens.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class MemoryEstimate:
     def concurrency(self, kv: float) -> int:
         """The requests in flight with `kv` bytes of keys and values on each GPU; models.*.concurrency if it is set."""
         limit = int(self.spec.settings.arguments.get(MAX_NUM_SEQS, MAX_IN_FLIGHT))
-        return self.spec.concurrency or max(1, min(limit, int(kv / (self.token * self.spec.tokens))))
+        least = 1 if self.spec.is_measured else DEFAULT_CONCURRENCY  # vLLM lets those wait that it cannot hold
+        return self.spec.concurrency or min(limit, max(least, int(kv / (self.token * self.spec.tokens))))
 
     @property
     def fixed(self) -> int:

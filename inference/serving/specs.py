@@ -27,6 +27,8 @@ class ModelUse:
     """Calls of one trajectory, or of the scoring of one; only their ratio between models matters."""
     conversation_tokens: int = 0
     """Tokens of a conversation at its end; 0: a quarter of the model's context."""
+    is_measured: bool = False
+    """Whether a run has measured them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class ServerSpec:
     """See `ModelUse.calls`; of all names together."""
     conversation_tokens: int = 0
     """See `ModelUse.conversation_tokens`."""
+    is_measured: bool = False
 
     @property
     def name(self) -> str:
@@ -105,7 +108,9 @@ def server_specs(
         )
         key = same.model_dump_json() + settings.model_dump_json()
         use, before = (uses or {}).get(name, ModelUse()), groups.get(key)
-        spec = ServerSpec((name,), model, settings, model.concurrency, use.calls, use.conversation_tokens)
+        spec = ServerSpec(
+            (name,), model, settings, model.concurrency, use.calls, use.conversation_tokens, use.is_measured
+        )
         groups[key] = _merge(before, spec) if before else spec
     return list(groups.values())
 
@@ -119,6 +124,7 @@ def _merge(first: ServerSpec, second: ServerSpec) -> ServerSpec:
         concurrency=None if None in limits else sum(filter(None, limits)),
         calls=first.calls + second.calls,
         conversation_tokens=max(first.tokens, second.tokens),
+        is_measured=first.is_measured and second.is_measured,
     )
 
 

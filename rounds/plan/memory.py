@@ -19,7 +19,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inference.footprint import DTYPE_BYTES, Footprint, footprint
+from inference.footprint import Footprint, footprint
 from inference.serving.memory import (
     ACTIVATION_BYTES,
     CUDA_CONTEXT_BYTES,
@@ -86,11 +86,19 @@ class Step:
     checkpointing: bool = True
     shards: int = 1
     """GPUs that FSDP spreads the weights over."""
+    four_bit: bool = False
+    """training.four_bit."""
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the frozen weights."""
+        dtype = "float32" if self.activations.bytes_each == 4 else "bfloat16"
+        return self.size.bytes_with("four_bit" if self.four_bit else None, dtype, self.size.parameters)
 
     def memory(self, tokens: int, trained: int) -> TrainingMemory:
         """The memory with `tokens` on the device at once, of which `trained` contribute to the loss."""
         parts = self.activations
-        weights = self.size.parameters * parts.bytes_each
+        weights = self.weights
         if self.shards > 1:
             head = parts.bytes_each * parts.hidden * parts.vocabulary
             weights = weights // self.shards + 2 * weights // parts.layers + head
@@ -118,7 +126,7 @@ def index_row(index: IndexConfig, node: Node, documents: int | None) -> TableRow
         there = read_json_file(folder / "manifest.json")["documents"]
         each = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / there
     except (OSError, ValueError, KeyError, ZeroDivisionError):
-        return TableRow("index", "B bytes", f"{folder} is not built; an index of a part measures B")
+        return TableRow("index", "not built", f"{folder}: build an index of a part of the documents to plan for all")
     wanted = documents or there
     text = f"{wanted:,} documents x {each * there:,.0f} bytes / {there:,} documents = {format_gb(wanted * each)}"
     limit = "served from memory; `--memory-gb` says where that ends"
@@ -131,7 +139,7 @@ def serving_row(name: str, model: ModelConfig, serve: ServeConfig, node: Node, u
     """A server of one model that has its GPUs to itself."""
     if model.engine in ("chat-api", "scripted"):
         return TableRow(f"serve {name}", "elsewhere", f"engine: {model.engine}")
-    spec = ServerSpec((name,), model, serve, model.concurrency, use.calls, use.conversation_tokens)
+    spec = ServerSpec((name,), model, serve, model.concurrency, use.calls, use.conversation_tokens, use.is_measured)
     size, over = footprint(model.path, model.revision, model.dtype), spec.settings.tensor_parallel
     estimate, overhead = estimate_memory(spec, 1, size), ACTIVATION_BYTES + CUDA_GRAPH_BYTES + CUDA_CONTEXT_BYTES
     token, one = int(estimate.token), int(estimate.token) * model.max_context
@@ -162,19 +170,19 @@ def training_row(training: TrainingConfig, model: ModelConfig, node: Node) -> Ta
 
     size = footprint(model.path, model.revision, model.dtype)
     loaded = read_shape(model.path, model.revision)
-    rank, weight_bytes = training.lora.r, DTYPE_BYTES[model.dtype]
+    rank, form = training.lora.r, "four bits (linear layers)" if training.four_bit else model.dtype
     dtype = getattr(torch, model.dtype)
     tiled_head = not load_objective(training).keeps_logits
     activations = Activations.of(loaded.get_text_config(), rank, dtype, tiled_head)
     if activations is None:
         return TableRow("train", "?", f"the formula does not describe models of the type {loaded.model_type}")
-    single = Step(size, activations, training.gradient_checkpointing)
+    single = Step(size, activations, training.gradient_checkpointing, four_bit=training.four_bit)
     tokens, layers = training.micro_batch * training.max_length, activations.layers
     sharded = replace(single, shards=max(2, node.gpus))
     memory, with_fsdp = single.memory(tokens, tokens), sharded.memory(tokens, tokens).total
     max_tokens = single.max_tokens(node.gpu)
     arithmetic = (
-        f"weights {size.parameters:,} x {weight_bytes} bytes = {format_gb(memory.weights)}; adapter "
+        f"weights {size.parameters:,} parameters in {form} = {format_gb(memory.weights)}; adapter "
         f"{size.lora_parameters(rank):,} (rank {rank} x {size.linear_features:,}, on all linear layers) x 16 bytes = "
         f"{format_gb(memory.adapter)}",
         f"residuals {layers} layers x {tokens:,} tokens (micro_batch x max_length) x "

@@ -13,32 +13,29 @@ from statistics import fmean
 
 from agents.core.system import System, load_system
 from inference.serving.specs import ModelUse
-from ratchet.config import ModelConfig, RewardsConfig, SystemConfig
+from ratchet.config import RewardsConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
 from ratchet.records import Score, Trajectory
 from ratchet.runfolder import RunFolder
 from rewards.reward import judged
 from rewards.store import stored_scores
+from rounds.plan.calls import SYSTEMS, Turns
 from rounds.stage import ExperimentRun
 from sampling.store import TrajectoryStore
 
 MAX_TRAJECTORIES = 500
 """The limit of trajectories of a run that are read."""
-CALLS = {"mrag": {"coordinator": 8.0, "searcher": 6.0}}
-"""Calls of a role in one trajectory by system, where it is not one. mRAG: each of seven agents is called once, the
-coordinator before each of them and at the end; the searcher writes a query and reads ten documents, two at a time."""
-PROMPT_TOKENS = 2000.0
-"""Tokens of a call's prompt: instructions, the conversation so far and two passages of 512 tokens."""
-CACHED = 0.5
-"""The part of a prompt that is in the prefix cache: a turn's prompt begins with the last turn's."""
-NEW_TOKENS = 150.0
-"""New tokens of a call: an action as JSON, or a short answer."""
+PASSAGE_TOKENS = 512.0
+"""Tokens of a passage, where an index says no other number (index.chunk_tokens)."""
+INSTRUCTION_TOKENS, SHOWN_TOKENS, NEW_TOKENS = 500.0, 200.0, 150.0
+"""Tokens of a role's instructions, which are in the prefix cache; of what it is shown at a call beside passages; and of
+its reply: an action as JSON, or a short answer."""
 ITEMS = 10.0
 """Nuggets of a reference answer."""
-JUDGE_PROMPT_TOKENS = 1500.0
-JUDGE_NEW_TOKENS = 150.0
-"""A call of the judge: instructions, question, reference and answer; a verdict with its reason as JSON."""
+JUDGE_PROMPT_TOKENS, JUDGE_CACHED_TOKENS, JUDGE_NEW_TOKENS = 1500.0, 750.0, 150.0
+"""A call of the judge: instructions, question, reference and answer, of which half are in the prefix cache; a verdict
+with its reason as JSON."""
 
 
 @dataclass(frozen=True)
@@ -81,30 +78,40 @@ class SystemUse:
         """Prompt tokens that are computed, since they are in no cache."""
         return sum(role.calls * (role.prompt_tokens - role.cached_tokens) for role in self.roles)
 
+    def work(self, scale: Mapping[str, float]) -> float:
+        """Tokens that are computed, each as often as `scale` says of its model."""
+        return sum(
+            role.calls * (role.prompt_tokens - role.cached_tokens + role.new_tokens) * scale[role.model]
+            for role in self.roles
+        )
+
     def of_model(self, model: str) -> SystemUse:
         """The calls of one of its models alone."""
         return SystemUse(tuple(role for role in self.roles if role.model == model), self.source)
 
 
-def assumed_use(system: System, models: Mapping[str, ModelConfig]) -> SystemUse:
-    """The calls of a system that has not been sampled. A conversation takes a quarter of its model's context."""
-    name = short_name(system.config.name)
-    calls = CALLS.get(name, {})
+def assumed_use(system: System, passage_tokens: float = PASSAGE_TOKENS) -> SystemUse:
+    """The calls of a system that has not been sampled, a passage having so many tokens."""
+    turns = SYSTEMS[name](system.settings) if (name := short_name(system.config.name)) in SYSTEMS else {}
     roles = tuple(
-        RoleUse(
-            role,
-            system.config.role(role).model,
-            calls.get(role, 1.0),
-            PROMPT_TOKENS,
-            CACHED * PROMPT_TOKENS,
-            NEW_TOKENS,
-            models[system.config.role(role).model].max_context / 4,
-        )
+        _assumed_role(role, system.config.role(role).model, own, passage_tokens)
         for role in system.roles
+        if (own := turns.get(role) if turns else Turns()) is not None
     )
-    more = ", ".join(f"{count:g} of {role}" for role, count in calls.items())
-    tokens = f"{PROMPT_TOKENS:,.0f} prompt tokens ({CACHED:.0%} cached) and {NEW_TOKENS:,.0f} new ones a call"
-    return SystemUse(roles, f"assumed: one call of each role{f' but {more}' if more else ''}, {tokens}")
+    source = (
+        f"assumed (rounds/plan/calls.py): {passage_tokens:,.0f} tokens a passage, {NEW_TOKENS:,.0f} new ones a call"
+    )
+    return SystemUse(roles, source)
+
+
+def _assumed_role(role: str, model: str, turns: Turns, passage_tokens: float) -> RoleUse:
+    """A turn's prompt begins with the last turn's, which is in the prefix cache."""
+    conversations = turns.calls if turns.conversations is None else turns.conversations
+    each = turns.calls / conversations
+    shown = SHOWN_TOKENS + turns.passages * passage_tokens
+    cached = INSTRUCTION_TOKENS + (shown + NEW_TOKENS) * (each - 1) / 2
+    length = INSTRUCTION_TOKENS + each * (shown + NEW_TOKENS)
+    return RoleUse(role, model, turns.calls, cached + shown, cached, NEW_TOKENS, length, conversations)
 
 
 def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
@@ -142,7 +149,7 @@ def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
     return SystemUse(roles, source) if roles else None
 
 
-def system_use(system: SystemConfig, models: Mapping[str, ModelConfig], run: RunFolder) -> SystemUse:
+def system_use(system: SystemConfig, run: RunFolder, passage_tokens: float = PASSAGE_TOKENS) -> SystemUse:
     """The calls of a system: of the run's latest round that was sampled, else assumed."""
     for folder in reversed(run.rounds()):
         sampled = islice(TrajectoryStore(folder.trajectories).read(), MAX_TRAJECTORIES)
@@ -150,7 +157,7 @@ def system_use(system: SystemConfig, models: Mapping[str, ModelConfig], run: Run
         source = f"measured on {len(finished):,} trajectories of round {folder.number}"
         if (use := use_of(finished, source)) is not None:
             return use
-    return assumed_use(load_system(system), models)
+    return assumed_use(load_system(system), passage_tokens)
 
 
 @dataclass(frozen=True)
@@ -231,7 +238,7 @@ def model_uses(experiment: ExperimentRun) -> dict[str, ModelUse]:
     """
     config, rewards = experiment.config, experiment.config.rewards
     try:
-        use = system_use(config.system, config.models, experiment.run)
+        use = system_use(config.system, experiment.run, config.index.chunk_tokens)
         names = {*rewards.weights, *config.evaluation.scores}
         asked = judge_use(rewards, names, config.sampling.samples, experiment.run)
     except UserError:
@@ -240,10 +247,10 @@ def model_uses(experiment: ExperimentRun) -> dict[str, ModelUse]:
     for model in {role.model for role in use.roles}:
         own = use.of_model(model)
         mean = sum(role.calls * role.conversation_tokens for role in own.roles) / own.calls
-        uses[model] = ModelUse(own.calls, round(mean))
+        uses[model] = ModelUse(own.calls, round(mean), use.source.startswith("measured"))
     judge = rewards.judge
     if asked.total and judge in config.models:
         before = uses.get(judge, ModelUse(calls=0.0))
         tokens = max(before.conversation_tokens, round(JUDGE_PROMPT_TOKENS + JUDGE_NEW_TOKENS))
-        uses[judge] = ModelUse(before.calls + asked.total, tokens)
+        uses[judge] = ModelUse(before.calls + asked.total, tokens, before.is_measured)
     return uses

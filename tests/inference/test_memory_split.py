@@ -130,10 +130,11 @@ def test_requests_in_flight_are_what_the_cache_holds(folder: Path, sizes: dict[s
         return placement, server_command(spec, placement, 1)
 
     # Of 40 GB: 38.8 less weights 15.231, activations 3, graphs 1.5 and the context 0.6 are 18.469 = 322,000 tokens.
-    by_default, command = placed({}, ModelUse())
+    by_default, command = placed({}, ModelUse(is_measured=True))
     assert by_default.kv_bytes == pytest.approx(18.469e9, rel=0.01)
     assert by_default.concurrency == 40, "of 8,000 tokens, a quarter of the context"
     assert command[command.index("--max-num-seqs") + 1] == "40"
+    assert placed({}, ModelUse())[0].concurrency == 64, "until the tokens are measured"
     assert placed({}, ModelUse(conversation_tokens=4000))[0].concurrency == 80
     assert placed({}, ModelUse(conversation_tokens=10))[0].concurrency == 256, "no more than there is memory to sample"
     limited, command = placed({"serve": {"lora_rank": 0, "arguments": {"max-num-seqs": 16}}}, ModelUse())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import weakref
 from dataclasses import replace
@@ -15,14 +16,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM, MixtralConfig, Qwen2Config
 
+from agents.core.system import load_system
 from commands.plan import main
 from inference.footprint import footprint
-from ratchet.config import LoraConfig, load_config
+from ratchet.config import LoraConfig, SystemConfig, load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
 from ratchet.records import Conversation, ModelCall, Question, Span, Trajectory
 from rounds.plan.memory import Step
+from rounds.plan.usage import assumed_use
 from rounds.records import Entry
+from tests.agents.test_budgets import TABLE
 from tests.helpers.configs import SPLITS, write_config
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 from tests.helpers.pages import ROOT
@@ -225,7 +229,7 @@ def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
     path = experiment(tmp_path)
     main(["--config", str(path)])
     said = capsys.readouterr().out
-    assert "an index of a part measures B" in said
+    assert "not built" in said and "nan" not in said
     # 57,344 bytes a token x 32,000 tokens; the GPU less 3%, weights, two adapters and vLLM's own.
     assert "57,344 bytes a token x 32,000 tokens (models.agent.max_context) = 1.8 GB" in said
     assert "serve judge" in said and "DOES NOT FIT" not in said
@@ -245,7 +249,9 @@ def test_every_judge_call_and_every_assumption_is_counted(tmp_path: Path, capsys
     assert "= 245,000 judge calls" in said
     # Mrag's seven agents, its coordinator eight times, its searcher six: 20 calls of 150 new tokens.
     assert "4,000 trajectories: 80,000 calls, 12,000,000 new tokens" in said
-    assert "assumed: one call of each role but 8 of coordinator, 6 of searcher, 2,000 prompt tokens" in said
+    assert "calls of a trajectory (mrag): 20.0, assumed (rounds/plan/calls.py): 512 tokens a passage" in said
+    # A turn shows the searcher 2 passages and 200 tokens; 500 of instructions and all former turns are in the cache.
+    assert "searcher (agent): 6.0 calls, 5,159 prompt tokens (3,935 cached), 150 new; conversations of 8,744" in said
     assert "assumed: 10 nuggets, 5 runs" in said
     # 3 of the 4 samples at most, each with a conversation of each of mRAG's eight roles, of the 900 not held out.
     assert "5,000 steps x batch of 128 (at most: 29.6 passes over 21,600 rows, if 3 trajectories" in said
@@ -254,6 +260,45 @@ def test_every_judge_call_and_every_assumption_is_counted(tmp_path: Path, capsys
     # No question is held out: 2 x ceil(24,000 / 128).
     said = capsys.readouterr().out
     assert "376 steps x batch of 128 (at most: 2 passes over 24,000 rows, if 3 trajectories of each question" in said
+
+
+@pytest.mark.parametrize(("name", "settings"), sorted({(name, json.dumps(settings)) for name, settings, *_ in TABLE}))
+def test_the_calls_that_are_assumed_are_among_those_that_a_system_makes(name: str, settings: str) -> None:
+    plays = [calls for other, own, _, calls, _ in TABLE if (other, json.dumps(own)) == (name, settings)]
+    use = assumed_use(load_system(SystemConfig(name=name, settings=json.loads(settings))))
+    assert min(plays) <= use.calls <= max(plays)
+
+
+def test_hours_follow_from_tokens_and_what_is_given_published_or_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = experiment(tmp_path)
+
+    def hours(*options: str) -> list[str]:
+        main(["--config", str(path), "--questions", "1000", *options])
+        return re.findall(r"^sample +4,000 *([\d.,]*)$", capsys.readouterr().out, re.MULTILINE)
+
+    # 20 calls of 150 new tokens, and 20,384 prompt tokens that are in no cache, of 7.6 billion parameters
+    expected = 4000 * (20 * 150 + 20_384) * 7_615_616_512 / 7e9 / 3600
+    assert hours("--tokens-per-second", "10000") == hours("--gpu", "a100-80") == [f"{expected / 10_000:.2f}"]
+    assert hours("--gpu", "H100") == [f"{expected / 19_000:.2f}"] and hours("--gpu", "RTX 4090") == [""]
+    run = tmp_path / "run"
+    store(run / "round-1" / "trajectories", [trajectory(n) for n in range(10)])
+    entry = Entry(
+        round=1, stage="sample", member="", inputs={}, outputs={}, facts={"trajectories": 10},
+        began="2026-11-23T10:00:00+00:00", seconds=36.0, machine="node7",
+    )  # fmt: skip
+    write_jsonl(run / "ledger.jsonl", [entry])
+    main(["--config", str(path), "--questions", "1000"])
+    said = capsys.readouterr().out
+    assert re.search(r"^sample +4,000 +4\.00 +0\.01$", said, re.MULTILINE), "400 times as many take 400 times as long"
+    assert "(measured by the run's sampling)" in said
+
+
+def test_four_bits_are_counted(tmp_path: Path) -> None:
+    step = step_of(tmp_path, QWEN25_7B)
+    saved = step.size.linear_parameters * (2 - 4.25 / 8)
+    assert step.weights - replace(step, four_bit=True).weights == pytest.approx(saved)
 
 
 def test_what_a_run_measured_stands_beside_and_replaces_assumptions(
