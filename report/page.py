@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ratchet.plotting import Plot
 
 HERE = Path(__file__).parent
-SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "live.js")
+SCRIPTS = ("words.js", "base.js", "browser.js", "trajectory.js", "selection.js", "live.js")
 STATUSES = ("finished", "unparsed", "out_of_budget", "failed")
 
 

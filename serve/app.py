@@ -26,6 +26,7 @@ from serve.answering import Answerer, ServedModel
 from serve.chat import AnswerRequest, Completion, question_of
 
 PAGE = Path(__file__).parent / "page"
+REPORT = Path(report.__path__[0])
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -74,8 +75,10 @@ def create_app(answerer: Answerer, key: str | None = None, mcp: Starlette | None
 
     for path, (name, kind) in FILES.items():
         text = (PAGE / name).read_bytes()
-        if name == "page.css":  # the look of the report, and what this page has of its own
-            text = (Path(report.__path__[0]) / "base.css").read_bytes() + text
+        if name == "page.css":  # the look of the report, then what this page has of its own
+            text = (REPORT / "base.css").read_bytes() + text
+        elif name == "page.js":
+            text += (REPORT / "script" / "words.js").read_bytes()
         app.add_api_route(path, _file(text, kind), include_in_schema=False)
     if mcp is not None:
         app.router.routes.extend(mcp.routes)

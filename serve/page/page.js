@@ -4,7 +4,6 @@
 const one = (selector, inside = document) => inside.querySelector(selector);
 let models = [];
 let stopping = null;
-const words = (name) => name.replaceAll("_", " ");
 const ENDINGS = {
   unparsed: "A reply was not in the form that was asked for, or was cut off before its end, so this answer may not be whole.",
   out_of_budget: "The limit of calls, turns or tokens was reached before the system ended by itself.",
@@ -74,12 +73,6 @@ function said(text) {
   const list = element("dl", "fields");
   for (const [key, field] of Object.entries(value)) list.append(element("dt", "", words(key)), element("dd", "", inWords(field)));
   return list;
-}
-
-function inWords(value) {
-  if (Array.isArray(value)) return value.map(inWords).join(", ") || "–";
-  if (value && typeof value === "object") return Object.entries(value).map(([key, field]) => `${words(key)}: ${inWords(field)}`).join("; ");
-  return value === null || value === "" ? "–" : value === true ? "yes" : value === false ? "no" : String(value);
 }
 
 function stepItem(step) {
