@@ -132,7 +132,12 @@ def config_of(arguments: argparse.Namespace) -> Config:
     """The config that --config and --set name."""
     from commands.config import open_config  # late: --help needs no plug-in
 
-    return open_config(arguments.config, arguments.overrides, arguments.command)
+    config = open_config(arguments.config, arguments.overrides, arguments.command)
+    kept = config.overrides[: len(config.overrides) - len(arguments.overrides)]
+    if kept and not os.environ.get(IN_LOOP):
+        words = " ".join(f"--set {one}" for one in kept)
+        print(f"{config.folder}: {words}, with which it was made, is in force", file=sys.stderr)
+    return config
 
 
 @contextlib.contextmanager

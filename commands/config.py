@@ -7,9 +7,11 @@ from pathlib import Path
 
 from agents.core.system import load_system
 from questions.benchmark import load_benchmark
+from questions.manifest import remembered_overrides
 from ratchet.config import SPLITS, Config, PluginConfig, RewardsConfig, SplitConfig, is_missing, load_config
 from ratchet.errors import UserError
 from ratchet.plugins import is_path
+from ratchet.runfolder import RunFolder
 from retrieval.sources.plugin import load_source
 from rewards.prompts import judge_prompts
 from rewards.reward import load_reward
@@ -17,11 +19,14 @@ from training.objectives.objective import load_objective
 
 
 def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = "") -> Config:
-    """`load_config`, and a check of every plug-in that the config and its members name. Raises UserError.
+    """`load_config` with the overrides that its run folder was made with, and a check of every plug-in that the config
+    and its members name. Raises UserError.
 
     Systems, benchmarks, sources, rewards and measures stand above the config's schema, which knows none of them.
     """
     config = load_config(path, overrides, command)
+    if kept := remembered_overrides(RunFolder(config.folder), overrides):
+        config = load_config(path, [*kept, *overrides], command)
     _check_file(config, path)
     for member in config.members.values():
         _check_file(load_config(member), member)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from questions.manifest import open_run
-from ratchet.config import Config, load_config
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
 from ratchet.tasks import run_outside_event_loop
@@ -43,7 +43,9 @@ class Experiment:
 
     def __init__(self, config: str | Path | Config, overrides: Sequence[str] = ()) -> None:
         """`config` is a file, or a config that was read. `overrides`: as `--set`, such as "sampling.samples=4"."""
-        self.config = config if isinstance(config, Config) else load_config(config, overrides)
+        from commands.config import open_config  # late: an import does no work
+
+        self.config = config if isinstance(config, Config) else open_config(config, overrides)
         self.run = RunFolder(self.config.folder)
         self._lock = threading.Lock()
         self._index: Retriever | None = None

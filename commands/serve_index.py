@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import add_server_arguments, limits_of, server_extra
-from ratchet.config import load_config
 from ratchet.errors import UserError
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
 from retrieval.protocol import Limits
@@ -48,12 +47,13 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet serve-index") 
 
 
 def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:
+    from commands.config import open_config  # late: --help needs no plug-in
     from retrieval.loader import open_folder, open_index
 
     if bool(arguments.config) == bool(arguments.index):
         raise UserError("say what to serve: either --config X.yaml or --index NAME=FOLDER (repeatable)")
     if arguments.config:
-        config = load_config(arguments.config, arguments.overrides)
+        config = open_config(arguments.config, arguments.overrides)
         return {Path(config.index.path).name or config.index.kind: open_index(config.index)}
     indexes: dict[str, Retriever] = {}
     for given in arguments.index:

@@ -6,7 +6,7 @@ import copy
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,30 @@ def open_run(config: Config) -> RunFolder:
     documents = () if is_missing(config.index) else config.index.documents
     manifest = _manifest(run, config.seed, config.splits, documents)  # first, as a missing question file stops here
     write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
+    if not run.has_trajectories:
+        write_json(run.overrides, [one for one in config.overrides if key_of(one) != "run"])
     write_json(run.manifest, manifest)
     return run
+
+
+def remembered_overrides(run: RunFolder, overrides: Sequence[str]) -> list[str]:
+    """The `--set` that a run folder was made with, without those whose keys `overrides` set. UserError for a damaged
+    file."""
+    try:
+        stored = read_json_file(run.overrides)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise UserError(f"{run.overrides}: is damaged ({error}); delete it, and give --set again") from error
+    if not isinstance(stored, list) or not all(isinstance(one, str) for one in stored):
+        raise UserError(f"{run.overrides}: is no list of KEY=VALUE; delete it, and give --set again")
+    given = set(map(key_of, overrides))
+    return [one for one in stored if key_of(one) not in given]
+
+
+def key_of(override: str) -> str:
+    """The key of KEY=VALUE."""
+    return override.partition("=")[0]
 
 
 def check_same(config: Config) -> dict[str, Any] | None:

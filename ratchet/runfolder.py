@@ -105,6 +105,8 @@ class RunFolder:
 
     config = _Below("config.yaml")
     manifest = _Below("manifest.json")
+    overrides = _Below("overrides.json")
+    """The `--set` that it was made with, which later commands need not repeat."""
     report = _Below("report.html")
     ledger = _Below("ledger.jsonl")
     """The file with the inputs and outputs of every finished stage, by content."""

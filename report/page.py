@@ -158,11 +158,10 @@ def _primary(results: Results | None) -> Difference | None:
 
 
 def _groups(results: Results) -> list[tuple[str, list[dict[str, Any]]]]:
-    shown = [(title, shown_measures(results, group)) for group, title in SECTIONS]
-    return [(title, [result_row(results, name) for name in names]) for title, names in shown]
+    return [(title, [_row(results, name) for name in shown_measures(results, group)]) for group, title in SECTIONS]
 
 
-def result_row(results: Results, name: str) -> dict[str, Any]:
+def _row(results: Results, name: str) -> dict[str, Any]:
     """One measure of the table of results, base against trained."""
     measure = BY_NAME[name]
     base = results.arms[0].measures.get(name)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import (
     BeforeValidator,
     Field,
+    PrivateAttr,
     ValidationInfo,
     WrapValidator,
     field_serializer,
@@ -87,6 +88,7 @@ class Config(Section):
     """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
     generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None
     """How `python -m question_generation` makes questions from the corpus."""
+    _overrides: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("run")
     @classmethod
@@ -241,6 +243,11 @@ class Config(Section):
         return Environment(
             self.models, self.index, self.sources, self.memory, self.embedder, run=self.folder, seed=self.seed
         )
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What was put into the file's keys, as `--set` has it, in this order."""
+        return self._overrides
 
     @property
     def systems(self) -> dict[str, SystemConfig]:

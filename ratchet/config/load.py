@@ -26,7 +26,9 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), command: str = 
     if isinstance(members, dict) and members:
         data = read_mapping(Path(find_path(str(next(iter(members.values()))), folders))) | data
     parsed = parse(Config, overridden(data, overrides), str(path), context={FOLDERS: folders})
-    return _name_missing_sections(parsed, str(path), command)
+    config = _name_missing_sections(parsed, str(path), command)
+    config._overrides = tuple(overrides)
+    return config
 
 
 def _name_missing_sections(config: Config, where: str, command: str) -> Config:
