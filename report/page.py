@@ -158,10 +158,11 @@ def _primary(results: Results | None) -> Difference | None:
 
 
 def _groups(results: Results) -> list[tuple[str, list[dict[str, Any]]]]:
-    return [(title, [_row(results, name) for name in shown_measures(results, group)]) for group, title in SECTIONS]
+    shown = [(title, shown_measures(results, group)) for group, title in SECTIONS]
+    return [(title, [result_row(results, name) for name in names]) for title, names in shown]
 
 
-def _row(results: Results, name: str) -> dict[str, Any]:
+def result_row(results: Results, name: str) -> dict[str, Any]:
     """One measure of the table of results, base against trained."""
     measure = BY_NAME[name]
     base = results.arms[0].measures.get(name)

@@ -19,19 +19,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands.report import main, run_settings
-from evaluation.measures.measures import BY_NAME
+from evaluation.measures.measures import BY_NAME, LENIENT
 from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_segments
 from ratchet.records import Selection, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
-from report.page import json_for_script
+from report.page import json_for_script, result_row
 from report.rounds import interval, number
 from report.view import DetailReader, View, make_view
 from tests.helpers.handmade_run import HOSTILE, add_evaluation, add_sampling, add_training, make_config, make_run
 from tests.helpers.reported import gathered
 from tests.helpers.reported import page as page_of
+from tests.helpers.verdict_arms import claims, results_of
 from training.rows import read_rows, table_rows
 
 Run = tuple[Config, RoundFolder, str]
@@ -143,6 +144,13 @@ def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chan
         f"base again against base: gained {again.gained}, broken {again.broken}." in shown
     )
     assert "random selection → trained" in shown
+
+
+def test_means_are_those_of_the_questions_that_a_difference_is_of() -> None:
+    results = results_of(claims("SRNSRNSRNS"), {"base": ["SRNS??????"], "adapter": ["RRNSRNSRNR"]})
+    row = result_row(results, f"accuracy{LENIENT}")
+    assert (row["paired"], row["base"].mean, row["trained"].mean, row["difference"].mean) == ("4", 1.0, 0.75, -0.25)
+    assert result_row(results, "accuracy")["paired"] == ""
 
 
 def test_the_plots_are_drawn_in_place(page: Page) -> None:
