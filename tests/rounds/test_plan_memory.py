@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, MixtralConfig, Qwen2C
 
 from agents.core.system import load_system
 from commands.plan import main
+from inference.__main__ import main as inference_main
 from inference.footprint import footprint
 from ratchet.config import LoraConfig, SystemConfig, load_config
 from ratchet.errors import UserError
@@ -221,6 +223,26 @@ def test_the_papers_configs_and_todays_are_planned_before_any_download(
         swapped.write_text(text.replace(own, line.replace("# ", "", 1)))
         agent = load_config(swapped).models["agent"]
         assert (agent.path, agent.thoughts.enabled) == ("Qwen/Qwen3-8B", expected)
+
+
+def test_the_page_on_qwen3_shows_what_its_commands_print(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs/guides/qwen3.md").read_text()
+    dry = [line for line in page.splitlines() if line.startswith("ratchet plan ") or "serve --config" in line]
+    for line in (line for line in dry if "ratchet plan" in line or "--dry-run" in line):
+        words = shlex.split(line, comments=True)
+        if words[0] == "ratchet":
+            main(words[2:])
+        else:
+            monkeypatch.setattr("sys.argv", words[2:])
+            with pytest.raises(SystemExit) as status:
+                inference_main()
+            assert status.value.code == 0
+    printed = capsys.readouterr().out.splitlines()
+    shown = [line for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    assert len(shown) > 8 and [line for line in shown if line not in printed] == []
 
 
 def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
