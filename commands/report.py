@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import (
+    PORTS,
     add_round_argument,
     add_server_arguments,
     config_of,
@@ -68,7 +69,7 @@ def watch(words: Sequence[str] | None = None, prog: str = "python -m report watc
         "page is at 127.0.0.1: from another machine, use `ssh -L`.",
     )
     add_page_arguments(parser)
-    add_server_arguments(parser, 8090, others=False)
+    add_server_arguments(parser, PORTS["watch"], others=False)
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     round_of(config.folder, arguments.round)

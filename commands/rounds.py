@@ -81,12 +81,15 @@ def promote(words: Sequence[str], prog: str) -> None:
 def trace(words: Sequence[str], prog: str) -> None:
     """Print one question's way through every round."""
     parser = config_parser(prog, "Follow one question through every round: sampled, scored, kept, trained.")
-    parser.add_argument("question", help="the question's id")
+    parser.add_argument("question", nargs="?", help="the question's id (default: list the ids)")
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
-    from rounds.trace import print_trace
+    from rounds.trace import print_questions, print_trace
 
-    print_trace(RunFolder(config.folder), arguments.question)
+    run = RunFolder(config.folder)
+    if arguments.question is None:
+        return print_questions(run)
+    print_trace(run, arguments.question)
 
 
 def _stages_of(phase: Phase, sampling: StageId, scoring: StageId) -> list[StageId]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_server_arguments, config_of, config_parser, limits_of, server_extra
+from commands.arguments import PORTS, add_server_arguments, config_of, config_parser, limits_of, server_extra
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
@@ -46,7 +46,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m serve") -> N
     parser.add_argument("--no-baselines", action="store_true", help="serve the config's own system alone")
     parser.add_argument("--drain", type=int, default=30, metavar="SECONDS", help="what runs may take at the end (30)")
     parser.add_argument("--mcp", action="store_true", help="serve MCP over stdin and stdout, and nothing over HTTP")
-    add_server_arguments(parser, 8090, Limits)
+    add_server_arguments(parser, PORTS["serve"], Limits)
     given = parser.parse_args(words)
     limits = limits_of(given, Limits)
     if given.mcp:

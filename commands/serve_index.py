@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_server_arguments, limits_of, server_extra
+from commands.arguments import PORTS, add_server_arguments, limits_of, server_extra
 from ratchet.errors import UserError
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
 from retrieval.protocol import Limits
@@ -31,7 +31,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet serve-index") 
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--index", action="append", default=[], metavar="NAME=FOLDER", help="an index (repeatable)")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="default: one for each core")
-    add_server_arguments(parser, 8088, Limits)
+    add_server_arguments(parser, PORTS["serve-index"], Limits)
     arguments = parser.parse_args(words)
     limits = limits_of(arguments, Limits)
     key = read_key(arguments.host, arguments.key_file)

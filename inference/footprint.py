@@ -7,7 +7,8 @@ from typing import Any
 
 from inference.shapes import read_shape
 from inference.weights import EXPERTS, language_part, linears, trained_linears
-from ratchet.errors import UserError, first_line
+from ratchet.errors import UserError
+from ratchet.hub import hub_reason
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 ROUNDED_BYTES = {"four_bit": 4.25 / 8, "fp8": 1.0}
@@ -58,7 +59,7 @@ def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
             model = AutoModelForCausalLM.from_config(text, trust_remote_code=False)
             whole = AutoModelForImageTextToText.from_config(config, trust_remote_code=False) if is_part else model
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included
-        raise UserError(f"{path}: cannot tell its size from its config.json: {first_line(error)}") from error
+        raise UserError(f"{path}: cannot tell its size from its config.json: {hub_reason(error, path)}") from error
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     parameters = sum(weight.numel() for weight in model.parameters())

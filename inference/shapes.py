@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ratchet.hub import leave_unreachable_hub
+
 WIDTHS = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
     *("head_dim", "vocab_size"),
@@ -80,4 +82,5 @@ def read_shape(path: str, revision: str | None) -> Any:
             return AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
         except OSError:
             return AutoConfig.for_model(**PUBLISHED[path])
+    leave_unreachable_hub(path)
     return AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ratchet.errors import UserError, first_line
+from ratchet.errors import UserError
 from ratchet.files import read_json_file
+from ratchet.hub import hub_reason, leave_unreachable_hub
 
+SMALL_MODEL = Path("models/smollm2-135m-instruct")
+"""The folder of the model that runs everywhere."""
 FILES = ("*token*", "vocab*", "*.model", "tekken.json")
 """One of them is there where a tokenizer is."""
 GGUF = "give the folder with safetensors that the GGUF file was made of"
@@ -17,11 +20,18 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
     """The tokenizer of a local folder or hub name; never runs code that comes with a model."""
     looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).parent.is_dir()
     if looks_local and not Path(path).is_dir():
-        hint = GGUF if path.endswith(".gguf") else "for the demo's model run `make model`"
+        hint = (
+            GGUF
+            if path.endswith(".gguf")
+            else f"`ratchet model --out {path}` builds the small one"
+            if Path(path).name == SMALL_MODEL.name
+            else "give a folder or a name on the hub"
+        )
         raise UserError(f"{path}: no such model folder; {hint}")
     if Path(path).is_dir() and not any(file for kind in FILES for file in Path(path).glob(kind)):
         hint = GGUF if any(Path(path).glob("*.gguf")) else "give the folder of a model"
         raise UserError(f"{path}: cannot load its tokenizer: there is no tokenizer.json; {hint}")
+    leave_unreachable_hub(path)
     try:
         if _is_plain(Path(path)):
             from transformers import PreTrainedTokenizerFast
@@ -31,7 +41,7 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
 
         return AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
     except Exception as error:  # the readers of damaged files raise anything, bare Exception included
-        raise UserError(f"{path}: cannot load its tokenizer: {first_line(error)}") from error
+        raise UserError(f"{path}: cannot load its tokenizer: {hub_reason(error, path)}") from error
 
 
 def _is_plain(folder: Path) -> bool:

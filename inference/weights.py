@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ratchet.errors import UserError, first_line
+from ratchet.errors import UserError
+from ratchet.hub import hub_reason, leave_unreachable_hub
 
 AGAIN = "if its files are damaged, copy or download it again"
 WHOLE, ALONE = "model.language_model.", "model."
@@ -36,6 +37,7 @@ def language_config(path: str, revision: str | None = None) -> tuple[Any, bool]:
     """
     from transformers import AutoConfig
 
+    leave_unreachable_hub(path)
     return language_part(AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False))
 
 
@@ -86,7 +88,7 @@ def _load(path: str, revision: str | None, options: dict[str, Any], whole: bool)
             **options,
         )
     except Exception as error:  # the readers of damaged files raise anything
-        raise UserError(f"{path}: cannot load the model: {first_line(error)} ({AGAIN})") from error
+        raise UserError(f"{path}: cannot load the model: {hub_reason(error, path)} ({AGAIN})") from error
     if missing := sorted(info["missing_keys"]):  # which transformers fills with random numbers
         raise UserError(f"{path}: its weights lack {len(missing)} tensors, such as {missing[0]} ({AGAIN})")
     model.is_part = bool(part)

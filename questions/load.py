@@ -30,6 +30,7 @@ from questions.formats import BY_NAME, RATCHET, Format, Row
 from ratchet.config import SplitConfig
 from ratchet.errors import RowErrors, UserError, raise_error
 from ratchet.files import check_is_file, decode_text, read_jsonl
+from ratchet.hub import hub_reason, leave_unreachable_hub
 from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
 from retrieval.memory.names import by_shared_names
@@ -236,13 +237,13 @@ def _hub_rows(data_set: HubDataset, split: str) -> Iterator[PlacedRow]:
     from datasets import load_dataset
 
     place = f"hub:{data_set.path}"
+    leave_unreachable_hub(data_set.path)
     try:
         rows = load_dataset(data_set.path, data_set.config, split=data_set.splits[split])
     except Exception as error:  # the network, the hub, its cache: whatever it is, the fix is the same
-        reason = str(error).strip().splitlines()[:1]
         raise UserError(
-            f"{place}: cannot be fetched ({type(error).__name__}: {''.join(reason)}). Is there a network? Else bring "
-            "the file and point `path` at it"
+            f"{place}: cannot be fetched ({type(error).__name__}: {hub_reason(error, data_set.path)}). Is there a "
+            "network? Else bring the file and point `path` at it"
         ) from error
     yield from ((f"{place}: row {number}", dict(row)) for number, row in enumerate(rows, 1))
 

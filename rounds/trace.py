@@ -15,6 +15,7 @@ from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.text import plain_text
 from rounds.promotion import read_promotion
 from sampling.store import TrajectoryStore
 
@@ -33,6 +34,20 @@ def print_trace(run: RunFolder, question: str, out: TextIO | None = None) -> Non
             console.print(f"  {escape(line)}", soft_wrap=True)
     if not traced:
         raise UserError(f"{run.path}: no trajectory of a question with the id {question!r} in any round")
+
+
+def print_questions(run: RunFolder) -> None:
+    """Print the id of every question that a round sampled, with how many trajectories it has and how many were kept."""
+    sampled: Counter[str] = Counter()
+    kept: Counter[str] = Counter()
+    for folder in run.rounds():
+        sampled.update(trajectory.question_id for trajectory in TrajectoryStore(folder.trajectories).read())
+        if (selection := folder.read_selection()) is not None:
+            kept.update({choice.question_id: len(choice.kept) for choice in selection.questions})
+    if not sampled:
+        raise UserError(f"{run.path}: no round has sampled a question yet; run `ratchet sample`")
+    for question, count in sampled.items():
+        print(f"{plain_text(question)}: {count} trajectories, {kept[question]} kept")
 
 
 def trace_lines(folder: RoundFolder, question: str) -> Iterator[str]:

@@ -35,6 +35,7 @@ from inference.local.vectors import Array
 from inference.weights import load_causal_model
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
+from ratchet.hub import hub_reason, leave_unreachable_hub
 
 logger = logging.getLogger(__name__)
 
@@ -87,12 +88,13 @@ class PackedModel:
         )
         dtype = getattr(torch, config.dtype)
         disable_progress_bar()
+        leave_unreachable_hub(config.path)
         try:
             shape = AutoConfig.from_pretrained(
                 config.path, revision=config.revision, trust_remote_code=False
             ).get_text_config()
         except Exception as error:  # the readers of damaged files raise anything
-            raise UserError(f"{config.path}: cannot load the model: {first_line(error)}") from error
+            raise UserError(f"{config.path}: cannot load the model: {hub_reason(error, config.path)}") from error
         self.model = load_causal_model(config.path, config.revision, dtype=dtype, attn_implementation="ratchet_paged")
         self.model.requires_grad_(False).eval().to(self.device)
         self.window: int = getattr(shape, "max_position_embeddings", None) or config.max_context

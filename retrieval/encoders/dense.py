@@ -17,6 +17,7 @@ import numpy as np
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError, first_line
 from ratchet.files import read_json_file
+from ratchet.hub import hub_reason, leave_unreachable_hub
 from ratchet.records import content_key
 from ratchet.text import replace_surrogates
 from retrieval.encoders.limits import TokenLimit
@@ -162,6 +163,7 @@ def model_folder(config: DenseConfig) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
 
+    leave_unreachable_hub(config.path)
     try:
         return Path(
             snapshot_download(config.path, revision=config.revision, allow_patterns=list(MODEL_FILES), max_workers=2)
@@ -171,7 +173,7 @@ def model_folder(config: DenseConfig) -> Path:
     except Exception as error:  # offline, no such model, no access: each has a class of its own
         raise UserError(
             f"{config.path}: no such folder, and no such model is available from the hub "
-            f"({(str(error) or repr(error)).splitlines()[0]})"
+            f"({hub_reason(error, config.path)})"
         ) from error
 
 

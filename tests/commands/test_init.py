@@ -36,6 +36,7 @@ def test_questions_and_a_small_model(mine: Path, capsys: pytest.CaptureFixture[s
     assert "10 in notes" in said and "7 train, 1 dev, 2 test" in said and "135M parameters" in said
     assert "2 test questions are too few" in said and "gold documents" not in said
     assert "ratchet selftrain --config notes.yaml" in said
+    assert "is not here yet; `ratchet model` builds it" in said and "  ratchet model --out models/smollm2" in said
     config = load_config("notes.yaml")
     assert (config.system.name, config.models["agent"].dtype, config.system.role("answerer").max_tokens) == (
         "mrag",
@@ -119,3 +120,18 @@ def test_what_cannot_be_used_is_named(mine: Path, arguments: list[str], message:
     (mine / "bad.csv").write_text("question,anwser\nWho?,A\nWhat?,B\nWhere?,C\n")
     with pytest.raises(UserError, match=message):
         main(arguments)
+
+
+def test_a_model_that_can_write_no_prompt_is_refused_before_the_config_is_written(mine: Path) -> None:
+    (mine / "model-1b").mkdir()
+    with pytest.raises(UserError, match="model-1b: cannot"):
+        main(["notes", "q.csv", "--model", "./model-1b"])
+    assert not (mine / "notes.yaml").exists()
+
+
+def test_a_model_of_a_hub_that_cannot_be_reached_is_a_warning(
+    mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    main(["notes", "q.csv", "--model", "some/Model-7B-Instruct"])
+    assert "some/Model-7B-Instruct is not on this machine, and the hub is not there to ask" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from commands.arguments import PORTS
 from commands.main import main
 
 
@@ -11,3 +12,7 @@ def test_the_version_is_the_installed_one(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr("sys.argv", ["ratchet", "--version"])
     main()
     assert capsys.readouterr().out.startswith("ratchet 0.")
+
+
+def test_each_server_has_a_port_of_its_own() -> None:
+    assert len(set(PORTS.values())) == len(PORTS)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -55,7 +52,7 @@ def test_a_variable_of_the_template_changes_what_is_found(tmp_path: Path, capsys
     )
 
 
-def test_what_is_no_model_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^nonesuch: no such model folder[^\n]*$"):
         models.main(["check", "nonesuch"])
     (tmp_path / "m.gguf").touch()
@@ -71,26 +68,6 @@ def test_what_is_no_model_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
         models.main(["check", str(folder)])
     with pytest.raises(UserError, match=r"^--template \{: is no YAML"):
         models.main(["check", str(folder), "--template", "{"])
-    monkeypatch.setenv("HF_HUB_OFFLINE", "")
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
-    models.leave_unreachable_hub("org/model")
-    assert os.environ["HF_HUB_OFFLINE"] == "1"
-
-
-def test_a_hub_whose_name_or_address_takes_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "")
-    monkeypatch.setattr(models, "SECONDS", 0.1)
-    waits = threading.Event()
-
-    def connect(*_: object, **__: object) -> None:
-        waits.wait(20)
-        raise OSError
-
-    monkeypatch.setattr("socket.create_connection", connect)
-    begun = time.monotonic()
-    models.leave_unreachable_hub("org/model")
-    waits.set()
-    assert os.environ["HF_HUB_OFFLINE"] == "1" and time.monotonic() - begun < 5
 
 
 def test_the_tables_of_the_guide_are_up_to_date() -> None:

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from inference.chat import ChatFormat
 from inference.rendering import render
 from inference.token_format import TokenFormat
-from inference.tokenizer import load_tokenizer
+from inference.tokenizer import SMALL_MODEL, load_tokenizer
 from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from tests.helpers.quirky import CHATML, FORMATS, HEADERS, ROLES, controls_of, each_format, play
@@ -223,8 +223,8 @@ def test_role_marks_of_ordinary_text_are_pointed_out(caplog: pytest.LogCaptureFi
 
 
 def test_folders_that_hold_no_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no such model folder.*make model"):
-        load_tokenizer(str(tmp_path / "missing"))
+    with pytest.raises(UserError, match=r"no such model folder; `ratchet model --out .*smollm2-135m-instruct` builds"):
+        load_tokenizer(str(tmp_path / SMALL_MODEL.name))
     with pytest.raises(UserError, match="cannot load its tokenizer"):
         load_tokenizer(str(tmp_path))
     tiny_tokenizer("chatml").save_pretrained(str(tmp_path))

@@ -1,0 +1,74 @@
+"""A hub that cannot be reached costs seconds and one line, for models, encoders and data sets."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from inference.footprint import footprint
+from inference.tokenizer import load_tokenizer
+from inference.weights import load_causal_model
+from questions.benchmark import HubDataset
+from questions.load import _hub_rows
+from ratchet import hub
+from ratchet.config import DenseConfig
+from ratchet.errors import UserError
+from retrieval.encoders.dense import model_folder
+
+NAME = "nobody/no-such-thing-7b"
+
+
+@pytest.fixture(autouse=True)
+def closed_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The hub is a port where nothing listens, and its libraries are online until they are told otherwise."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    import datasets.config
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    hub._is_reachable.cache_clear()
+    yield
+    hub._is_reachable.cache_clear()
+    hub._unreachable.clear()
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda: load_tokenizer(NAME),
+        lambda: load_causal_model(NAME),
+        lambda: footprint(NAME, None, "bfloat16"),
+        lambda: model_folder(DenseConfig(path=NAME)),
+        lambda: list(_hub_rows(HubDataset(NAME, None, {"test": "test"}), "test")),
+    ],
+    ids=["tokenizer", "model", "footprint", "encoder", "data set"],
+)
+def test_it_is_one_line_within_seconds(load: Callable[[], object]) -> None:
+    begun = time.monotonic()
+    with pytest.raises(UserError, match=r"^[^\n]*the hub http://127.0.0.1:9 cannot be reached[^\n]*$"):
+        load()
+    assert time.monotonic() - begun < 5
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def test_a_hub_whose_name_or_address_takes_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "SECONDS", 0.1)
+    waits = threading.Event()
+
+    def connect(*_: object, **__: object) -> None:
+        waits.wait(20)
+        raise OSError
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    begun = time.monotonic()
+    hub.leave_unreachable_hub("org/model")
+    waits.set()
+    assert os.environ["HF_HUB_OFFLINE"] == "1" and time.monotonic() - begun < 5
