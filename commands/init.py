@@ -23,7 +23,7 @@ from inference.model_check import check_chat
 from inference.tokenizer import SMALL_MODEL, load_tokenizer
 from questions.flaws import question_flaws
 from questions.formats import BY_NAME
-from questions.load import load_split, read_rows, share_of_questions
+from questions.load import LoadedSplit, load_split, read_rows, share_of_questions
 from ratchet.config import SplitConfig, load_config
 from ratchet.errors import UserError
 from ratchet.hub import is_offline
@@ -64,6 +64,7 @@ class QuestionSummary:
 
     questions: list[Question]
     splits: tuple[int, int, int]
+    flaws: tuple[str, ...]
 
     @property
     def are_labelled(self) -> bool:
@@ -122,9 +123,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
 
 def format_of(path: Path) -> str:
     """The format of a file of questions, told by the fields of its first row."""
-    _, row = next(read_rows(path), (None, None))
-    if row is None:
-        raise UserError(f"{path}: no questions")
+    _, row = next(read_rows(path, lambda error: None), ("", {}))  # bad rows are named where all are read
     return next(
         (one.name for one in BY_NAME.values() if one.name != "ratchet" and all(k in row for k in one.keys)), "ratchet"
     )
@@ -149,27 +148,27 @@ def read_both(question_files: Sequence[Path], docs: Path) -> tuple[QuestionSumma
 
 def read_question_files(paths: Sequence[Path]) -> QuestionSummary:
     """Read the questions. Raises UserError that names every bad row of every file."""
-    loaded: list[list[Question]] = []
+    loaded: list[LoadedSplit] = []
     bad: list[str] = []
     for path in paths:
         try:
-            loaded.append(
-                load_split(SplitConfig.model_validate({"path": str(path), "format": format_of(path)})).questions
-            )
+            loaded.append(load_split(SplitConfig.model_validate({"path": str(path), "format": format_of(path)})))
         except UserError as error:
             bad.append(str(error))
     if bad:
         raise UserError("\n".join(bad))
-    everything = [question for questions in loaded for question in questions]
+    everything = [question for split in loaded for question in split.questions]
+    flaws = tuple(question_flaws(loaded))
     if len(loaded) == 3:
-        return QuestionSummary(everything, (len(loaded[0]), len(loaded[1]), len(loaded[2])))
+        first, second, third = (len(split.questions) for split in loaded)
+        return QuestionSummary(everything, (first, second, third), flaws)
     if len(everything) < 10:
         raise UserError(
             f"{paths[0]}: {len(everything)} questions are too few to divide; give 10 or more, or three files"
         )
     dev, test = SPLIT[0], SPLIT[0] + SPLIT[1]
     sizes = [len(share_of_questions(everything, share, SEED)) for share in ((0.0, dev), (dev, test), (test, 1.0))]
-    return QuestionSummary(everything, (sizes[0], sizes[1], sizes[2]))
+    return QuestionSummary(everything, (sizes[0], sizes[1], sizes[2]), flaws)
 
 
 def read_corpus(path: Path, wanted: Container[str]) -> Corpus:
@@ -251,7 +250,7 @@ def summary(docs: Path, corpus: Corpus, questions: QuestionSummary, model: Model
     unknown = sum(not corpus.gold_ids.issuperset(question.gold_ids) for question in questions.questions)
     if unknown:
         lines.append(f"warning: {unknown} questions name gold documents that {docs} does not hold")
-    lines += question_flaws(questions.questions)
+    lines += questions.flaws
     if test < FEW_TEST_QUESTIONS:
         lines.append(
             f"warning: {test} test questions are too few to show a gain; {FEW_TEST_QUESTIONS} or more are better"

@@ -57,10 +57,18 @@ def check(words: Sequence[str], prog: str = "python -m questions check") -> None
     from index_build.folder import folder_listing  # late: they import what opens an index
     from questions.flaws import question_flaws
     from questions.leakage import check_leakage
-    from questions.load import load_split
+    from questions.load import LoadedSplit, load_split
     from rewards.check import check_corpus, check_questions, describe_splits
 
-    splits = {key: load_split(split, config.seed) for key, split in config.splits.items()}
+    splits: dict[str, LoadedSplit] = {}
+    bad: dict[str, None] = {}
+    for key, split in config.splits.items():
+        try:
+            splits[key] = load_split(split, config.seed)
+        except UserError as error:
+            bad[str(error)] = None  # once, where splits are drawn from one file
+    if bad:
+        raise UserError("\n".join(bad))
     for line in describe_splits(splits):
         print(line)
     mode = config.questions.leakage.corpus
@@ -70,7 +78,7 @@ def check(words: Sequence[str], prog: str = "python -m questions check") -> None
     }
     warnings = check_questions(splits, config.rewards.weights, config.evaluation.scores, index)
     leaks = check_leakage(config.splits, config.seed, config.questions.leakage)
-    flaws = [f"{key}: {flaw}" for key, split in splits.items() for flaw in question_flaws(split.questions)]
+    flaws = [f"{key}: {flaw}" for key, split in splits.items() for flaw in question_flaws([split])]
     for source in map(Path, config.index.documents):
         if source.is_dir() and (skipped := folder_listing(source).skipped_text):
             print(f"{source}: not read: {skipped}")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES, is_installed, read_markup
+from index_build.isolation import MarkupReader
+from index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES, is_installed
 from ratchet.errors import UserError
 from ratchet.files import decode_text
 from ratchet.packages import DISTRIBUTION
@@ -78,34 +79,42 @@ def folder_rows(
     """(number, path, fields of the document) of each file after the first `skip`."""
     names = folder_listing(folder).read
     markup = [name for name in names if Path(name).suffix.lower() in MARKUP_SUFFIXES]
-    if markup and not is_installed():
-        raise UserError(
-            f"{folder}: {len(markup)} HTML and PDF files, such as {markup[0]}, need the extra documents: "
-            f"pip install '{DISTRIBUTION}[documents]'"
+    lacks_extra = bool(markup) and not is_installed()
+    if lacks_extra:
+        shown = ", ".join(markup[:MAX_KINDS]) + (
+            f" and {len(markup) - MAX_KINDS} more" if len(markup) > MAX_KINDS else ""
         )
-    for number, name in enumerate(names[skip:], skip + 1):
-        path = folder / name
-        try:
-            title, text = read_file(path)
-        except UserError as error:
-            on_error(error)
-            continue
-        except OSError as error:
-            raise cannot_read(path, error) from error
-        if not text.strip():  # the name of a file is no text to find
-            on_error(UserError(f"{path}: 'text' is empty; fill it or remove this document"))
-            continue
-        yield number, str(path), {"id": name, "text": text, "title": title or path.stem}
+        on_error(
+            UserError(
+                f"{folder}: {len(markup)} HTML and PDF files ({shown}) need the extra documents: "
+                f"pip install '{DISTRIBUTION}[documents]'"
+            )
+        )
+    with MarkupReader() as reader:
+        for number, name in enumerate(names[skip:], skip + 1):
+            path = folder / name
+            is_markup = path.suffix.lower() in MARKUP_SUFFIXES
+            if is_markup and lacks_extra:
+                continue
+            try:
+                title, text = reader.read(path) if is_markup else ("", _read_text(path))
+            except UserError as error:
+                on_error(error)
+            except OSError as error:
+                on_error(cannot_read(path, error))
+            else:
+                if text.strip():
+                    yield number, str(path), {"id": name, "text": text, "title": title or path.stem}
+                else:  # the name of a file is no text to find
+                    on_error(UserError(f"{path}: 'text' is empty; fill it or remove this document"))
 
 
-def read_file(path: Path) -> tuple[str, str]:
-    """(title, text) of a file; '' for a title that it does not say. A text that is not UTF-8 is noted in the log."""
-    if path.suffix.lower() in MARKUP_SUFFIXES:
-        return read_markup(path)
+def _read_text(path: Path) -> str:
+    """A text that is not UTF-8 is noted in the log."""
     text, encoding = decode_text(path.read_bytes(), path)
     if encoding != "utf-8":
         logger.warning("%s: not UTF-8; read as %s", path, encoding)
-    return "", text
+    return text
 
 
 def cannot_read(path: Path, error: OSError) -> UserError:

@@ -6,7 +6,7 @@ lines. Of a PDF file each page's text is kept, in the order in which it is drawn
 
 from __future__ import annotations
 
-import codecs
+import contextlib
 import importlib.util
 import logging
 import re
@@ -23,9 +23,12 @@ MAX_PDF_BYTES = 200_000_000
 MAX_PDF_PAGES = 5_000
 MAX_ELEMENTS = 10_000
 """Elements of a page above which all of its text is taken: finding the main content takes minutes for huge tables."""
-CHARSET = re.compile(rb"""charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+CHARSET = re.compile(rb"""(?:charset|\bencoding)\s*=\s*["']?\s*([a-z0-9.:_-]+)""", re.IGNORECASE)
+UTF = frozenset({"utf-8", "utf8", "utf-7", "utf-16", "utf-16le", "utf-16be", "utf-32"})
+"""What a page may declare and yet, being no UTF-8, is not."""
+BODY = re.compile("<body", re.IGNORECASE)
 
-logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of each oddity of a file that it reads all the same
+logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of each oddity of a file that it reads all the same
 logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
 
 
@@ -45,12 +48,11 @@ def read_markup(path: Path) -> tuple[str, str]:
 
 def _read_html(path: Path) -> tuple[str, str]:
     import trafilatura
-    from lxml.etree import LxmlError
     from trafilatura.settings import DEFAULT_CONFIG
     from trafilatura.utils import load_html
 
-    text = _html_text(path.read_bytes())
-    if "<body" not in text:
+    text = _html_text(path.read_bytes(), path)
+    if not BODY.search(text):
         text = f"<html><body>{text}</body></html>"
     try:
         tree = load_html(text)
@@ -65,25 +67,26 @@ def _read_html(path: Path) -> tuple[str, str]:
             tree, output_format="markdown", favor_recall=True, include_comments=False, config=config
         )
         return title, content or trafilatura.html2txt(load_html(text))
-    except (LxmlError, ValueError, RecursionError) as error:
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # of two libraries, and whatever a broken page makes them do
         raise UserError(f"{path}: cannot be read as HTML ({first_line(error)}); remove it from the folder") from error
 
 
-def _html_text(data: bytes) -> str:
-    """Decoded as UTF-8, else in the encoding that the page declares, else as Windows-1252."""
-    text, encoding = decode_text(data)
+def _html_text(data: bytes, path: Path) -> str:
+    """Decoded as UTF-8, else in the encoding that the page declares, else as `decode_text` does it."""
     declared = CHARSET.search(data[:4096])
-    if encoding != "utf-8" and declared:
-        try:
-            return codecs.decode(data, declared[1].decode(), "replace")
-        except LookupError:
-            pass
-    return text
+    with contextlib.suppress(UnicodeDecodeError):
+        return data.decode("utf-8-sig") if b"\0" not in data else decode_text(data, path)[0]
+    if declared and (name := declared[1].decode().lower()) not in UTF:
+        with contextlib.suppress(LookupError, ValueError):  # a name of no encoding, or of none for text
+            return data.decode(name, "replace")
+    return decode_text(data, path)[0]
 
 
 def _read_pdf(path: Path) -> tuple[str, str]:
     from pypdf import PdfReader
-    from pypdf.errors import DependencyError, PyPdfError
+    from pypdf.errors import DependencyError
 
     try:
         with PdfReader(path) as reader:
@@ -93,11 +96,11 @@ def _read_pdf(path: Path) -> tuple[str, str]:
                 raise UserError(f"{path}: has more than {MAX_PDF_PAGES:,} pages; divide it")
             title = (reader.metadata.title if reader.metadata else None) or ""
             pages = [page.extract_text() for page in reader.pages]
-    except UserError:
+    except (UserError, MemoryError):
         raise
     except DependencyError as error:
         raise UserError(f"{path}: is encrypted; save it without a password, or remove it from the folder") from error
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OSError) as error:
+    except Exception as error:  # whatever a broken file makes the library do
         raise UserError(f"{path}: cannot be read as PDF ({first_line(error)}); remove it from the folder") from error
     text = "\n\n".join(pages)
     if not text.strip():

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from questions.load import LoadedSplit
 from ratchet.records import Question
 
 MAX_SHOWN = 5
 """Questions that a warning names."""
 
 
-def question_flaws(questions: Sequence[Question]) -> list[str]:
-    """Warnings, each with how many questions it is about and the first of them by id."""
-    first: dict[str, Question] = {}
+def question_flaws(splits: Sequence[LoadedSplit]) -> list[str]:
+    """Warnings, each with how many questions it is about and the file and line of the first of them."""
+    first: dict[str, tuple[str, Question]] = {}
     repeated: list[str] = []
     contradicting: list[str] = []
-    for question in questions:
-        other = first.setdefault(" ".join(question.text.casefold().split()), question)
-        if other is not question:
-            same = _answer(other) == _answer(question)
-            (repeated if same else contradicting).append(f"{question.id} as {other.id}")
-    unanswered = [question.id for question in questions if not any(_answer(question))]
+    unanswered: list[str] = []
+    for split in splits:
+        for question in split.questions:
+            place = split.places.get(question.id, question.id)
+            before, other = first.setdefault(" ".join(question.text.casefold().split()), (place, question))
+            if other is not question:
+                (repeated if _agree(other, question) else contradicting).append(f"{place} as {before}")
+            if not any((question.answers, question.reference, question.label, question.nuggets)):
+                unanswered.append(place)
     flaws = [
         (contradicting, "are asked before with another answer; keep the right one"),
         (repeated, "are asked before with the same answer; remove them, or they count twice"),
         (unanswered, "have no answer, reference, label or nuggets; nothing can reward a right answer to them"),
     ]
-    return [f"warning: {len(found)} questions {what} ({_shown(found)})" for found, what in flaws if found]
+    return [f"warning: {len(places)} questions {what} ({_shown(places)})" for places, what in flaws if places]
 
 
-def _answer(question: Question) -> tuple[object, ...]:
-    return question.answers, question.reference, question.label, question.nuggets
+def _agree(one: Question, other: Question) -> bool:
+    """Whether they share an answer, or have none, and are equal in what else says which answer is right."""
+    answers = [{answer.casefold().strip() for answer in question.answers} for question in (one, other)]
+    same = not answers[0].isdisjoint(answers[1]) or not any(answers)
+    return same and (one.reference, one.label, one.nuggets) == (other.reference, other.label, other.nuggets)
 
 
-def _shown(found: Sequence[str]) -> str:
-    more = f" and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
-    return ", ".join(found[:MAX_SHOWN]) + more
+def _shown(places: Sequence[str]) -> str:
+    more = f" and {len(places) - MAX_SHOWN} more" if len(places) > MAX_SHOWN else ""
+    return ", ".join(places[:MAX_SHOWN]) + more

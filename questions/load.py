@@ -13,10 +13,11 @@ import io
 import json
 import logging
 import random
+import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from retrieval.memory.names import by_shared_names
 
 logger = logging.getLogger(__name__)
 
+SEPARATOR = re.compile(r"sep=([,;\t])")
 MAX_SHOWN_FIELDS = 20
 """How many fields of a row an error names."""
 csv.field_size_limit(2**31 - 1)
@@ -55,6 +57,8 @@ class LoadedSplit:
     """sha256 of the file; None for a data set of the hub."""
     benchmark: str = ""
     split: str = ""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where each question stands, by its id: the file and line."""
 
     @cached_property
     def digest(self) -> str:
@@ -82,18 +86,19 @@ def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
     bad = RowErrors()
     if not split.benchmark:
         path, format = Path(split.path), BY_NAME[split.format]
-        read = _validate(read_rows(path, bad.add), lambda place, row: _fields(place, row, format), bad)
-        return LoadedSplit(_select_rows(read, split, seed, str(path)), str(path), file_digest(path))
+        read, places = _validate(read_rows(path, bad.add), lambda place, row: _fields(place, row, format), bad)
+        return LoadedSplit(_select_rows(read, split, seed, str(path)), str(path), file_digest(path), places=places)
     benchmark = load_benchmark(split.benchmark)
     name = benchmark.split(split)
     if split.on_hub:
         data_set = benchmark.hub_set(split)
-        read = _read(benchmark, name, _hub_rows(data_set, name), None, bad)
+        read, places = _read(benchmark, name, _hub_rows(data_set, name), None, bad)
         source = ":".join(part for part in ("hub", data_set.path, data_set.config, data_set.splits[name]) if part)
-        return LoadedSplit(_select_rows(read, split, seed, data_set.path), source, None, benchmark.name, name)
+        return LoadedSplit(_select_rows(read, split, seed, data_set.path), source, None, benchmark.name, name, places)
     path = find_file(benchmark, split)
-    read = _read(benchmark, name, read_rows(path, bad.add), path.parent, bad)
-    return LoadedSplit(_select_rows(read, split, seed, str(path)), str(path), file_digest(path), benchmark.name, name)
+    read, places = _read(benchmark, name, read_rows(path, bad.add), path.parent, bad)
+    selected = _select_rows(read, split, seed, str(path))
+    return LoadedSplit(selected, str(path), file_digest(path), benchmark.name, name, places)
 
 
 def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
@@ -112,8 +117,8 @@ def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
 
 def _read(
     benchmark: Benchmark, split: str, placed: Iterable[PlacedRow], folder: Path | None, bad: RowErrors
-) -> list[Question]:
-    """The questions of a benchmark's rows, each read in the first format of the benchmark whose fields it has."""
+) -> tuple[list[Question], dict[str, str]]:
+    """The questions of a benchmark's rows, each read in its first format whose fields a row has, and their places."""
     with benchmark.plugin.errors("beside failed"):
         complete = benchmark.beside(folder) if benchmark.beside and folder else None
 
@@ -150,8 +155,13 @@ def _fields(place: str, row: Row, format: Format) -> Row:
         raise UserError(f"{place}: {message}") from error
 
 
-def _validate(rows: Iterable[PlacedRow], read: Callable[[str, Row], Row], bad: RowErrors) -> list[Question]:
-    """The questions of all rows. Raises UserError that names every bad row, with those that the reader gave `bad`."""
+def _validate(
+    rows: Iterable[PlacedRow], read: Callable[[str, Row], Row], bad: RowErrors
+) -> tuple[list[Question], dict[str, str]]:
+    """The questions of all rows, and by id the place of each.
+
+    Raises UserError that names every bad row, with those that the reader gave `bad`.
+    """
     places: dict[str, str] = {}
     questions: list[Question] = []
     number = 0
@@ -171,7 +181,7 @@ def _validate(rows: Iterable[PlacedRow], read: Callable[[str, Row], Row], bad: R
     except UserError as error:  # the file itself cannot be read on from here
         bad.add(error)
     bad.check(len(questions))
-    return questions
+    return questions, places
 
 
 def _question(place: str, fields: Row) -> Question:
@@ -290,30 +300,39 @@ def _json_rows(path: Path, on_error: Callable[[UserError], None]) -> Iterator[Pl
 
 
 def _csv_rows(path: Path, on_error: Callable[[UserError], None]) -> Iterator[PlacedRow]:
-    """Cells are separated by what separates most names of the header: commas, semicolons or tabs.
+    """Cells are separated by what separates most names of the header, commas, semicolons or tabs, or by what a first
+    line `sep=;` says, as Excel writes it. Lines whose cells are all blank hold no row.
 
     Strict: a quotation mark that is never closed, or that text follows, is an error and does not join lines.
     """
     text = _read_text(path)
-    header_line = text[: text.find("\n")] if "\n" in text else text
-    delimiter = max(",;\t", key=header_line.count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        header = [name for name in reader.fieldnames or () if name]
-        if repeated := [name for name, count in Counter(header).items() if count > 1]:
-            raise UserError(
-                f"{path}:1: the header has {', '.join(map(repr, repeated))} more than once; rename a column"
-            )
-        for row in reader:
-            place = f"{path}:{reader.line_num}"
-            if None in row or None in row.values():
-                on_error(
-                    UserError(f"{place}: not {len(reader.fieldnames or ())} cells, as the header has; fix this line")
+    lines = text.splitlines()
+    told = SEPARATOR.fullmatch(lines[0]) if lines else None
+    header_line = lines[1 if told else 0] if len(lines) > bool(told) else ""
+    delimiter = told[1] if told else max("\t,;" if ".tsv" in path.suffixes else ",;\t", key=header_line.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    header: list[str] = []
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            on_error(UserError(f"{path}:{reader.line_num}: not a table ({error}); fix this line"))
+            continue
+        if cells is None:
+            return
+        if not any(cell.strip() for cell in cells) or (told and reader.line_num == 1):
+            continue
+        place = f"{path}:{reader.line_num}"
+        if not header:
+            header = cells
+            if repeated := [name for name, count in Counter(header).items() if count > 1 and name]:
+                raise UserError(
+                    f"{place}: the header has {', '.join(map(repr, repeated))} more than once; rename a column"
                 )
-            else:
-                yield place, {name: Cell(value) for name, value in row.items()}
-    except csv.Error as error:
-        raise UserError(f"{path}:{reader.reader.line_num}: not a table ({error}); fix this line") from error
+        elif len(cells) != len(header):
+            on_error(UserError(f"{place}: not {len(header)} cells, as the header has; fix this line"))
+        else:
+            yield place, {name: Cell(cell) for name, cell in zip(header, cells, strict=True)}
 
 
 def _parquet_rows(path: Path) -> Iterator[PlacedRow]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands.init import main
+from commands.questions import main as questions
 from questions.load import load_questions
 from ratchet.config import load_config
 from ratchet.errors import UserError
@@ -76,7 +77,7 @@ def test_all_flaws_of_documents_and_questions_are_named_in_one_run(mine: Path) -
     (mine / "notes" / "scan.pdf").write_bytes(pdf(""))
     (mine / "notes" / "blank.txt").write_text(" \n")
     (mine / "notes" / "binary.txt").write_bytes(b"\0\1")
-    (mine / "q.csv").write_text('Question;Answer\n;Ada\nWho?\nWhat?;"a"b\nWhere?;C\n')
+    (mine / "q.csv").write_text('Question;Answer\nWho?\n;Ada\nWhat?;"a"b\nWhere?;C\n')
     with pytest.raises(UserError) as caught:
         main(["notes", "q.csv"])
     said = str(caught.value)
@@ -96,9 +97,9 @@ def test_what_is_odd_but_can_be_used_is_a_warning(mine: Path, capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "12 in notes" in said and "not read    1 .pptx" in said and "13 questions with answers" in said
     assert "1 documents have the text of another one, such as notes/copy.html as notes/again.html" in said
-    assert "1 questions are asked before with another answer; keep the right one (row-11 as row-2)" in said
-    assert "1 questions are asked before with the same answer" in said and "(row-10 as row-1)" in said
-    assert "1 questions have no answer, reference, label or nuggets" in said and "(row-12)" in said
+    assert "1 questions are asked before with another answer; keep the right one (q.csv:13 as q.csv:4)" in said
+    assert "1 questions are asked before with the same answer" in said and "(q.csv:12 as q.csv:3)" in said
+    assert "1 questions have no answer, reference, label or nuggets" in said and "(q.csv:14)" in said
     questions = load_questions(load_config("notes.yaml").questions.train)
     assert any(question.answers[0].startswith("Müller") for question in questions if question.answers)
 
@@ -135,3 +136,16 @@ def test_a_model_of_a_hub_that_cannot_be_reached_is_a_warning(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     main(["notes", "q.csv", "--model", "some/Model-7B-Instruct"])
     assert "some/Model-7B-Instruct is not on this machine, and the hub is not there to ask" in capsys.readouterr().out
+
+
+def test_flaws_of_several_files_are_named_by_file_and_line(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (mine / "q.csv").read_text().splitlines()
+    for name, part in (("train", rows[1:6]), ("dev", rows[6:8]), ("test", [*rows[8:], rows[1]])):
+        (mine / f"{name}.csv").write_text("\n".join([rows[0], *part]))
+    main(["notes", "train.csv", "dev.csv", "test.csv"])
+    assert "(test.csv:5 as train.csv:2)" in capsys.readouterr().out
+    for name in ("train", "test"):
+        (mine / f"{name}.csv").write_text("question,answer\n ,x\n")
+    with pytest.raises(UserError) as caught:
+        questions(["check", "--config", "notes.yaml"])
+    assert all(f"{name}.csv:2: " in str(caught.value) for name in ("train", "test"))

@@ -325,7 +325,53 @@ def test_what_a_folder_does_not_read_is_counted_by_suffix(tmp_path: Path, caplog
 
 def test_without_the_extra_the_files_and_the_fix_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index_build.folder.is_installed", lambda: False)
-    with pytest.raises(
-        UserError, match=r"2 HTML and PDF files, such as a\.html, need the extra documents: pip install"
-    ):
-        scan_documents([folder(tmp_path / "f", a_html=PAGE, b_pdf=pdf("B"), c_txt="C")], 10)
+    texts = folder(tmp_path / "f", a_html=PAGE, b_pdf=pdf("B"), c_txt="C", d_txt=" ")
+    with pytest.raises(UserError) as caught:
+        scan_documents([texts], 10)
+    said = str(caught.value)
+    assert "2 HTML and PDF files (a.html, b.pdf) need the extra documents: pip install" in said
+    assert "d.txt: 'text' is empty" in said, "other flaws are named in the same run"
+
+
+def test_a_file_that_keeps_the_reader_busy_is_named_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index_build.isolation.SECONDS", 4)
+    attributes = " ".join(f"a{i}='{i}'" for i in range(300_000))  # minutes in libxml2, which no signal interrupts
+    texts = folder(tmp_path / "f", a_html=f"<html><body><p {attributes}>{PAGE}", b_pdf=pdf("B"), c_html=PAGE)
+    bad: list[UserError] = []
+    rest = [document.id for _, document in read_documents(texts, on_error=bad.append)]
+    assert rest == ["b.pdf", "c.html"]
+    assert "a.html: takes longer than 4 s to read" in str(bad[0]) and len(bad) == 1
+
+
+@pytest.mark.parametrize("declared", ["zlib", "bz2", "hex", "undefined", "idna", "punycode", "utf-16", "nonsense"])
+def test_a_page_that_declares_an_encoding_of_no_text_is_read(tmp_path: Path, declared: str) -> None:
+    page = f'<html><head><meta charset="{declared}"></head><body><p>Caf\xe9 by the harbour.</p></body></html>'
+    texts = folder(tmp_path / "f", a_html=page.encode("latin-1"))
+    assert [document.text for _, document in read_documents(texts)] == ["Café by the harbour."]
+
+
+@pytest.mark.parametrize("head", ['<meta charset="{}">', '<?xml version="1.0" encoding="{}"?>'])
+@pytest.mark.parametrize(("encoding", "text"), [("koi8-r", "История порта"), ("shift_jis", "港町の歴史は古い。")])
+def test_a_page_is_read_in_the_encoding_that_it_declares(tmp_path: Path, head: str, encoding: str, text: str) -> None:
+    page = f"{head.format(encoding)}<html><BODY><p>{text}</p></BODY></html>"
+    texts = folder(tmp_path / "f", a_html=page.encode(encoding))
+    assert [document.text for _, document in read_documents(texts)] == [text]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.html", b"<html><body>a\0b</body></html>"),
+        ("a.txt", ("История порта. " * 3).encode("cp1251")),
+        ("a.txt", ("港町の歴史は古い。" * 3).encode("shift_jis")),
+        ("a.txt", "Zürich".encode("cp437")),
+    ],
+)
+def test_a_text_in_an_encoding_that_cannot_be_told_is_named_and_not_garbled(
+    tmp_path: Path, name: str, data: bytes
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=rf"{name}: not UTF-8 text \(.*; convert the file to UTF-8"):
+        list(read_documents(tmp_path))

@@ -215,3 +215,26 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, mess
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
         load_questions(SplitConfig(benchmark="bamboogle", path=str(tmp_path / name)))
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("q.csv", "sep=;\r\nQuestion;Answer\r\nWho, then?;Ada\r\n"),
+        ("q.csv", "Question,Answer\rWho; then?,Ada\r"),
+        ("q.csv", "Question;Answer;;\nWho?;Ada;;\n;;;\n"),
+        ("q.tsv", "Question, short\tQuestion\tAnswer\nx\tWho?\tAda\n"),
+        ("q.csv", "\nQuestion,Answer\n\nWho?,Ada\n , \n"),
+    ],
+)
+def test_tables_as_spreadsheets_save_them(tmp_path: Path, name: str, table: str) -> None:
+    (tmp_path / name).write_bytes(table.encode())
+    [question] = load_questions(SplitConfig(path=str(tmp_path / name)))
+    assert question.text.startswith("Who") and question.answers == ("Ada",)
+
+
+def test_all_bad_lines_of_a_table_are_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text('Question,Answer\nWho?,"a"b\nWhat?,b\nWhy?,"c"d\nHow?\n,e\n')
+    with pytest.raises(UserError, match="4 of the first 5 rows") as caught:
+        load_questions(SplitConfig(path=str(tmp_path / "q.csv")))
+    assert all(f"q.csv:{line}: " in str(caught.value) for line in (2, 4, 5, 6))
