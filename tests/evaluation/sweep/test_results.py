@@ -102,23 +102,23 @@ def count_evaluations(path: Path) -> int:
 @pytest.mark.slow
 def test_the_test_set_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_sweep(tmp_path)
-    alone = ["--set", "sweep.runs=[]"]
+    alone, together = ["--set", "sweep.runs=[]"], ["--set", "sweep.runs=null"]
     assert run(path, *alone) == 0
     assert run(path, "test", *alone) == 0
     assert count_evaluations(path) == 1, "resuming with the same choice adds no record"
     first = results_of(path).choices[0].checkpoint
     assert first == "base"
-    run(path, "cell", "0/1")
-    run(path, "merge")
+    run(path, "cell", "0/1", *together)
+    run(path, "merge", *together)
     chosen = results_of(path).choices[0].checkpoint
     assert chosen != first, "the adapters that came along are better on dev"
     assert any("dev now chooses" in note for note in results_of(path).notes)
     with pytest.raises(UserError, match=rf"test was already measured on .*{first}.*--again"):
-        run(path, "test")
+        run(path, "test", *together)
     assert count_evaluations(path) == 1
     assert {cell.checkpoint for cell in results_of(path).cells if cell.tested} == {first}
     capsys.readouterr()
-    assert run(path, "test", "--again") == 0
+    assert run(path, "test", "--again", *together) == 0
     assert count_evaluations(path) == 2
     assert "The test set test was measured 2 times" in " ".join(capsys.readouterr().out.split())
     results = results_of(path)
