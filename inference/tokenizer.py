@@ -18,7 +18,8 @@ GGUF = "give the folder with safetensors that the GGUF file was made of"
 
 def load_tokenizer(path: str, revision: str | None = None) -> Any:
     """The tokenizer of a local folder or hub name; never runs code that comes with a model."""
-    looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).parent.is_dir()
+    is_name = path.count("/") == 1 and not path.startswith((".", "/", "~")) and not Path(path).parent.is_dir()
+    looks_local = not is_name or Path(path) == SMALL_MODEL
     if looks_local and not Path(path).is_dir():
         hint = (
             GGUF

@@ -6,11 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from inference.footprint import footprint
-from inference.tokenizer import load_tokenizer
+from inference.tokenizer import SMALL_MODEL, load_tokenizer
 from inference.weights import load_causal_model
 from questions.benchmark import HubDataset
 from questions.load import _hub_rows
@@ -72,3 +73,11 @@ def test_a_hub_whose_name_or_address_takes_long_is_not_waited_for(monkeypatch: p
     hub.leave_unreachable_hub("org/model")
     waits.set()
     assert os.environ["HF_HUB_OFFLINE"] == "1" and time.monotonic() - begun < 5
+
+
+def test_the_small_model_is_no_name_on_the_hub_where_there_is_no_folder_of_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"^{SMALL_MODEL}: no such model folder; `ratchet model --out {SMALL_MODEL}`"):
+        load_tokenizer(str(SMALL_MODEL))
