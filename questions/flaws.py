@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from questions.load import LoadedSplit
+from questions.load import LoadedSplit, same_question_key
 from ratchet.records import Question
 
 MAX_SHOWN = 5
@@ -20,7 +20,7 @@ def question_flaws(splits: Sequence[LoadedSplit]) -> list[str]:
     for split in splits:
         for question in split.questions:
             place = split.places.get(question.id, question.id)
-            before, other = first.setdefault(" ".join(question.text.casefold().split()), (place, question))
+            before, other = first.setdefault(same_question_key(question.text), (place, question))
             if other is not question:
                 (repeated if _agree(other, question) else contradicting).append(f"{place} as {before}")
             if not any((question.answers, question.reference, question.label, question.nuggets)):

@@ -232,11 +232,14 @@ def share_of_questions(questions: Sequence[Question], share: tuple[float, float]
 
     Shares that do not overlap have no question in common. Equal questions are neighbours in the order.
     """
-    drawn = sorted(
-        range(len(questions)), key=lambda i: (_sample_order(seed, " ".join(questions[i].text.casefold().split())), i)
-    )
+    drawn = sorted(range(len(questions)), key=lambda i: (_sample_order(seed, same_question_key(questions[i].text)), i))
     first, last = (round(bound * len(questions)) for bound in share)
     return [questions[i] for i in sorted(drawn[first:last])]
+
+
+def same_question_key(text: str) -> str:
+    """Equal for texts that differ in case and blanks alone."""
+    return " ".join(text.casefold().split())
 
 
 def _sample_order(seed: int, text: str) -> bytes:

@@ -139,9 +139,3 @@ def _visible(character: str) -> str:
     if character.isspace():
         return " "
     return "" if unicodedata.category(character) in ("Cc", "Cf", "Cs") else character
-
-
-def escape_formula(text: str) -> str:
-    """Put an apostrophe before a text that a spreadsheet would run as a formula; full-width signs count."""
-    first = unicodedata.normalize("NFKC", text.lstrip(" \u3000")[:1])
-    return f"'{text}" if first and first in "=+-@\t\r\n" else text
