@@ -17,7 +17,6 @@ from pathlib import Path
 import yaml
 
 from index_build.documents import Document, repeated_documents, scan_documents
-from index_build.folder import folder_listing
 from inference.footprint import footprint
 from inference.model_check import check_chat
 from inference.tokenizer import SMALL_MODEL, load_tokenizer
@@ -36,7 +35,6 @@ SMALL = 2e9
 """Parameters below which a model gets short prompts, short answers and rewards by rules, since it cannot judge."""
 SPLIT = (0.7, 0.1, 0.2)
 SEED = 1
-MAX_DOCUMENTS = 2**40
 SAMPLES = 8
 """Trajectories a training question, as in Salemi et al. (2025)."""
 FEW_TRAINING_QUESTIONS = 50
@@ -186,12 +184,11 @@ def read_corpus(path: Path, wanted: Container[str]) -> Corpus:
         if document.id in wanted:
             held.add(document.id)
 
-    scan_documents([path], MAX_DOCUMENTS, on_document=look)
+    [source] = scan_documents([path], look)
     repeated = [
         f"{where} as {first}" for _, where, first in repeated_documents([path], texts, lambda document: document.text)
     ]
-    skipped = folder_listing(path).skipped_text if path.is_dir() else ""
-    return Corpus(len(texts), words, frozenset(held), tuple(repeated), skipped)
+    return Corpus(source.documents, words, frozenset(held), tuple(repeated), source.skipped)
 
 
 def inspect_model(path: str) -> Model:

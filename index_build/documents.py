@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from index_build.folder import cannot_read, folder_listing, folder_rows, warn_of_skipped
+from index_build.folder import Listing, cannot_read, folder_listing, folder_rows
 from ratchet.errors import RowErrors, UserError, did_you_mean, raise_error
 from ratchet.files import read_jsonl
 from ratchet.records import document_id
@@ -41,12 +41,13 @@ class Document:
 
 
 @dataclass(frozen=True)
-class DocumentRange:
-    """Documents first .. first + count - 1 of a source, counted from 0: `read_documents(path, first)` begins there."""
+class ScannedSource:
+    """A source whose documents can all be used."""
 
     path: Path
-    first: int
-    count: int
+    documents: int
+    skipped: str
+    """The files of a folder that are not read, by suffix; '' for a file and where all are read."""
 
 
 def read_documents(
@@ -71,36 +72,34 @@ def source_files(path: Path) -> list[Path]:
 
 
 def scan_documents(
-    paths: Sequence[Path], part_documents: int, on_document: Callable[[Document], None] = lambda document: None
-) -> tuple[DocumentRange, ...]:
-    """Read all sources once and cut them into parts of at most `part_documents` documents, none across two sources.
+    paths: Sequence[Path], on_document: Callable[[Document], None] = lambda document: None
+) -> tuple[ScannedSource, ...]:
+    """Read all sources once; folders are listed once.
 
     Bad documents and ids that are used twice are found now, not after hours of building: a UserError that names all of
     them by file and line. Takes 16 bytes of memory a document. `on_document` is called with each sound one.
     """
-    if part_documents < 1:
-        raise ValueError(f"a part holds at least one document, got {part_documents}")
     hashes = array("Q")
     bad = RowErrors("documents")
-    parts: list[DocumentRange] = []
+    scanned: list[ScannedSource] = []
     for path in paths:
         first = len(hashes)
+        skipped = ""
         try:
-            for _, document in read_documents(path, on_error=bad.add):
+            listing = folder_listing(path) if path.is_dir() else None
+            skipped = listing.skipped_text if listing else ""
+            for _, _, document in _read(path, 0, bad.add, listing):
                 hashes.append(key_hash(document.id))
                 on_document(document)
         except UserError as error:  # the file itself cannot be read on from here
             bad.add(error)
-        count = len(hashes) - first
-        parts += [DocumentRange(path, at, min(part_documents, count - at)) for at in range(0, count, part_documents)]
-        if path.is_dir():
-            warn_of_skipped(path)
+        scanned.append(ScannedSource(path, len(hashes) - first, skipped))
     for document, where, before in repeated_documents(paths, hashes, lambda document: document.id):
         bad.add(UserError(f"{where}: document id {document.id!r} is already used in {before}; ids must differ"))
     bad.check(len(hashes))
     if not hashes:
         raise UserError(f"{', '.join(map(str, paths))}: no documents; an index needs at least one")
-    return tuple(parts)
+    return tuple(scanned)
 
 
 def repeated_documents(
@@ -124,10 +123,12 @@ def repeated_documents(
                         seen.setdefault(value(document), where)
 
 
-def _read(path: Path, skip: int, on_error: Callable[[UserError], None]) -> Iterator[tuple[int, str, Document]]:
-    """(number, where, document): `where` names the document in errors."""
+def _read(
+    path: Path, skip: int, on_error: Callable[[UserError], None], listing: Listing | None = None
+) -> Iterator[tuple[int, str, Document]]:
+    """(number, where, document): `where` names the document in errors. `listing`: that of a folder, if it is known."""
     if path.is_dir():
-        rows = folder_rows(path, skip, on_error)
+        rows = folder_rows(path, listing or folder_listing(path), skip, on_error)
     elif path.suffix == ".parquet":
         rows = _parquet_rows(path, skip, on_error)
     else:

@@ -74,10 +74,10 @@ def folder_listing(folder: Path) -> Listing:
 
 
 def folder_rows(
-    folder: Path, skip: int, on_error: Callable[[UserError], None]
+    folder: Path, listing: Listing, skip: int, on_error: Callable[[UserError], None]
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """(number, path, fields of the document) of each file after the first `skip`."""
-    names = folder_listing(folder).read
+    names = listing.read
     markup = [name for name in names if Path(name).suffix.lower() in MARKUP_SUFFIXES]
     lacks_extra = bool(markup) and not is_installed()
     if lacks_extra:
@@ -120,14 +120,3 @@ def _read_text(path: Path) -> str:
 def cannot_read(path: Path, error: OSError) -> UserError:
     """The error of a file or folder that cannot be opened."""
     return UserError(f"{path}: cannot read ({error.strerror or error}); check the path in the config")
-
-
-def warn_of_skipped(folder: Path) -> None:
-    """Say in the log which files of a folder are not read."""
-    if skipped := folder_listing(folder).skipped_text:
-        logger.warning(
-            "%s: not read: %s. A folder is read for its text, Markdown, HTML and PDF files; JSONL and Parquet files "
-            "are named one by one",
-            folder,
-            skipped,
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,12 @@ from ratchet.runfolder import file_digest, tree_digest
 from retrieval.layout import MANIFEST, IndexSettings, Source, read_manifest
 
 PLAN = "plan.json"
+NOT_READ = (
+    "%s: not read: %s. A folder is read for its text, Markdown, HTML and PDF files; JSONL and Parquet files are named "
+    "one by one"
+)
+
+logger = logging.getLogger(__name__)
 
 
 class PlannedShard(Record):
@@ -112,15 +119,22 @@ def plan_index(
             unlisted = [Path(source.path) for source in known_sources[listed:]]
             added = [Path(source.path) for source in new]
             with Progress("reading documents", None) as progress:
-                parts = scan_documents([*unlisted, *added], shard_documents, lambda document: progress.advance())
+                scanned = scan_documents([*unlisted, *added], lambda document: progress.advance())
             check(added)
-            for source in new:
-                pieces = tuple((part.first, part.count) for part in parts if str(part.path) == source.path)
+            for source, found in zip(new, scanned[len(unlisted) :], strict=True):
+                pieces = _pieces(found.documents, shard_documents)
                 known_sources += (source.model_copy(update={"pieces": pieces}),)
+                if found.skipped:
+                    logger.warning(NOT_READ, source.path, found.skipped)
         plan = Plan(settings=settings, sources=known_sources)
         if plan != there:
             write_json(target / PLAN, plan.model_dump(mode="json"))
         return plan
+
+
+def _pieces(documents: int, shard_documents: int) -> tuple[tuple[int, int], ...]:
+    """(first, count) of each shard of a source: no shard holds documents of two."""
+    return tuple((at, min(shard_documents, documents - at)) for at in range(0, documents, shard_documents))
 
 
 def read_plan(target: Path) -> Plan:

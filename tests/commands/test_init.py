@@ -9,6 +9,7 @@ import pytest
 
 from commands.init import main
 from commands.questions import main as questions
+from index_build.folder import Listing, folder_listing
 from questions.load import load_questions
 from ratchet.config import load_config
 from ratchet.errors import UserError
@@ -84,6 +85,22 @@ def test_all_flaws_of_documents_and_questions_are_named_in_one_run(mine: Path) -
     places = ("q.csv:2: ", "q.csv:3: ", "q.csv:4: ", "notes/binary.txt: ", "notes/blank.txt: ", "notes/scan.pdf: ")
     assert all(place in said for place in places), said
     assert said.count("\n") == 7, "one line each, and a head for each of the two"
+
+
+def test_the_folder_is_listed_once_and_what_is_not_read_is_said_once(
+    mine: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[Path] = []
+
+    def listing(path: Path) -> Listing:
+        listed.append(path)
+        return folder_listing(path)
+
+    monkeypatch.setattr("index_build.documents.folder_listing", listing)
+    (mine / "notes" / "photo.png").touch()
+    main(["notes", "q.csv"])
+    assert (capsys.readouterr().out + caplog.text).count("1 .png") == 1
+    assert listed == [Path("notes")]
 
 
 def test_what_is_odd_but_can_be_used_is_a_warning(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:

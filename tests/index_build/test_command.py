@@ -52,6 +52,17 @@ def test_a_build_says_what_it_did(tmp_path: Path, command: Command, config: Path
     assert "already built, nothing to do" in again and f"digest {manifest.digest}" in again
 
 
+def test_files_of_a_folder_that_are_not_read_are_in_the_log(
+    tmp_path: Path, command: Command, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.txt").write_text("The harbour of Velm")
+    (notes / "photo.png").touch()
+    command("--config", write_config(tmp_path, [notes], **SMALL))
+    assert caplog.text.count("not read: 1 .png") == 1
+
+
 def test_jobs_of_the_command(tmp_path: Path, command: Command, config: Path) -> None:
     first = command("--config", config, "--job", "1/2")
     assert "1 shards built in" in first and "other jobs have not finished" in first

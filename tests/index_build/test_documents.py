@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from index_build import documents
-from index_build.documents import Document, DocumentRange, read_documents, scan_documents, source_files
+from index_build.documents import Document, ScannedSource, read_documents, scan_documents, source_files
 from ratchet.errors import UserError
 from retrieval.shards import key_hash, key_hashes
 from tests.helpers.pdf import pdf
@@ -118,7 +117,7 @@ def test_a_document_without_text_is_its_title(tmp_path: Path, row: dict[str, Any
 def test_a_bad_line_is_named(tmp_path: Path, row: object, words: list[str]) -> None:
     path = lines(tmp_path / "d.jsonl", {"id": "a", "text": "A"}, row)
     with pytest.raises(UserError) as caught:
-        scan_documents([path], 100)
+        scan_documents([path])
     for word in words:
         assert word in str(caught.value)
 
@@ -128,21 +127,21 @@ def test_all_bad_documents_are_named_at_once(tmp_path: Path) -> None:
     jsonl = lines(tmp_path / "d.jsonl", {"id": "a", "text": "A"}, *bad)
     texts = folder(tmp_path / "f", a_txt="A", b_txt=b"\x00", c_txt=" ")
     with pytest.raises(UserError) as caught:
-        scan_documents([jsonl, texts], 10)
+        scan_documents([jsonl, texts])
     first, *named = str(caught.value).splitlines()
     assert first == "6 of the first 8 documents cannot be used:"
     places = [*(f"d.jsonl:{line}: " for line in range(2, 6)), "f/b.txt: ", "f/c.txt: "]
     assert all(place in line for place, line in zip(places, named, strict=True))
     with pytest.raises(UserError, match=r"30 of the first 30 documents(.|\n)*and 10 more$"):
-        scan_documents([lines(tmp_path / "e.jsonl", *["{"] * 30)], 10)
+        scan_documents([lines(tmp_path / "e.jsonl", *["{"] * 30)])
 
 
 def test_missing_empty_and_damaged_files(tmp_path: Path) -> None:
     for name in ("nowhere.jsonl", "nowhere.parquet"):
         with pytest.raises(UserError, match=f"{name}: cannot read"):
-            scan_documents([tmp_path / name], 1)
+            scan_documents([tmp_path / name])
     with pytest.raises(UserError, match=r"empty\.jsonl: no documents"):
-        scan_documents([lines(tmp_path / "empty.jsonl")], 1)
+        scan_documents([lines(tmp_path / "empty.jsonl")])
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(b'{"id": "a", "text": "A"}\n' * 1000)[:-20])
     with pytest.raises(UserError, match=r"cut\.jsonl\.gz"):
@@ -161,22 +160,22 @@ def test_duplicate_ids_name_both_places(tmp_path: Path) -> None:
     two = parquet(tmp_path / "two.parquet", [{"id": i, "text": "B"} for i in ("b", "y", "a.txt")])
     three = folder(tmp_path / "three", a_txt="A", y_txt="Y")
     with pytest.raises(UserError, match=r"two\.parquet:3: document id 'a.txt' is already used in .*one\.jsonl:2"):
-        scan_documents([one, two], 10)
+        scan_documents([one, two])
     with pytest.raises(UserError, match=r"three/a\.txt: document id 'a\.txt' is already used in .*one\.jsonl:2"):
-        scan_documents([one, three], 10)
+        scan_documents([one, three])
     with pytest.raises(UserError, match=r"one\.jsonl:1: document id 'x' is already used in .*one\.jsonl:1"):
-        scan_documents([one, one], 10)
+        scan_documents([one, one])
 
 
 def test_ids_that_share_a_hash_are_not_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two such ids cannot be found in a test's time: a coarser hash stands in.
     monkeypatch.setattr(documents, "key_hash", lambda text: key_hash(text) % 3)
     path = lines(tmp_path / "d.jsonl", *ROWS)
-    assert scan_documents([path], 100) == (DocumentRange(path, 0, 10),)
+    assert scan_documents([path]) == (ScannedSource(path, 10, ""),)
     monkeypatch.setattr(documents, "SUSPECTS", 1)
     again = lines(tmp_path / "e.jsonl", *ROWS[8:])
     with pytest.raises(UserError, match=r"e\.jsonl:\d: document id 'd[89]' is already used in .*d\.jsonl:(9|10)"):
-        scan_documents([path, again], 100)
+        scan_documents([path, again])
 
 
 def test_hashes_are_fixed_by_their_definition() -> None:
@@ -187,22 +186,11 @@ def test_hashes_are_fixed_by_their_definition() -> None:
     assert key_hashes([]).dtype == np.uint64 and len(key_hashes([])) == 0
 
 
-# Parts
-
-
-def test_parts_end_with_their_source_and_cover_it(tmp_path: Path) -> None:
-    one = source("jsonl", tmp_path)
-    empty = lines(tmp_path / "empty.jsonl")
+def test_the_documents_of_each_source_are_counted(tmp_path: Path) -> None:
+    one, empty = source("jsonl", tmp_path), lines(tmp_path / "empty.jsonl")
     two = folder(tmp_path / "f", a_md="A", b_md="B")
-    parts = scan_documents([one, empty, two], 4)
-    assert parts == (
-        DocumentRange(one, 0, 4),
-        DocumentRange(one, 4, 4),
-        DocumentRange(one, 8, 2),
-        DocumentRange(two, 0, 2),
-    )
-    ids = [d.id for p in parts for _, d in list(read_documents(p.path, p.first))[: p.count]]
-    assert ids == [*(row["id"] for row in ROWS), "a.md", "b.md"]
+    counts = [scanned.documents for scanned in scan_documents([one, empty, two])]
+    assert counts == [10, 0, 2]
 
 
 # Parquet
@@ -218,7 +206,7 @@ def test_parts_end_with_their_source_and_cover_it(tmp_path: Path) -> None:
 )
 def test_a_bad_column_or_row_is_named(tmp_path: Path, rows: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        scan_documents([parquet(tmp_path / "d.parquet", rows)], 10)
+        scan_documents([parquet(tmp_path / "d.parquet", rows)])
 
 
 def test_bytes_that_are_no_text_name_the_row(tmp_path: Path) -> None:
@@ -226,7 +214,7 @@ def test_bytes_that_are_no_text_name_the_row(tmp_path: Path) -> None:
     column = pa.StringArray.from_buffers(len(texts), texts.buffers()[1], texts.buffers()[2])
     pq.write_table(pa.table({"id": [str(i) for i in range(203)], "text": column}), tmp_path / "d.parquet")
     with pytest.raises(UserError, match=r"d\.parquet:201: not valid UTF-8(.|\n)*d\.parquet:203: not valid UTF-8"):
-        scan_documents([tmp_path / "d.parquet"], 10)
+        scan_documents([tmp_path / "d.parquet"])
 
 
 # Folders of text
@@ -247,12 +235,12 @@ def test_a_folder_is_its_text_files_sorted_by_path(tmp_path: Path) -> None:
 def test_a_bad_text_file_is_named(tmp_path: Path) -> None:
     damaged = "Ärger über Öl".encode() + b"\xe4 d"
     with pytest.raises(UserError, match=r"f/b\.txt: not UTF-8 text \(.* at byte 16\)"):
-        scan_documents([folder(tmp_path / "f", a_txt="A", b_txt=damaged)], 10)
+        scan_documents([folder(tmp_path / "f", a_txt="A", b_txt=damaged)])
     with pytest.raises(UserError, match=r"g/a\.txt: 'text' is empty"):
-        scan_documents([folder(tmp_path / "g", a_txt="\n")], 10)
+        scan_documents([folder(tmp_path / "g", a_txt="\n")])
 
 
-def test_links_out_of_the_folder_are_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     folder(tmp_path / "secret", s_txt="secret")
     path = folder(tmp_path / "f", a_txt="A")
     (path / "inside.txt").symlink_to("a.txt")
@@ -260,10 +248,8 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path, caplog: pytest
     (path / "broken.txt").symlink_to("nothing.txt")
     (path / "there").symlink_to(tmp_path / "secret")
     (path / "loop").symlink_to(".")
-    with caplog.at_level(logging.WARNING):
-        assert scan_documents([path], 10) == (DocumentRange(path, 0, 2),)
+    assert scan_documents([path]) == (ScannedSource(path, 2, "4 links out of the folder"),)
     assert [d.id for _, d in read_documents(path)] == ["a.txt", "inside.txt"]
-    assert "not read: 4 links out of the folder" in caplog.text
 
 
 PAGE = """<html><head><title>Fares</title></head><body><nav><a href="/">Home</a></nav><main><h1>Fares</h1>
@@ -295,7 +281,7 @@ def test_pages_that_cannot_be_read_are_named_together(tmp_path: Path) -> None:
         "e_html": "<html><body></body></html>",
     }
     with pytest.raises(UserError) as caught:
-        scan_documents([folder(tmp_path / "f", good_txt="A", **files)], 10)
+        scan_documents([folder(tmp_path / "f", good_txt="A", **files)])
     first, *named = str(caught.value).splitlines()
     assert first == "5 of the first 6 documents cannot be used:"
     assert ["holds no text, as where its pages are scanned" in line for line in named] == [True, *[False] * 4]
@@ -317,17 +303,17 @@ def test_pages_in_other_encodings_are_read_as_they_say(tmp_path: Path, caplog: p
     assert "c.txt: not UTF-8; read as windows-1252" in caplog.text
 
 
-def test_what_a_folder_does_not_read_is_counted_by_suffix(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_folder_does_not_read_is_counted_by_suffix(tmp_path: Path) -> None:
     path = folder(tmp_path / "f", a_txt="A", b_docx="x", c_DOCX="x", d_jsonl="{}", e_jsonl_gz="x", LICENSE="x")
-    scan_documents([path], 10)
-    assert "not read: 2 .docx, 1 .jsonl, 1 .jsonl.gz, 1 without a suffix" in caplog.text
+    [source] = scan_documents([path])
+    assert source.skipped == "2 .docx, 1 .jsonl, 1 .jsonl.gz, 1 without a suffix"
 
 
 def test_without_the_extra_the_files_and_the_fix_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index_build.folder.is_installed", lambda: False)
     texts = folder(tmp_path / "f", a_html=PAGE, b_pdf=pdf("B"), c_txt="C", d_txt=" ")
     with pytest.raises(UserError) as caught:
-        scan_documents([texts], 10)
+        scan_documents([texts])
     said = str(caught.value)
     assert "2 HTML and PDF files (a.html, b.pdf) need the extra documents: pip install" in said
     assert "d.txt: 'text' is empty" in said, "other flaws are named in the same run"
