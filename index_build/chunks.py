@@ -46,8 +46,8 @@ class Chunker:
         if limit is not None and limit.max_text_tokens is not None:
             if limit.max_text_tokens < 1:
                 raise UserError(
-                    f"{limit.name}: max_length {limit.tokens} leaves no room for text beside the special tokens and "
-                    "document_prefix; raise it in index.encoder, or shorten the prefix"
+                    f"{limit.name}: reads {limit.tokens} tokens, which leaves no room for text beside the special "
+                    "tokens and the prefix; take another, or with kind: sparse a higher index.encoder.max_length"
                 )
             room = min(size, limit.max_text_tokens)
         self._smallest = max(1, int(room * SMALLEST_SHARE))

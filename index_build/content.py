@@ -18,6 +18,7 @@ from ratchet.config import DenseConfig, EncoderConfig, IndexConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from retrieval.encoders.limits import TokenLimit
+from retrieval.layout import K1, B
 from retrieval.sparse.analyzer import Analyzer
 
 # Chunks that are encoded together, and the most that a kill can lose.
@@ -41,8 +42,8 @@ def open_content_factory(config: IndexConfig) -> ContentFactory:
     if config.engine == "lucene":
         return ContentFactory(lambda folder, kept: TextsOnly(), "")
     if config.kind == "bm25":
-        words = Analyzer(config.stemmer, config.stop_words)
-        return ContentFactory(lambda folder, kept: Bm25Postings(words, folder, config.k1, config.b), "")
+        words = Analyzer(config.stemmer, stop_words=True)
+        return ContentFactory(lambda folder, kept: Bm25Postings(words, folder, K1, B), "")
     if config.kind == "sparse":
         return _sparse_contents(config)
     return _dense_contents(config)

@@ -10,7 +10,7 @@ from typing import Any
 from ratchet.config import IndexConfig
 from ratchet.progress import Progress
 from retrieval.index import Store
-from retrieval.layout import Manifest
+from retrieval.layout import K1, B, Manifest
 from retrieval.loader import milvus_uri, open_store, vector_space
 from retrieval.shards import Shard
 
@@ -39,12 +39,12 @@ def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
 
     folder = target / "lucene"
     if folder.exists():
-        if len(LuceneRanker(folder, config.k1, config.b)) == len(store):
+        if len(LuceneRanker(folder, K1, B)) == len(store):
             return
         shutil.rmtree(folder)  # of before shards were added
     with Progress("indexing chunks with Lucene", len(store)) as progress:
         texts = store.chunk_texts(0, len(store))
-        build_lucene(texts, folder, stemmer=config.stemmer, stop_words=config.stop_words, progress=progress)
+        build_lucene(texts, folder, stemmer=config.stemmer, stop_words=True, progress=progress)
 
 
 def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store: Store) -> None:

@@ -72,5 +72,6 @@ def encoder_truncation_line(settings: IndexSettings, shards: Sequence[ShardManif
         return "  no chunk was cut by the encoder\n"
     return (
         f"  {chunks:,} chunks were cut by the encoder, {tokens:,} tokens in all, which no search finds: their titles "
-        "leave too little room; shorten their titles, or raise index.encoder.max_length where the model reads more\n"
+        "leave too little room; shorten their titles, or raise index.encoder.max_length of a sparse encoder "
+        "whose model reads more\n"
     )

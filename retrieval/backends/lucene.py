@@ -56,7 +56,7 @@ def build_lucene(
 ) -> None:
     """Index the texts of chunks 0, 1, 2 ... in a new `folder`, which appears only when it is complete.
 
-    `stemmer` and `stop_words` are IndexConfig's and say how our own words are cut; Lucene's analyzer has its own.
+    `stemmer` and `stop_words` say how our own words are cut; Lucene's analyzer has its own.
     A killed build leaves a hidden folder beside `folder`, which the next build writes over.
     """
     if folder.exists():

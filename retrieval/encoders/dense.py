@@ -121,13 +121,7 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
         )
     except Exception as error:  # the readers of damaged files raise anything
         raise UserError(f"{folder}: cannot load the model: {first_line(error)}") from error
-    if config.max_length is not None:
-        model.max_seq_length = _checked_length(config.max_length, folder)
-    query, document = default_prefixes(model.prompts, model_names(config.path, folder))
-    prefixes = (
-        query if config.query_prefix is None else config.query_prefix,
-        document if config.document_prefix is None else config.document_prefix,
-    )
+    prefixes = default_prefixes(model.prompts, model_names(config.path, folder))
     return DenseEncoder(model.eval(), config, prefixes, _digest(folder))
 
 
@@ -165,9 +159,7 @@ def model_folder(config: DenseConfig) -> Path:
 
     leave_unreachable_hub(config.path)
     try:
-        return Path(
-            snapshot_download(config.path, revision=config.revision, allow_patterns=list(MODEL_FILES), max_workers=2)
-        )
+        return Path(snapshot_download(config.path, allow_patterns=list(MODEL_FILES), max_workers=2))
     except HFValidationError as error:
         raise UserError(f"{path}: no such model folder") from error
     except Exception as error:  # offline, no such model, no access: each has a class of its own
@@ -207,18 +199,6 @@ def _values(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
-
-
-def _checked_length(wanted: int, folder: Path) -> int:
-    """`wanted`, if the model can read so many tokens. The second file leaves out positions that are not for tokens."""
-    limits = (
-        _values(folder / "config.json").get("max_position_embeddings"),
-        _values(folder / "tokenizer_config.json").get("model_max_length"),
-    )
-    max_tokens = min((limit for limit in limits if isinstance(limit, int)), default=wanted)
-    if wanted > max_tokens:
-        raise UserError(f"max_length: {wanted}, and {folder} reads at most {max_tokens} tokens; lower it")
-    return wanted
 
 
 def _digest(folder: Path) -> str:

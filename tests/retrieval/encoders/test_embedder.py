@@ -44,14 +44,14 @@ def test_vectors_come_in_the_order_of_the_texts_and_have_length_one(
 ) -> None:
     monkeypatch.setenv("RATCHET_API_KEY", "key-of-the-tests")
     monkeypatch.setattr(embedder, "BATCH", 2)
-    embed = open_embedder(config(server, query_prefix="q:"))
+    embed = open_embedder(config(server))
     vectors = embed(["a", "abc", ""])
     assert vectors.dtype == np.float32 and vectors.shape == (3, 2)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
-    assert np.allclose(vectors[:, 0] / vectors[:, 1], [3, 5, 2])
+    assert np.allclose(vectors[:, 0] / vectors[:, 1], [1, 3, 1])
     first, _ = server.asked
     assert first.headers["authorization"] == "Bearer key-of-the-tests"
-    assert first.body == {"model": "text-embedding-3-small", "input": ["q:a", "q:abc"], "encoding_format": "float"}
+    assert first.body == {"model": "text-embedding-3-small", "input": ["a", "abc"], "encoding_format": "float"}
     assert embed([]).shape[0] == 0 and len(server.asked) == 2
 
 
