@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
-import benchmarks.engine.__main__ as benchmark
-from benchmarks.engine.contenders import ENGINE, GENERATE, VLLM, Turn, question_prompts
-from benchmarks.engine.table import better, cached_line, decoding_table
+from benchmarks import engine
+from benchmarks.engine import ENGINE, GENERATE, VLLM, Turn, better, cached_line, decoding_table, question_prompts
 from tests.helpers.tiny import tiny_format
 
 
@@ -32,36 +34,27 @@ def test_a_table_has_new_tokens_a_second_and_the_ratios_of_the_engine() -> None:
         (VLLM, 8): [Turn(4.0, 4.0, 0.25), Turn(4.0, 8.0, 0.5)],
         (ENGINE, 8): [Turn(2.0, 4.0, 0.75), Turn(5.0, 10.0, 0.9)],
     }
-    assert decoding_table(best, 10).splitlines()[2:] == [
-        "| wall time     | first  | 8        | 10       | 20   | 40     | 4.0               | 2.0           |",
-        "| wall time     | second | 8        | 5        | 20   | 16     | 3.2               | 0.8           |",
-        "| CPU time      | first  | 8        | 10       | 20   | 20     | 2.0               | 1.0           |",
-        "| CPU time      | second | 8        | 4        | 10   | 8      | 2.0               | 0.8           |",
+    table = decoding_table(best, 10, "")
+    assert list(zip(*(column.cells for column in table.columns), strict=True)) == [
+        ("wall time", "first", "8", "10", "20", "40", "4.0", "2.0"),
+        ("wall time", "second", "8", "5", "20", "16", "3.2", "0.8"),
+        ("CPU time", "first", "8", "10", "20", "20", "2.0", "1.0"),
+        ("CPU time", "second", "8", "4", "10", "8", "2.0", "0.8"),
     ]
     assert cached_line(best).endswith("with 8 requests, first and second turn: vLLM 25% and 50%, engine 75% and 90%")
-
-
-class FakeProcess:
-    """Takes a second a turn."""
-
-    def __init__(self, name: str, arguments: Sequence[str]) -> None:
-        self.name = name
-
-    def line(self) -> str:
-        return "ready"
-
-    def turns(self, requests: int, salt: str) -> list[Turn]:
-        return [Turn(1.0, 1.0, 0.0), Turn(1.0, 1.0, 0.0)]
-
-    def close(self) -> None: ...
 
 
 def test_without_vllm_it_is_left_out_and_this_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(benchmark, "ContenderProcess", FakeProcess)
-    benchmark.main(["--vllm", "no/python", "--requests", "8,24", "--dtype", "float32"])
+    def one_second_a_turn(command: Sequence[str], **options: object) -> SimpleNamespace:
+        turns = [Turn(1.0, 1.0, 0.0), Turn(1.0, 1.0, 0.0)]
+        return SimpleNamespace(stdout=f"loading\n{json.dumps({8: turns, 24: turns})}\n")
+
+    monkeypatch.setattr(subprocess, "run", one_second_a_turn)
+    engine.main(["--vllm", "no/python", "--requests", "8,24", "--dtype", "float32"])
     said = capsys.readouterr()
-    assert "vLLM is left out: there is no no/python (make vllm)" in said.err
-    assert "| requests | generate | engine | one batch | engine / generate |" in said.out
-    assert "vLLM" not in said.out and said.out.count("| 24 ") == 4
+    assert "vLLM is left out: there is no" in said.err and "no/python (make vllm)" in said.err
+    heading = next(line.split() for line in said.out.splitlines() if "generate" in line)
+    assert heading[-7:] == ["generate", "engine", "one", "batch", "engine", "/", "generate"]
+    assert "vLLM" not in said.out and said.out.count("  24  ") == 4
