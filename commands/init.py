@@ -269,6 +269,7 @@ models:
 index:
   path: {index}
   documents: [{documents_path}]
+  tokenizer: words    # counts up to eight letters as a token; a model's name counts that model's tokens
 {chunks}questions:
 {questions}
 system:

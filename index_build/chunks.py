@@ -23,20 +23,22 @@ class Chunker:
     """Chunks of `size` tokens, the last one shorter; each begins with the last `overlap` tokens of the one before.
 
     The paper's corpus is cut so with 512 and 80 (mRAG, appendix C). Control tokens in a document are counted split,
-    as a model reads them. `tokenizer` is a fast tokenizer of transformers; `where` names it in errors.
+    as a model reads them. `tokenizer` is a fast tokenizer of transformers, or one of tokenizers; `where` names it in
+    errors.
 
     With the limit of an encoder, the chunks of a document are cut smaller where one of them would be too long with its
     title, and overlap by less in proportion. The encoder cuts no chunk then, unless its title fills the limit.
     """
 
     def __init__(self, tokenizer: Any, size: int, overlap: int, where: str, limit: TokenLimit | None = None) -> None:
-        if not getattr(tokenizer, "is_fast", False):
+        if not isinstance(tokenizer, Tokenizer) and not getattr(tokenizer, "is_fast", False):
             raise UserError(
                 f"{where}: chunks are cut with a fast tokenizer (a tokenizer.json), and this one has none; "
                 "name another as index.tokenizer"
             )
+        backend = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.backend_tokenizer
         # A copy of our own: nothing that others set on theirs (padding, truncation) changes a chunk.
-        self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self._tokenizer = Tokenizer.from_str(backend.to_str())
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True

@@ -7,7 +7,7 @@ from typing import Any
 
 from ratchet.errors import UserError
 from ratchet.files import read_json_file
-from ratchet.hub import hub_reason, leave_unreachable_hub
+from ratchet.hub import hub_reason, is_absent, leave_unreachable_hub, unreachable
 
 SMALL_MODEL = Path("models/smollm2-135m-instruct")
 """The folder of the model that runs everywhere."""
@@ -33,6 +33,8 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
         hint = GGUF if any(Path(path).glob("*.gguf")) else "give the folder of a model"
         raise UserError(f"{path}: cannot load its tokenizer: there is no tokenizer.json; {hint}")
     leave_unreachable_hub(path)
+    if is_absent(path):
+        raise UserError(f"{path}: cannot load its tokenizer: {unreachable()}")
     try:
         if _is_plain(Path(path)):
             from transformers import PreTrainedTokenizerFast

@@ -11,7 +11,7 @@ from ratchet.config.environment import Environment
 from ratchet.config.evaluation import EvaluationConfig, TrainedControl
 from ratchet.config.experiment import Config
 from ratchet.config.generation import GenerationConfig
-from ratchet.config.index import IndexConfig
+from ratchet.config.index import WORDS, IndexConfig
 from ratchet.config.load import load_config, load_members
 from ratchet.config.memory import MemoryConfig
 from ratchet.config.missing import is_missing, missing_error
@@ -32,6 +32,7 @@ __all__ = [
     "DEFAULT_EMBEDDER",
     "HUB",
     "SPLITS",
+    "WORDS",
     "Config",
     "CorrectnessConfig",
     "DenseConfig",

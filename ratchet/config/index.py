@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -11,6 +11,8 @@ from ratchet.config.paths import PathText
 from ratchet.config.section import AsGiven, Section
 from ratchet.parsing import validate_section
 
+WORDS: Final = "words"
+"""The value of `tokenizer` that names no model."""
 ENCODERS: dict[str, type[EncoderConfig] | type[DenseConfig]] = {"sparse": EncoderConfig, "dense": DenseConfig}
 
 
@@ -41,9 +43,10 @@ class IndexConfig(Section):
     many."""
     chunk_overlap: int = Field(80, ge=0)
     """Number of tokens that a chunk shares with the previous one; proportionally fewer in smaller chunks."""
-    tokenizer: PathText | None = None
-    """Tokenizer that counts the tokens of chunks. Default: the encoder's own; without an encoder, the agent
-    model's."""
+    tokenizer: Literal["words"] | PathText | None = None
+    """Tokenizer that counts the tokens of chunks: a model's, or `words`, which needs no model. It counts up to eight
+    letters or digits as one, and every other character but spaces. Default: the encoder's own; without an encoder, the
+    agent model's."""
     shard_documents: int = Field(200_000, gt=0)
     """Number of documents of one shard: what a killed build loses at most, and what one job builds at a time."""
     stemmer: str | None = "english"

@@ -3,12 +3,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from index_build.chunks import Chunker
+from index_build.tokenizer import word_tokenizer as words_of_the_config
 from tests.helpers.tiny import tiny_tokenizer
 
 TINY = tiny_tokenizer()
@@ -35,6 +37,19 @@ def test_sizes_and_overlap_in_tokens() -> None:
         ["w6", "w7", "w8", "w9", "w10"],
         ["w9", "w10", "w11"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("The harbour, built 1407.", ["The ", "harbour", ", ", "built ", "1407", "."]),
+        ("Hafenmeisterei", ["Hafenmei", "sterei"]),
+        ("港は1407年", ["港", "は", "1407", "年"]),
+        ("cafe\u0301 🙂🙂", ["cafe\u0301 ", "🙂", "🙂"]),
+    ],
+)
+def test_the_tokens_of_words(text: str, pieces: list[str]) -> None:
+    assert slices(words_of_the_config(), text, size=1, overlap=0) == pieces
 
 
 @settings(deadline=None, max_examples=150)

@@ -135,6 +135,18 @@ def test_what_a_server_holds_is_built_where_it_is(tmp_path: Path, command: Comma
             command(*verb, "--config", served, *(["d0"] if verb else []))
 
 
+def test_an_index_whose_chunks_are_counted_in_words_needs_no_model(
+    tmp_path: Path, command: Command, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words").mkdir()  # of the user's own: another thing
+    absent = ("--set", "models.agent.path=./no-model")
+    with pytest.raises(UserError, match=r"no-model: no such model folder.*`tokenizer: words` under index no model is"):
+        command("--config", config, *absent)
+    assert "2 shards built" in command("--config", config, *absent, "--set", "index.tokenizer=words")
+    assert read_manifest(tmp_path / "index").tokenizer == "words"
+
+
 def test_without_a_tokenizer_the_config_key_is_named(tmp_path: Path, command: Command, config: Path) -> None:
     settings = yaml.safe_load(config.read_text())
     settings["models"] = {"other": settings["models"]["agent"]}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from inference.footprint import footprint
 from inference.tokenizer import SMALL_MODEL, load_tokenizer
@@ -19,6 +22,8 @@ from ratchet import hub
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError
 from retrieval.encoders.dense import model_folder
+from tests.helpers.pages import ROOT
+from tests.helpers.tiny_index import write_documents
 
 NAME = "nobody/no-such-thing-7b"
 
@@ -58,6 +63,28 @@ def test_it_is_one_line_within_seconds(load: Callable[[], object]) -> None:
         load()
     assert time.monotonic() - begun < 5
     assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+PROGRAM = """
+import sys
+from commands.arguments import run_command
+from commands.index import main
+try:
+    run_command(lambda: main(["--config", "c.yaml"]))
+finally:
+    print([name for name in ("transformers", "torch", "datasets") if name in sys.modules])
+"""
+
+
+@pytest.mark.slow
+def test_an_index_whose_tokenizer_is_nowhere_imports_nothing_that_takes_seconds(tmp_path: Path) -> None:
+    write_documents(tmp_path / "d.jsonl", [{"id": "a", "text": "The harbour of Velm"}])
+    config = {"run": "run", "models": {"agent": {"path": NAME}}, "index": {"path": "i", "documents": ["d.jsonl"]}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    python, variables = [sys.executable, "-c", PROGRAM], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(python, cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "[]\n")
+    assert done.stderr.count("\n") == 1 and "http://127.0.0.1:9 cannot be reached" in done.stderr
 
 
 def test_a_hub_whose_name_or_address_takes_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
