@@ -98,7 +98,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
         help="one file (JSONL, JSON, CSV, TSV or Parquet), which is divided into train, dev and test; or these three",
     )
     parser.add_argument("--model", default=str(SMALL_MODEL), help=f"a model folder or hub name (default {SMALL_MODEL})")
-    parser.add_argument("--judge", default=JUDGE, help=f"for a model above 2B parameters, its judge (default {JUDGE})")
+    parser.add_argument("--judge", help=f"for a model above 2B parameters, its judge (default {JUDGE})")
     parser.add_argument("--out", type=Path, help="the config to write (default: NAME.yaml, with DOCS' name)")
     arguments = parser.parse_args(words)
     if len(arguments.questions) not in (1, 3):
@@ -108,12 +108,16 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
     if out.exists():
         raise UserError(f"{out} exists; give another name with --out, or remove it")
     questions, corpus = read_both(arguments.questions, arguments.docs)
-    model, unchecked = inspect_model(arguments.model), check_model(arguments.model)
+    model, judge = inspect_model(arguments.model), arguments.judge or JUDGE
+    played = [model.path] if model.is_small else list(dict.fromkeys((model.path, judge)))
+    warnings = [line for path in played for line in check_model(path)]
+    if model.is_small and arguments.judge:
+        warnings.append(f"warning: --judge {judge} is not used: rules reward a model below 2B parameters")
     out.parent.mkdir(parents=True, exist_ok=True)
-    text = config_text(out, name, arguments.docs, arguments.questions, corpus, questions, model, arguments.judge)
+    text = config_text(out, name, arguments.docs, arguments.questions, corpus, questions, model, judge)
     out.write_text(text)
     load_config(out)  # a config that this command writes is never refused by the next one
-    print("\n".join(summary(arguments.docs, corpus, questions, model, arguments.judge)), *unchecked, sep="\n")
+    print("\n".join(summary(arguments.docs, corpus, questions, model, judge)), *warnings, sep="\n")
     print(f"\nwritten to {out}; every key is explained in docs/reference/config.md\n")
     build = "" if model_is_there(arguments.model) else f"  ratchet model --out {SMALL_MODEL}\n"
     print(f"next:\n{build}  ratchet questions check --config {out}\n  ratchet selftrain --config {out}")

@@ -147,12 +147,26 @@ def test_a_model_that_can_write_no_prompt_is_refused_before_the_config_is_writte
     assert not (mine / "notes.yaml").exists()
 
 
+def test_a_judge_that_can_write_no_prompt_is_refused_before_the_config_is_written(mine: Path) -> None:
+    (mine / "judge-9b").mkdir()
+    with pytest.raises(UserError, match="judge-9b: cannot"):
+        main(["notes", "q.csv", "--model", "some/Model-7B-Instruct", "--judge", "./judge-9b"])
+    assert not (mine / "notes.yaml").exists()
+
+
+def test_a_judge_that_is_not_used_is_a_warning(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["notes", "q.csv", "--judge", "some/Judge-14B"])
+    assert "--judge some/Judge-14B is not used" in capsys.readouterr().out
+
+
 def test_a_model_of_a_hub_that_cannot_be_reached_is_a_warning(
     mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    main(["notes", "q.csv", "--model", "some/Model-7B-Instruct"])
-    assert "some/Model-7B-Instruct is not on this machine, and the hub is not there to ask" in capsys.readouterr().out
+    main(["notes", "q.csv", "--model", "some/Model-7B-Instruct", "--judge", "some/Judge-14B"])
+    said = capsys.readouterr().out
+    for model in ("some/Model-7B-Instruct", "some/Judge-14B"):
+        assert f"{model} is not on this machine, and the hub is not there to ask" in said
 
 
 def test_flaws_of_several_files_are_named_by_file_and_line(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
