@@ -20,7 +20,7 @@ def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> Non
     """Serve a config's index and sources over MCP."""
     parser = config_parser(prog, "Serve a config's index and sources to MCP clients.")
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")
-    add_server_arguments(parser, PORTS["retrieval mcp"])
+    add_server_arguments(parser, PORTS["mcp"])
     given = parser.parse_args(arguments)
     key = read_key(given.host, given.key_file) if given.http else None
     from retrieval.loader import open_index

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commands.arguments import PORTS
-from commands.main import main
+from commands.main import COMMANDS, main
 
 
 def test_the_version_is_the_installed_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -16,3 +16,4 @@ def test_the_version_is_the_installed_one(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_each_server_has_a_port_of_its_own() -> None:
     assert len(set(PORTS.values())) == len(PORTS)
+    assert PORTS.keys() <= COMMANDS.keys(), "each by the name that users type"
