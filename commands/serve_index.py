@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from commands.arguments import PORTS, add_server_arguments, limits_of, server_extra
 from ratchet.errors import UserError
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
+from ratchet.processor import usable_cores
 from retrieval.protocol import Limits
-from retrieval.sparse.engine import usable_cores
 
 if TYPE_CHECKING:
     from retrieval.index import Retriever

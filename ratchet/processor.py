@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -20,3 +21,8 @@ def computes_bfloat16() -> bool:
     except OSError:
         return False
     return re.search(r"^flags\s*:.*\b(amx_bf16|avx512_bf16)\b", flags, re.MULTILINE) is not None
+
+
+def usable_cores() -> int:
+    """Cores that this process may use; where the system does not say, all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -34,7 +34,7 @@ Store = tuple[tuple[Pointer, Pointer, Pointer, Pointer, Pointer, Pointer], int, 
 Bm25Numbers = tuple[float, float, float, float]
 """k1, b, the mean length of a shard's chunks, and of the index's."""
 Workspace = tuple[Halves, Halves, Halves, Places, Halves, Places, Doubles, Bytes]
-"""Of `retrieval.sparse.kernels.new_workspace`."""
+"""Of `retrieval.sparse.selection.new_workspace`."""
 Screen = tuple[Bytes, Bytes, Bytes, Numbers, Numbers, Bytes]
 """Coarse bounds [WINDOW] and, of each list: the bound of each code [lists, 256], of each class [lists, CLASSES]; of
 the BITS blocks that are added: where their masks and codes begin [lists], and the bounds of classes."""

@@ -19,7 +19,7 @@ from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, rea
 from retrieval.shards import Shard
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import Bm25, Engine
-from retrieval.sparse.ranker import SparseRanker, encoded_queries, word_queries
+from retrieval.sparse.terms import encoded_queries, word_queries
 
 MILVUS_LITE = "milvus.db"
 
@@ -116,9 +116,9 @@ def _ranker(
         return _vector_ranker(folder, manifest, store, encoder, milvus, threads)
     if settings.kind == "bm25":
         read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
-        return SparseRanker(Engine(store.shards, Bm25(settings.k1, settings.b), threads), read, store.allowed())
+        return Engine(store.shards, Bm25(settings.k1, settings.b), threads, read, store.allowed())
     read = encoded_queries(_encoder_loader(folder, settings, encoder))
-    return SparseRanker(Engine(store.shards, None, threads), read, store.allowed())
+    return Engine(store.shards, None, threads, read, store.allowed())
 
 
 def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, Any]) -> Callable[[], Any]:

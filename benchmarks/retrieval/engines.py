@@ -21,8 +21,9 @@ from retrieval.encoders.vectors import WEIGHTS
 from retrieval.index import Ranking
 from retrieval.shards import Shard, ShardManifest, key_hash, read_shard_manifest
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import Bm25, SparseQuery
+from retrieval.sparse.engine import Bm25
 from retrieval.sparse.engine import Engine as SparseEngine
+from retrieval.sparse.terms import SparseQuery
 
 MAX_THREADS = 8
 # Rows of learned vectors that are handed over at once, as a builder hands over an encoder's batches.

@@ -1,25 +1,42 @@
-"""The sparse engine: a query's terms and weights against all shards, on any number of threads, with one result."""
+"""The sparse engine: a query against all shards, on any number of threads, with one exact result.
+
+`Engine` reads a query as terms, finds their posting lists (terms.py) and shares the work out. `search_shard` searches
+one shard: window by window and term by term, the codes of the query's postings add up to an upper bound of every
+chunk's score (lists.py), a whole number of 16 bits; once there are k results, and where the machine can, to a coarser
+one of 8 (screening.py). Only chunks whose bound reaches the k-th best score so far are scored exactly (selection.py).
+Most windows end with that one test on the maxima of their bounds, as block-max indexes skip blocks (Ding and Suel 2011,
+"Faster top-k document retrieval using block-max indexes"); picking, not adding, is what makes the published kernels
+slow.
+
+The exact score of a chunk is the float64 sum, in ascending term order, of query weight times weight. It depends on
+nothing but the query and the chunk, and equal scores rank by chunk number, so any split of the work over threads,
+shards or windows gives the same result to the last bit.
+"""
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TypeVar
 
 import numpy as np
 
 from ratchet.errors import UserError
-from retrieval.arrays import Bytes, Doubles, Floats, Hashes, Numbers, Workspace
+from ratchet.numba_cache import njit
+from ratchet.processor import usable_cores
+from retrieval.arrays import Bm25Numbers, Bytes, Doubles, Files, Numbers, Tables, Workspace
 from retrieval.index import Ranking
-from retrieval.shards import Shard, damaged, mapping_of
-from retrieval.sparse.kernels import MOST_TERMS, new_workspace, search_shard
-from retrieval.sparse.postings import WINDOW, WINDOW_BITS
-from retrieval.sparse.terms import count_postings, locate_lists, merge_terms
+from retrieval.shards import Shard
+from retrieval.sparse.bits import CLASSES, SCREENS, fetch, pointer
+from retrieval.sparse.lists import add_bits_blocks, add_window, open_list
+from retrieval.sparse.postings import WINDOW, WINDOW_BITS, Postings, read_only, store_of
+from retrieval.sparse.quantisation import STEPS
+from retrieval.sparse.screening import coarse_steps, screen_window
+from retrieval.sparse.selection import LOOKUP, ROW, UPCOMING, new_workspace, offer_chunks, select_chunks
+from retrieval.sparse.terms import QueryReader, SparseQuery, count_postings, locate_lists, merge_terms
 
 # A query is split among threads only where each gets at least this many words of the posting file, about half a
 # millisecond's work: handing over takes a tenth of that.
@@ -27,26 +44,13 @@ SPLIT_WORDS = 1 << 19
 # Bytes that are asked for ahead of the search, where the disk has to be read.
 PREFETCH_BYTES = 1 << 28
 ALL_WINDOWS = (0, 1)
-Array = TypeVar("Array", bound=np.ndarray)
+# The largest bound, and the most terms of a query that leave room for rounding each of them up.
+LARGEST_BOUND = 0xFFFF
+MOST_TERMS = 1 << 14
 Hits = tuple[Doubles, Numbers]
 """Scores and chunks [n]."""
 Task = tuple[int, int, tuple[int, int]]
 """Queries low .. high - 1 over piece i of n equal pieces of the index's windows."""
-
-
-def usable_cores() -> int:
-    """Cores that this process may use; where the system does not say, all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@dataclass(frozen=True)
-class SparseQuery:
-    """Terms with weights: score of a chunk = sum over terms of weight times the term's weight in the chunk."""
-
-    terms: Hashes | Numbers
-    """BM25: uint64 hashes of the terms (`shards.key_hash`); learned sparse: their vocabulary numbers."""
-    weights: Floats
-    """[terms]. Terms that come twice count as the sum of their weights."""
 
 
 @dataclass(frozen=True)
@@ -62,55 +66,20 @@ class Bm25:
     b: float
 
 
-class Postings:
-    """One shard's posting file and what goes with it, as the kernel takes them."""
-
-    def __init__(self, shard: Shard, bm25: bool) -> None:
-        manifest = shard.manifest
-        self.shard = shard
-        data = shard.array("postings")
-        self.words = data.view(np.uint32)
-        self.regions = shard.array("regions")
-        self.hashes = shard.array("term_hashes") if bm25 else _read_only(np.empty(0, np.uint64))
-        self.lengths = shard.array("lengths") if bm25 else _read_only(np.empty(0, np.uint32))
-        self.files = (data, data.view(np.uint16), self.words)
-        self.tables = (
-            self.lengths,
-            _read_only(np.zeros(1, np.float32)) if bm25 else shard.array("weights"),
-            _read_only(np.zeros(1, np.uint32)) if bm25 else shard.array("code_values"),
-            shard.array("exception_keys"),
-            shard.array("exception_values"),
-        )
-        self.windows = (len(shard) + WINDOW - 1) >> WINDOW_BITS
-        self.mean_length = manifest.total_length / max(len(shard), 1) or 1.0
-        # The kernel does not check bounds, so what would lead it astray is checked here as far as that is cheap.
-        if (
-            len(self.lengths) != bm25 * len(shard)
-            or len(self.regions) != manifest.terms
-            or (bm25 and len(self.hashes) != manifest.terms)
-            or len(self.tables[3]) != len(self.tables[4])
-        ):
-            raise damaged(shard.folder, "its files do not fit together")
-
-    def fetch(self, begins: Numbers, ends: Numbers) -> int:
-        """Ask the system to read these regions now, all at once: it would otherwise read page after page. The bytes."""
-        total = 0
-        if not len(self.words):  # an empty file is not mapped
-            return total
-        mapped = mapping_of(self.files[0])
-        for begin, end in zip(begins, ends, strict=True):
-            if begin >= 0:
-                start = 4 * int(begin) // mmap.PAGESIZE * mmap.PAGESIZE
-                mapped.madvise(mmap.MADV_WILLNEED, start, 4 * int(end) - start)
-                total += 4 * int(end) - start
-        return total
-
-
 class Engine:
     """Searches the shards of a BM25 (`bm25` given) or learned sparse index; any number of threads may call it."""
 
-    def __init__(self, shards: Sequence[Shard], bm25: Bm25 | None, threads: int | None = None) -> None:
-        """`threads`: at most so many for one call; default: one per core that this process may use."""
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        bm25: Bm25 | None,
+        threads: int | None = None,
+        read: QueryReader | None = None,
+        allowed: Sequence[Bytes] | None = None,
+    ) -> None:
+        """`threads`: at most so many for one call; default: one per core that this process may use. `read`, `allowed`:
+        what `rank` reads texts with, and which chunks it searches, as for `search`."""
+        self._read, self._allowed = read, allowed
         self._shards = [Postings(shard, bm25 is not None) for shard in shards]
         self._bm25 = bm25
         self._chunks = sum(len(shard) for shard in shards)
@@ -127,6 +96,11 @@ class Engine:
     def __len__(self) -> int:
         """Number of chunks."""
         return self._chunks
+
+    def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
+        """`search` for texts, as `retrieval.index.Ranker`."""
+        assert self._read is not None, "an index is opened with a reader of its queries"
+        return self.search(self._read(queries), k, self._allowed)
 
     def search(
         self,
@@ -234,7 +208,7 @@ class Engine:
                 # Codes bound the weights beside this shard's mean length; a longer mean raises weights by this at most.
                 slack = 1.0 if self._bm25 is None else max(1.0, self._mean_length / shard.mean_length)
                 # Numba would compile the kernel once more for an array that can be written to.
-                allowed_here = _ALL_ALLOWED if allowed is None else _read_only(allowed[i].view())
+                allowed_here = _ALL_ALLOWED if allowed is None else read_only(allowed[i].view())
                 search_shard(
                     shard.files,
                     shard.tables,
@@ -282,9 +256,141 @@ def _best(pieces: list[Hits], k: int) -> Ranking:
     return Ranking(scores[order], chunks[order])
 
 
-def _read_only(array: Array) -> Array:
-    array.flags.writeable = False
-    return array
+_ALL_ALLOWED = read_only(np.empty(0, np.uint8))
 
 
-_ALL_ALLOWED = _read_only(np.empty(0, np.uint8))
+@njit(nogil=True, cache=True)
+def search_shard(
+    files: Files,
+    tables: Tables,
+    bm25: Bm25Numbers,
+    top: float,
+    allowed: Bytes,
+    chunk_count: int,
+    first_chunk: int,
+    windows: tuple[int, int],
+    query_offsets: Numbers,
+    query_terms: Numbers,
+    query_regions: Numbers,
+    query_weights: Doubles,
+    heap_scores: Doubles,
+    heap_chunks: Numbers,
+    held: Numbers,
+    workspace: Workspace,
+) -> None:
+    """Carry the best chunks of some queries on through one shard.
+
+    files, tables, bm25: as for `store_of` and `posting_weight`; no weight is larger than `top`. allowed: uint8 per
+    chunk, 0 for chunks to leave out; empty: none. windows: the first and one past the last to search. Query q has the
+    entries query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard),
+    query_regions (int64, the first word of its region; -1 where the shard does not have it) and query_weights
+    (float64), in one term order for all shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held
+    [queries] are the best so far by exact scores, with the worst at the root.
+    Nothing but these and the workspace is written, and the interpreter's lock is not held: threads may call it at once.
+    """
+    bounds = workspace[0]
+    data, store = pointer(files[0]), store_of(files, tables)
+    placed = len(tables[0]) == 0
+    max_terms = 0
+    for q in range(len(query_offsets) - 1):
+        max_terms = max(max_terms, query_offsets[q + 1] - query_offsets[q])
+    all_lists = np.empty((max_terms, ROW), np.int64)
+    steps = np.zeros((max_terms, STEPS + 1), np.uint16)
+    shares = np.empty(max_terms, np.int64)
+    screen = (
+        workspace[7],
+        np.zeros((max_terms, STEPS + 1), np.uint8),
+        np.zeros((max_terms, CLASSES), np.uint8),
+        np.empty(max_terms, np.int64),
+        np.empty(max_terms, np.int64),
+        np.zeros((max_terms, CLASSES), np.uint8),
+    )
+
+    for q in range(len(query_offsets) - 1):
+        start, n = query_offsets[q], query_offsets[q + 1] - query_offsets[q]
+        terms, weights = query_terms[start : start + n], query_weights[start : start + n]
+        lists = all_lists[:n]
+        total = 0.0
+        for i in range(n):
+            total += max(weights[i], 0.0)
+        if total <= 0:
+            continue
+        for i in range(n):
+            # Nothing else reads the heads of lists: they are asked for here, all at once.
+            fetch(data, 4 * max(query_regions[start + i], 0))
+        # A posting's bound is share * code^2 / 2^16, rounded up, and so is share; a sum of n of them must fit 16 bits.
+        span = LARGEST_BOUND - 2 * n
+        for i in range(n):
+            open_list(files, query_regions[start + i], lists[i], windows, placed)
+            # Terms of negative weight only lower a score: a bound does without them.
+            shares[i] = np.int64(np.ceil(max(weights[i], 0.0) * (span / total)))
+            for c in range(1, STEPS + 1):
+                steps[i, c] = (shares[i] * c * c >> 16) + 1 if shares[i] > 0 else 0
+        # What a bound of 1 is worth: a weight is at most top * (code / STEPS)^2.
+        scale = total * top / span * (2.0**16 / STEPS**2)
+
+        best = 0.0
+        screening = SCREENS
+        while True:
+            window = windows[1]
+            for i in range(n):
+                window = min(window, lists[i, UPCOMING])
+            if window >= windows[1]:
+                break
+            first = window << WINDOW_BITS
+            size = min(WINDOW, chunk_count - first)
+            postings = 0
+            if screening and held[q] == heap_scores.shape[1]:
+                if heap_scores[q, 0] != best:
+                    best = heap_scores[q, 0]
+                    coarse_steps(steps[:n], scale, best, screen[1], screen[2])
+                for i in range(n):
+                    postings += add_window(
+                        files, lists[i], window, size, screen[0], screen[1][i], shares[i], windows[1], placed
+                    )
+                screened = screen_window(files, lists, shares, allowed, first, size, screen, workspace[3])
+                candidates = workspace[3][:screened]
+                # Bounds of 16 bits leave fewer candidates: with many terms, or many scores that are nearly the best.
+                screening = screened * n * LOOKUP <= postings
+                held[q] = offer_chunks(
+                    files,
+                    store,
+                    bm25,
+                    lists,
+                    terms,
+                    weights,
+                    first_chunk,
+                    first,
+                    size,
+                    postings,
+                    candidates,
+                    np.inf,
+                    heap_scores[q],
+                    heap_chunks[q],
+                    held[q],
+                    workspace,
+                )
+                continue
+            for i in range(n):
+                postings += add_window(files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], placed)
+            add_bits_blocks(files, lists, size, bounds, shares)
+            if len(allowed) > 0:
+                for i in range(size):
+                    bounds[i] *= np.uint16(allowed[first + i])
+            held[q] = select_chunks(
+                files,
+                store,
+                bm25,
+                lists,
+                terms,
+                weights,
+                first_chunk,
+                first,
+                size,
+                postings,
+                scale,
+                heap_scores[q],
+                heap_chunks[q],
+                held[q],
+                workspace,
+            )

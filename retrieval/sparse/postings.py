@@ -23,8 +23,14 @@ and the fastest from about a twelfth on.
 
 from __future__ import annotations
 
+import mmap
+from typing import TypeVar
+
+import numpy as np
+
 from ratchet.numba_cache import njit
 from retrieval.arrays import Bm25Numbers, Bytes, Files, Numbers, Pointer, Store, Tables, Words
+from retrieval.shards import Shard, damaged, mapping_of
 from retrieval.sparse.bits import half_or_none, load_8, load_16, load_32, pointer, rank_in, sum_of_8, sums_before
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
 
@@ -36,6 +42,7 @@ SKIP = 64
 RANK = 512
 # A window of which one chunk in FULL has a posting is stored as BITS even where that is larger: it is added faster.
 FULL = 12
+Array = TypeVar("Array", bound=np.ndarray)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -168,3 +175,53 @@ def posting_weight(store: Store, bm25: Bm25Numbers, place: int, code: int, entry
     if frequency_code(frequency + 1, norm) == code:
         frequency = exception(keys, values, exceptions, (term << 32) | chunk, frequency)
     return frequency / (frequency + length_norm(lengths[chunk], k1, b, mean))
+
+
+class Postings:
+    """One shard's posting file and what goes with it, as the kernel takes them."""
+
+    def __init__(self, shard: Shard, bm25: bool) -> None:
+        manifest = shard.manifest
+        self.shard = shard
+        data = shard.array("postings")
+        self.words = data.view(np.uint32)
+        self.regions = shard.array("regions")
+        self.hashes = shard.array("term_hashes") if bm25 else read_only(np.empty(0, np.uint64))
+        self.lengths = shard.array("lengths") if bm25 else read_only(np.empty(0, np.uint32))
+        self.files = (data, data.view(np.uint16), self.words)
+        self.tables = (
+            self.lengths,
+            read_only(np.zeros(1, np.float32)) if bm25 else shard.array("weights"),
+            read_only(np.zeros(1, np.uint32)) if bm25 else shard.array("code_values"),
+            shard.array("exception_keys"),
+            shard.array("exception_values"),
+        )
+        self.windows = (len(shard) + WINDOW - 1) >> WINDOW_BITS
+        self.mean_length = manifest.total_length / max(len(shard), 1) or 1.0
+        # The kernel does not check bounds, so what would lead it astray is checked here as far as that is cheap.
+        if (
+            len(self.lengths) != bm25 * len(shard)
+            or len(self.regions) != manifest.terms
+            or (bm25 and len(self.hashes) != manifest.terms)
+            or len(self.tables[3]) != len(self.tables[4])
+        ):
+            raise damaged(shard.folder, "its files do not fit together")
+
+    def fetch(self, begins: Numbers, ends: Numbers) -> int:
+        """Ask the system to read these regions now, all at once: it would otherwise read page after page. The bytes."""
+        total = 0
+        if not len(self.words):  # an empty file is not mapped
+            return total
+        mapped = mapping_of(self.files[0])
+        for begin, end in zip(begins, ends, strict=True):
+            if begin >= 0:
+                start = 4 * int(begin) // mmap.PAGESIZE * mmap.PAGESIZE
+                mapped.madvise(mmap.MADV_WILLNEED, start, 4 * int(end) - start)
+                total += 4 * int(end) - start
+        return total
+
+
+def read_only(array: Array) -> Array:
+    """The array, which can no longer be written to: the kernels are compiled for such arrays alone."""
+    array.flags.writeable = False
+    return array

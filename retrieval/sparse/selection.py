@@ -7,7 +7,18 @@ import numpy as np
 from ratchet.numba_cache import njit
 from retrieval.arrays import Bm25Numbers, Doubles, Files, Halves, Numbers, Places, Pointer, Store, Workspace
 from retrieval.sparse.bits import fetch, pointer
-from retrieval.sparse.postings import BITS, GAPS, RANK, SHORT, SKIP, SPARSE, find_entry, places_at, posting_weight
+from retrieval.sparse.postings import (
+    BITS,
+    GAPS,
+    RANK,
+    SHORT,
+    SKIP,
+    SPARSE,
+    WINDOW,
+    find_entry,
+    places_at,
+    posting_weight,
+)
 
 # Bounds are compared column by column: chunk i of a window is in column i modulo COLUMNS, so that the maxima of all
 # columns are taken by element-wise operations on long rows.
@@ -20,6 +31,20 @@ GROUP = 32
 KIND, AT, CODES, ENTRIES, BLOCK, LEFT, NEXT, UPCOMING = range(8)
 ROW = 8
 ABSENT = -1
+
+
+def new_workspace() -> Workspace:
+    """Allocate the arrays that one call of `search_shard` uses beside the results."""
+    return (
+        np.zeros(WINDOW, np.uint16),  # bounds, all 0 between calls
+        np.empty(COLUMNS, np.uint16),  # maxima
+        np.empty(COLUMNS, np.uint16),  # maxima, reordered
+        np.empty(WINDOW, np.int32),  # candidates
+        np.empty(WINDOW, np.uint16),  # their bounds, reordered
+        np.zeros(WINDOW, np.int32),  # slots, all 0 between calls
+        np.empty(WINDOW, np.float64),  # exact scores
+        np.zeros(WINDOW, np.uint8),  # coarse bounds, all 0 between calls
+    )
 
 
 # A query's best chunks so far are a binary heap in two arrays, scores and chunks, with the worst at the root.

@@ -1,15 +1,68 @@
-"""From queries to posting lists: their terms in one order, each one's region in a shard, and which of them to add."""
+"""From texts to posting lists: a query's terms and weights, in one order, and each term's region in a shard."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ratchet.numba_cache import njit
-from retrieval.arrays import Doubles, Hashes, Numbers, Words
-from retrieval.shards import NOT_THERE
+from ratchet.text import replace_surrogates
+from retrieval.arrays import Doubles, Floats, Hashes, Numbers, Words
+from retrieval.shards import NOT_THERE, key_hash
+from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.postings import BLOCKS
 
+if TYPE_CHECKING:
+    from retrieval.encoders.sparse import SparseEncoder
+
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class SparseQuery:
+    """Terms with weights: score of a chunk = sum over terms of weight times the term's weight in the chunk."""
+
+    terms: Hashes | Numbers
+    """BM25: uint64 hashes of the terms (`shards.key_hash`); learned sparse: their vocabulary numbers."""
+    weights: Floats
+    """[terms]. Terms that come twice count as the sum of their weights."""
+
+
+QueryReader = Callable[[Sequence[str]], list[SparseQuery]]
+"""Turns texts into weighted terms, one query for every text."""
+
+
+def word_queries(analyzer: Analyzer) -> QueryReader:
+    """Return the reader for BM25: a text's terms by their hashes, weighted by how often each occurs in the text."""
+    hashed = lru_cache(maxsize=1 << 16)(key_hash)
+
+    def read(texts: Sequence[str]) -> list[SparseQuery]:
+        queries = []
+        for text in texts:
+            # A model's output may hold half of a surrogate pair, which has no bytes to hash.
+            counts = Counter(analyzer.terms(replace_surrogates(text)))
+            terms = np.fromiter(map(hashed, counts), np.uint64, len(counts))
+            queries.append(SparseQuery(terms, np.fromiter(counts.values(), np.float32, len(counts))))
+        return queries
+
+    return read
+
+
+def encoded_queries(load: Callable[[], SparseEncoder]) -> QueryReader:
+    """Return the reader for learned sparse vectors. `load` is called by each search: it must keep the encoder."""
+
+    def read(texts: Sequence[str]) -> list[SparseQuery]:
+        vectors = load().encode_queries(texts)
+        weights = vectors.weights()
+        return [SparseQuery(vectors.terms[low:high], weights[low:high]) for low, high in pairwise(vectors.offsets)]
+
+    return read
 
 
 @njit(nogil=True, cache=True)

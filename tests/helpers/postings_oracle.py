@@ -17,7 +17,8 @@ from retrieval.encoders.vectors import WEIGHTS
 from retrieval.index import Ranking
 from retrieval.shards import Shard, ShardManifest, key_hash
 from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import Bm25, Engine, SparseQuery
+from retrieval.sparse.engine import Bm25, Engine
+from retrieval.sparse.terms import SparseQuery
 
 Query = Sequence[tuple[int, float]]
 """(term, weight) pairs; a term may come twice, or not be in the corpus."""

@@ -21,7 +21,7 @@ before = state()
 import ratchet, retrieval, agents
 assert state() == before
 assert not {"torch", "numba", "transformers"} & sys.modules.keys()
-import retrieval.sparse.kernels
+import retrieval.sparse.engine
 assert dict(os.environ) == before[0]
 """
 STARTING = """
@@ -77,6 +77,6 @@ def test_a_users_own_wait_policy_is_kept() -> None:
 
 @pytest.mark.slow
 def test_kernels_are_kept_in_a_folder_named_after_their_sources_or_where_the_user_says(tmp_path: Path) -> None:
-    shown = "import numba, retrieval.sparse.kernels as kernels; print(numba.config.CACHE_DIR)"
+    shown = "import numba, retrieval.sparse.engine as kernels; print(numba.config.CACHE_DIR)"
     assert run_python(shown, XDG_CACHE_HOME=str(tmp_path)).startswith(f"{tmp_path}/ratchet/numba-")
     assert run_python(shown, NUMBA_CACHE_DIR=str(tmp_path)).strip() == str(tmp_path)

@@ -19,7 +19,7 @@ import sys, tempfile
 if sys.argv[1:] == ["no temporary folder"]:
     tempfile.tempdir = "/proc/nothing"
 from ratchet.numba_cache import njit
-import retrieval.sparse.kernels as kernels
+import retrieval.sparse.engine as kernels
 
 @njit(cache=True)
 def double(number):
