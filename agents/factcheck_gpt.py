@@ -47,11 +47,11 @@ from agents.core.claims import (
     unique,
     write_queries,
 )
-from agents.core.labels import label_of_stance
 from agents.core.output import object_schema
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
+from agents.core.task import label_of_stance
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.records import Passage, Question
 from retrieval.errors import SourceError

@@ -27,10 +27,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, labels_text, require_label, unanimous_verdict
+from agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
 from agents.core.prompts.documents import quoted, speakers_text
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
+from agents.core.task import labels_text
 from agents.core.tools import Answer, Tools
 from inference.chat import Dialogue
 from ratchet.config import Section

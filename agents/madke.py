@@ -34,21 +34,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agents.core.labels import (
-    VERDICT,
-    Verdict,
-    ask_verdict,
-    labels_of,
-    labels_text,
-    read_verdict,
-    require_label,
-    task_with_options,
-    unanimous_verdict,
-)
+from agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, read_verdict, require_label, unanimous_verdict
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
+from agents.core.task import labels_text, task_with_options
 from agents.core.tools import Answer, Tools
 from ratchet.config import Section
 from ratchet.records import Label, Passage, Question, Turn

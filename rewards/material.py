@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agents.core.labels import labels_text, task_text
 from agents.core.prompts.template import Prompt, Prompts
+from agents.core.task import labels_text, task_text
 from ratchet.records import Question, content_key
 
 FORM = 2

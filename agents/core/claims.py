@@ -13,10 +13,11 @@ from typing import Any
 
 from pydantic import Field
 
-from agents.core.labels import label_of_stance, labels_of
+from agents.core.labels import labels_of
 from agents.core.output import object_schema
 from agents.core.prompts.documents import one_line
 from agents.core.prompts.template import Prompt
+from agents.core.task import label_of_stance
 from agents.core.tools import Answer, Tools, Unparsed
 from ratchet.config import Section
 from ratchet.errors import UserError
@@ -25,7 +26,7 @@ from retrieval.errors import SourceError
 from retrieval.sources.source import ToolResult
 
 TITLE_CHARACTERS = 200
-"""Of a document's title, that a model sees. Its text is cut where it is found (`agents.core.tools`)."""
+"""Of a document's title, that a model sees. Its text is cut where it is found (`Resources.fit`)."""
 EXTRACTOR = """\
 Take the text apart into its factual claims. Write each claim as one short sentence that can be understood alone: put \
 names in the place of words like "he" or "it". Leave out opinions and questions. Write one JSON object:

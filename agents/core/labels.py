@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agents.core.answer import Answer, OutOfBudget, Unparsed
-from agents.core.dialogues import Dialogues
 from agents.core.label_forms import find_label
 from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
 from agents.core.prompts.documents import unanimous
 from agents.core.prompts.template import Prompt
+from agents.core.tools import Tools
 from inference.chat import Dialogue
 from ratchet.errors import UserError
-from ratchet.records import Label, Question, Stance
+from ratchet.records import Label, Question
 
 VERDICT = "End with one of these labels, alone on the last line:\n{{labels}}"
 """In a prompt: how a text that gives a verdict has to end, which `read_verdict` reads."""
@@ -52,22 +52,6 @@ def labels_of(question: Question) -> tuple[Label, ...]:
     return question.labels
 
 
-def task_text(question: Question) -> str:
-    """The text with what it is: "Claim: ..." or "Question: ..."."""
-    return f"{question.form.capitalize()}: {question.text}"
-
-
-def task_with_options(question: Question) -> str:
-    """The same; where it is a choice, whose labels are not true and false, with its options below it."""
-    is_choice = not {"true", "false"} <= {label.stance for label in question.labels}
-    return task_text(question) + (f"\n{labels_text(question.labels)}" if is_choice else "")
-
-
-def labels_text(labels: Sequence[Label]) -> str:
-    """One label a line, with what it means."""
-    return "\n".join(f"{label.name}: {label.meaning}" if label.meaning else label.name for label in labels)
-
-
 def names(labels: Sequence[Label]) -> str:
     """The labels' names in one line."""
     return " / ".join(label.name for label in labels)
@@ -85,7 +69,7 @@ def read_verdict(text: str, labels: Sequence[Label]) -> Verdict:
 
 
 async def ask_verdict(
-    tools: Dialogues,
+    tools: Tools,
     dialogue: Dialogue,
     message: str,
     labels: Sequence[Label],
@@ -98,11 +82,6 @@ async def ask_verdict(
     )
 
 
-def label_of_stance(labels: Sequence[Label], stance: Stance) -> str | None:
-    """The first label of that stance; None where the task has none."""
-    return next((label.name for label in labels if label.stance == stance), None)
-
-
 def unanimous_verdict(verdicts: Mapping[str, Verdict]) -> Answer:
     """What speakers come to without a judge: the label that all of them give, with their reasons, or no label."""
     candidates = {speaker: verdict.label for speaker, verdict in verdicts.items()}
@@ -111,7 +90,7 @@ def unanimous_verdict(verdicts: Mapping[str, Verdict]) -> Answer:
     return Answer(label, explanation="\n\n".join(reasons), candidates=candidates)
 
 
-def require_label(tools: Dialogues, answer: Answer, role: str) -> Answer:
+def require_label(tools: Tools, answer: Answer, role: str) -> Answer:
     """The answer; where it comes to no label it is unparsed, with all that was said on the way.
 
     The label is then the one that the system had in hand, with the reasons for it, if there is one.
@@ -123,7 +102,7 @@ def require_label(tools: Dialogues, answer: Answer, role: str) -> Answer:
     return replace(answer, status="unparsed", error=f"{role}: its words come to none of the labels")
 
 
-async def with_constrained_label(question: Question, tools: Dialogues, solve: Awaitable[Answer]) -> Answer:
+async def with_constrained_label(question: Question, tools: Tools, solve: Awaitable[Answer]) -> Answer:
     """The answer of `solve`; where it did not finish with one, the label that constrained decoding gives
     (`system.labels: constrain`). Raises what `solve` does where no dialogue was opened, or its context is full."""
     problem: Exception | None = None

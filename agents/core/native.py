@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from agents.core.dialogues import Dialogues
 from agents.core.output import Malformed
+from agents.core.tools import Tools
 from inference.chat import Dialogue
 from inference.tool_calls import CallForm
 from inference.turns import FunctionCall
@@ -22,7 +22,7 @@ def function(name: str, about: str, parameters: Mapping[str, Any]) -> dict[str, 
     return {"type": "function", "function": {"name": name, "description": about, "parameters": dict(parameters)}}
 
 
-def dialogue_with(tools: Dialogues, role: str, system: str, offered: Sequence[Mapping[str, Any]]) -> Dialogue:
+def dialogue_with(tools: Tools, role: str, system: str, offered: Sequence[Mapping[str, Any]]) -> Dialogue:
     """Open a role's conversation in which it may call these tools. UserError where the model has no form for calls."""
     config, chat = tools.role(role), tools.chat_format(role)
     if chat.calls is None:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from inference.chat import first_tokens
+from inference.engine import Engine
 from ratchet.config import Environment, MemoryConfig, Thresholds
+from ratchet.errors import UserError, did_you_mean
 from ratchet.records import content_key
+from ratchet.text import shortened
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import open_embedder
 from retrieval.index import Retriever
 from retrieval.memory.memory import Memory
-from retrieval.sources.source import Source
+from retrieval.sources.source import Source, ToolResult
 
 INDEX = "index"
 """The name of the config's own index among the sources."""
+SHARE = 8
+"""What a source finds at once may fill one part in so many of a context: Tool-MAD's judge reads six searches."""
 
 
 def no_embedder(texts: Sequence[str]) -> np.ndarray:
@@ -39,6 +45,34 @@ class Resources:
     """Tokens of a passage, of the sources that say so; others cut to what fits the context."""
     digest: str = ""
     """Of what is configured here; empty where nothing is."""
+
+    def source(self, name: str) -> Source:
+        """A source by its name under `sources`. Raises UserError where the config has none of that name."""
+        try:
+            return self.sources[name]
+        except KeyError:
+            known = did_you_mean(name, self.sources)
+            raise UserError(
+                f"sources: the system searches {name!r}, which the config has not{known}; offline, for example: "
+                f"sources: {{{name}: {{service: tavily, mode: local}}}}"
+            ) from None
+
+    def fit(self, engine: Engine, source: str, result: ToolResult) -> tuple[ToolResult, str]:
+        """What a source found, cut to the tokens of the engine's model that its passages may take, and a remark on what
+        was cut or ""."""
+        fitting = engine.max_context // SHARE // max(1, len(result.passages))
+        most = self.max_tokens.get(source) or max(1, fitting)
+
+        def fit(text: str, max_tokens: int) -> str:
+            return shortened(text, max(1, len(first_tokens(engine.format, text, max_tokens))))
+
+        passages = tuple(p.model_copy(update={"text": fit(p.text, most)}) for p in result.passages)
+        fitted = replace(result, passages=passages, text=result.text if passages else fit(result.text, most))
+        cut = [old.id for old, new in zip(result.passages, passages, strict=True) if new.text != old.text]
+        if fitted.text != result.text:
+            cut.append("its text")
+        remark = f"{source}: {len(cut)} document(s) cut to {most} tokens ({', '.join(cut)})" if cut else ""
+        return fitted, remark
 
     async def close(self) -> None:
         async with contextlib.AsyncExitStack() as stack:

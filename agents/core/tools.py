@@ -1,6 +1,4 @@
-"""What a system may do: converse with models (dialogues.py), search, call tools, recall evidence, take notes.
-
-All is recorded here; a system writes no log.
+"""What a system may do: all that an `Episode` has, and further forms of an answer, tools, and the evidence memory.
 
 A service that gives no answer, after its own retries, is the tool's result and not the trajectory's end: `try_search`
 and `call` return an error in words for the model, and the event has the state "failed". `search` is for systems with
@@ -10,82 +8,139 @@ nothing to tell a model: it raises, and the trajectory fails.
 from __future__ import annotations
 
 import asyncio
-import time
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from agents.core.action import free_text
 from agents.core.answer import Answer, OutOfBudget, Unparsed
 from agents.core.context import RunContext
-from agents.core.dialogues import Dialogues
-from agents.core.labels import label_of_stance, labels_text, task_text
-from agents.core.prompts.template import SHARED, TASK, Prompts, PromptSet
-from agents.core.resources import INDEX, Resources
-from inference.chat import Dialogue, first_tokens
-from inference.engine import Engine
-from ratchet.config import RoleConfig, SystemConfig, Thresholds
+from agents.core.episode import Episode
+from agents.core.lookahead import Draft, check_continues
+from agents.core.output import Malformed, object_schema, read_output
+from agents.core.resources import INDEX
+from inference.chat import Dialogue
+from inference.completion import Completion
+from ratchet.config import Thresholds
 from ratchet.errors import UserError, did_you_mean
-from ratchet.records import Event, LookupState, Note, Passage, Question, Recall, Search, ToolCall
-from ratchet.text import shortened
+from ratchet.records import LookupState, Passage, Recall, ToolCall
 from retrieval.encoders.dense import Embed
 from retrieval.encoders.embedder import end_of
 from retrieval.errors import SourceError
-from retrieval.index import Retriever
 from retrieval.memory.memory import Evidence
-from retrieval.sources.source import Source, ToolError, ToolResult, ToolSpec
+from retrieval.sources.source import ToolError, ToolResult, ToolSpec
 
 __all__ = ["Answer", "OutOfBudget", "RunContext", "Tools", "Unparsed"]
 
-
-SHARE = 8
-"""What a source finds at once may fill one part in so many of a context: Tool-MAD's judge reads six searches."""
+T = TypeVar("T")
 UNAVAILABLE = "{name} is not available now: it gave no answer."
 """What a model is told of a service that failed; the reason, with advice for people, is in the event."""
 
 
-class Tools(Dialogues):
+class Tools(Episode):
     """One trajectory's tools and its record. Calls may run at once (asyncio.gather)."""
 
-    def __init__(
+    async def read(
         self,
-        config: SystemConfig,
-        engines: Mapping[str, Engine],
-        retriever: Retriever,
-        context: RunContext,
-        seed: int,
-        watch: Callable[[Event], None] | None = None,
-        resources: Resources | None = None,
-        question: Question | None = None,
-        prompts: Prompts = SHARED,
-        sample: int = 0,
-    ) -> None:
-        task = {}
-        if question is not None:
-            values = (question.text, task_text(question), question.form, labels_text(question.labels))
-            task = dict(zip(TASK, values, strict=True))
-        super().__init__(config, engines, context, seed, watch, PromptSet(prompts, task))
-        self.sample = sample
-        """The number of the attempt at the question."""
-        self._retriever, self._resources, self._question = retriever, resources or Resources(), question
+        dialogue: Dialogue,
+        text: str,
+        reader: Callable[[str], T],
+        fallback: Callable[[str], T] | None = None,
+        role: str | None = None,
+    ) -> T:
+        """Say `text` in the dialogue and return what `reader` makes of the model's answer, free text in some form.
 
-    def begin(self, role: str, slot: str = "", **values: str) -> tuple[Dialogue, str]:
-        """A new conversation of a role, and what is said in it first: the prompts `<slot>.system` and `<slot>.user`,
-        filled in with these values. `slot`: by default the role's name."""
-        slot = slot or role
-        return self.dialogue(role, self.prompt(f"{slot}.system", **values)), self.prompt(f"{slot}.user", **values)
-
-    async def search(self, role: str, query: str, k: int, offset: int = 0, source: str = INDEX) -> list[Passage]:
-        """The passages of ranks offset..offset+k-1; fewer, or none, where the source has no more.
-
-        `source`: "index", or a name under `sources` in the config. Raises UserError where there is no such source,
-        SourceError where a service cannot be reached.
+        A reader raises Malformed where the text is not in its form: the action is recorded as malformed, so it is
+        counted and never trained on. The config's policy may ask again; after that `fallback`, the method's own rule
+        for such text, decides. An answer that was cut off is malformed too, but is read if it can be. Raises Unparsed
+        where there is no such rule, OutOfBudget, EngineError.
         """
-        passages, problem = await self._search(role, query, k, offset, source)
-        if problem is not None:
-            raise problem
-        return passages
+        role = role or dialogue.role
+        act = await self._act_again(dialogue, role, text, reader, "reask.user")
+        if not act.error:
+            return act.value
+        with contextlib.suppress(Malformed):
+            return reader(act.text)
+        if fallback is None:
+            raise Unparsed(role, act.error)
+        return fallback(act.text)
+
+    async def choose(self, text: str, key: str, choices: Sequence[str]) -> str | None:
+        """Say `text` in the last dialogue and return one of `choices`, to which decoding is constrained whatever the
+        config's policy is: the reply is a JSON object with one of them under `key`. None where no dialogue was opened.
+
+        Raises Unparsed, OutOfBudget, EngineError.
+        """
+        if not self._dialogues:
+            return None
+        dialogue = self._dialogues[-1]
+        schema = object_schema(**{key: {"type": "string", "enum": list(choices)}})
+        act = await self._act(
+            dialogue, dialogue.role, text, lambda said: read_output(said, schema, constrained=schema), constrain=schema
+        )
+        if act.error:
+            raise Unparsed(dialogue.role, act.error)
+        return str(act.value[key])
+
+    async def draft(
+        self,
+        dialogue: Dialogue,
+        text: str,
+        prefix: Sequence[int],
+        max_tokens: int,
+        keep: Callable[[Draft], int],
+        logprobs: bool = False,
+        role: str | None = None,
+    ) -> Draft:
+        """Say `text`, begin the answer with the ids `prefix`, and let the model add at most `max_tokens` tokens.
+
+        `keep` says how many of the new ids are used: 0, all, or any number between (`Draft.tokens` counts them). The
+        dialogue ends here: for the next look-ahead open another one, whose `prefix` is this one and the ids used since.
+        Raises OutOfBudget, also where there is no room for one token; EngineError, also where log-probabilities are
+        missing; UserError from an engine that takes no token ids.
+        """
+        drafts: list[Draft] = []
+
+        def place(completion: Completion) -> tuple[int, int]:
+            draft = Draft.of(completion, dialogue.chat.decode)
+            drafts.append(replace(draft, kept=keep(draft)))
+            return dialogue.draft(completion, drafts[0].kept)
+
+        role = role or dialogue.role
+        check_continues(dialogue, f"system {self.config.name}: {role}")
+        act = await self._act(
+            dialogue, role, text, free_text, prefix=prefix, max_tokens=max_tokens, place=place, logprobs=logprobs
+        )
+        if not act.completion.ids:
+            raise self._no_room(role, dialogue)
+        return drafts[0]
+
+    async def reply(
+        self,
+        dialogue: Dialogue,
+        reader: Callable[[str], Any] | None = None,
+        schema: dict[str, Any] | str | None = None,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> tuple[Completion, str, Any]:
+        """What the model says in a dialogue that a program has extended: (the completion, its text after the thoughts,
+        what the reader made of that).
+
+        The value is None where the completion is malformed or was cut off: it is recorded so and never trained on.
+        The completion ends before the first of the texts `stop`. Raises OutOfBudget, EngineError.
+        """
+        act = await self._act(
+            dialogue, dialogue.role, None, reader or free_text, constrain=schema, max_tokens=max_tokens, stop=stop
+        )
+        return act.completion, act.text, act.value
+
+    def blank(self, role: str) -> Dialogue:
+        """A role's empty conversation, which `open` makes a part of the record."""
+        config = self.role(role)
+        return Dialogue(role, config.model, self.chat_format(role), config.trainable)
 
     async def try_search(self, role: str, query: str, k: int, source: str = INDEX, offset: int = 0) -> ToolResult:
         """`search` for an agent that is told where a service cannot be reached: then the result has an error, in words
@@ -93,72 +148,11 @@ class Tools(Dialogues):
         passages, problem = await self._search(role, query, k, offset, source)
         return ToolResult(tuple(passages), error="" if problem is None else UNAVAILABLE.format(name="The search"))
 
-    async def _search(
-        self, role: str, query: str, k: int, offset: int, source: str
-    ) -> tuple[list[Passage], SourceError | None]:
-        slot, at = self._start()
-        passages, cut, problem = list[Passage](), "", None
-        try:
-            if source == INDEX:
-                passages = await asyncio.to_thread(self._retriever.search, query, k, offset)
-            else:
-                result = ToolResult(tuple(await self._source(source).search(query, k, offset)))
-                fitted, cut = self._fit(role, source, result)
-                passages = list(fitted.passages)
-        except SourceError as error:
-            problem = error
-        self._finish(
-            slot,
-            Search(
-                role=role,
-                source=source,
-                query=query,
-                k=k,
-                offset=offset,
-                passages=tuple(passages),
-                error="" if problem is None else str(problem),
-                at=at,
-                seconds=time.monotonic() - self._started - at,
-            ),
-        )
-        if cut:
-            self.note(role, cut)
-        return passages, problem
-
-    def _fit(self, role: str, source: str, result: ToolResult) -> tuple[ToolResult, str]:
-        """What a source found, cut to the tokens that its passages may take, and a remark on what was cut or ""."""
-        engine = self._engine(self.role(role).model)
-        fitting = engine.max_context // SHARE // max(1, len(result.passages))
-        most = self._resources.max_tokens.get(source) or max(1, fitting)
-
-        def fit(text: str, max_tokens: int) -> str:
-            return shortened(text, max(1, len(first_tokens(engine.format, text, max_tokens))))
-
-        passages = tuple(p.model_copy(update={"text": fit(p.text, most)}) for p in result.passages)
-        fitted = replace(result, passages=passages, text=result.text if passages else fit(result.text, most))
-        cut = [old.id for old, new in zip(result.passages, passages, strict=True) if new.text != old.text]
-        if fitted.text != result.text:
-            cut.append("its text")
-        remark = f"{source}: {len(cut)} document(s) cut to {most} tokens ({', '.join(cut)})" if cut else ""
-        return fitted, remark
-
-    @property
-    def outage(self) -> str:
-        """Why nothing could be looked up: the last failure where no search or tool call got an answer, else ""."""
-        looked_up = [event for event in self.events if isinstance(event, Search | ToolCall)]
-        return self.last_failure if all(event.state == "failed" for event in looked_up) else ""
-
-    @property
-    def last_failure(self) -> str:
-        """Why the last search or tool call that got no answer got none; "" where all got one."""
-        lookups = [event for event in self.events if isinstance(event, Search | ToolCall)]
-        return next((event.error for event in reversed(lookups) if event.state == "failed"), "")
-
     async def tool_specs(self, sources: Collection[str]) -> dict[str, ToolSpec]:
         """The tools of these sources by the name that `call` takes: a search service has one, an MCP server many."""
         specs: dict[str, ToolSpec] = {}
         for name in sources:
-            for spec in await self._source(name).tools():
+            for spec in await self._resources.source(name).tools():
                 if spec.name in specs:
                     raise UserError(f"sources: two tools are named {spec.name!r}; leave one out of the system's tools")
                 specs[spec.name] = spec
@@ -172,7 +166,7 @@ class Tools(Dialogues):
 
         Raises SourceError where a tool server cannot say which tools it has.
         """
-        specs = {spec.name: name for name in sources for spec in await self._source(name).tools()}
+        specs = {spec.name: name for name in sources for spec in await self._resources.source(name).tools()}
         slot, at = self._start()
         state: LookupState = "ok"
         error, cut = "", ""
@@ -180,7 +174,9 @@ class Tools(Dialogues):
             result, state = ToolResult(error=f"There is no tool {tool!r}{did_you_mean(tool, specs)}."), "refused"
         else:
             try:
-                result, cut = self._fit(role, specs[tool], await self._source(specs[tool]).call(tool, arguments, k))
+                source = specs[tool]
+                found = await self._resources.source(source).call(tool, arguments, k)
+                result, cut = self._resources.fit(self._engine(self.role(role).model), source, found)
                 state = "refused" if result.error else "ok"
             except ToolError as fault:
                 result, state = ToolResult(error=str(fault)), "refused"
@@ -198,7 +194,7 @@ class Tools(Dialogues):
                 error=error or result.error,
                 state=state,
                 at=at,
-                seconds=time.monotonic() - self._started - at,
+                seconds=self.seconds - at,
             ),
         )
         if cut:
@@ -225,7 +221,7 @@ class Tools(Dialogues):
                 entities=tuple(entities),
                 passages=tuple(piece.passage for piece in evidence),
                 at=at,
-                seconds=time.monotonic() - self._started - at,
+                seconds=self.seconds - at,
             ),
         )
         if left_out:
@@ -258,34 +254,3 @@ class Tools(Dialogues):
     def thresholds(self) -> Thresholds:
         """The config's `embedder.thresholds`."""
         return self._resources.thresholds
-
-    def note(self, role: str, text: str, reward: float | None = None) -> None:
-        """Leave a remark in the trajectory: a decision of the system's own, for whoever reads the log. `reward`: what
-        an agent makes of its own work, from 0 to 1."""
-        slot, at = self._start()
-        self._finish(slot, Note(role=role, text=text, reward=reward, at=at))
-
-    def _examples(self, config: RoleConfig, examples: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-        """The config's examples in place of the system's own; <true> and <false> in them become labels of the task."""
-        labels = self._question.labels if self._question else ()
-        if not config.examples or len(labels) < 2:
-            return super()._examples(config, examples)
-        named = {"<true>": label_of_stance(labels, "true") or labels[0].name}
-        named["<false>"] = label_of_stance(labels, "false") or labels[1].name
-
-        def filled(text: str) -> str:
-            for mark, name in named.items():
-                text = text.replace(mark, name)
-            return text
-
-        return [(filled(user), filled(assistant)) for user, assistant in config.examples]
-
-    def _source(self, name: str) -> Source:
-        try:
-            return self._resources.sources[name]
-        except KeyError:
-            known = did_you_mean(name, self._resources.sources)
-            raise UserError(
-                f"sources: the system searches {name!r}, which the config has not{known}; offline, for example: "
-                f"sources: {{{name}: {{service: tavily, mode: local}}}}"
-            ) from None

@@ -32,7 +32,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agents.core.labels import labels_text
+from agents.core.task import labels_text
 from inference.engine import EngineError
 from inference.thoughts import without_thoughts
 from ratchet.errors import UserError

@@ -28,11 +28,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agents.core.claims import document_text
-from agents.core.labels import label_of_stance, labels_of, labels_text
+from agents.core.labels import labels_of
 from agents.core.native import Actions, calls_of, dialogue_with
 from agents.core.prompts.documents import DATA, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
+from agents.core.task import label_of_stance, labels_text
 from agents.core.tools import Answer, Tools
 from agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
 from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text

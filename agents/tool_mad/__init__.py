@@ -27,9 +27,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.labels import Verdict, ask_verdict, labels_of, require_label, task_with_options, unanimous_verdict
+from agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
 from agents.core.prompts.documents import one_line, quoted
 from agents.core.spec import SystemSpec
+from agents.core.task import task_with_options
 from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.tool_mad.debate import (
     Agent,

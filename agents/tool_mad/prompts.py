@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from agents.core.labels import VERDICT, task_with_options
+from agents.core.labels import VERDICT
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DOCUMENTS, documents_text, one_line, quoted
 from agents.core.prompts.template import Prompt
+from agents.core.task import task_with_options
 from agents.core.tools import Tools
 from agents.tool_mad import ragas
 from agents.tool_mad.debate import Agent, Lookup, Round, Scores, passages_of

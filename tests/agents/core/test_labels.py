@@ -15,9 +15,10 @@ import pytest
 
 from agents.core import label_forms
 from agents.core.label_forms import find_label
-from agents.core.labels import labels_of, read_verdict, task_with_options
+from agents.core.labels import labels_of, read_verdict
 from agents.core.output import Malformed
 from agents.core.prompts.chain_of_thought import first_sentence
+from agents.core.task import task_with_options
 from questions.labels import AVERITEC, FEVER, HOVER, SCIFACT, TRUE_FALSE, YES_NO_MAYBE, choice_labels
 from ratchet.errors import UserError
 from ratchet.records import Label

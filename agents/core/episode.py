@@ -1,12 +1,12 @@
-"""Conversing with models: one trajectory's dialogues, the actions in them, and the record of both."""
+"""One episode: what a system does with a question by conversing with models and searching.
+
+All is recorded here; a system writes no log. `agents.core.tools.Tools`, which systems get, adds further tools.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
@@ -14,10 +14,13 @@ from pydantic import BaseModel
 from agents.core.action import Action, free_text, read_completion
 from agents.core.answer import Answer, OutOfBudget, Unparsed
 from agents.core.context import RunContext
-from agents.core.lookahead import Draft, check_continues, cut_at_stop
-from agents.core.output import Malformed, Parsed, Schema, grammar, object_schema, read_output, without_bounds
-from agents.core.prompts.template import PromptSet
-from inference.chat import ChatFormat, Dialogue, Row
+from agents.core.lookahead import cut_at_stop
+from agents.core.output import Parsed, Schema, grammar, read_output, without_bounds
+from agents.core.prompts.template import SHARED, TASK, Prompts, PromptSet
+from agents.core.record import Record
+from agents.core.resources import INDEX, Resources
+from agents.core.task import labels_text, named_examples, task_text
+from inference.chat import ChatFormat, Dialogue
 from inference.chat_formats import with_thoughts
 from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
@@ -25,18 +28,19 @@ from inference.thinking import generate
 from inference.thoughts import without_thoughts
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
-from ratchet.records import Conversation, Event, ModelCall, ParseState, content_key
+from ratchet.records import Event, ModelCall, ParseState, Passage, Question, Search, content_key
+from retrieval.errors import SourceError
+from retrieval.index import Retriever
+from retrieval.sources.source import ToolResult
 
-OWN_WORDS = PromptSet()
 M = TypeVar("M", bound=BaseModel)
-T = TypeVar("T")
 
 MIN_ROOM = 16
 """Tokens that must be left in a context for an action to be tried at all (or the role's max_tokens, if less)."""
 
 
-class Dialogues:
-    """One trajectory's dialogues and its record; `agents.core.tools.Tools`, which systems get, adds search and more.
+class Episode(Record):
+    """One trajectory's dialogues and searches, and its record.
 
     Calls may run at once (asyncio.gather), each on a dialogue of its own. Events are kept in the order in which they
     began. A call's seed is a hash of the trajectory's seed, the dialogue's number and the call's number in that
@@ -47,26 +51,30 @@ class Dialogues:
         self,
         config: SystemConfig,
         engines: Mapping[str, Engine],
+        retriever: Retriever,
         context: RunContext,
         seed: int,
         watch: Callable[[Event], None] | None = None,
-        prompts: PromptSet = OWN_WORDS,
+        resources: Resources | None = None,
+        question: Question | None = None,
+        prompts: Prompts = SHARED,
+        sample: int = 0,
     ) -> None:
-        self.config, self._prompts = config, prompts
-        self._engines, self._context, self._seed, self._watch = engines, context, seed, watch
-        self._dialogues: list[Dialogue] = []
-        self._calls: list[int] = []
-        self._rows: dict[Row, Dialogue] = {}
+        super().__init__(watch)
+        task = {}
+        if question is not None:
+            values = (question.text, task_text(question), question.form, labels_text(question.labels))
+            task = dict(zip(TASK, values, strict=True))
+        self.config, self._prompts = config, PromptSet(prompts, task)
+        self._engines, self._context, self._seed = engines, context, seed
+        self._retriever, self._resources, self._question = retriever, resources or Resources(), question
         self._full: set[int] = set()
-        self._events: list[Event | None] = []
-        self._started = time.monotonic()
-        self._closed = False
+        self.sample = sample
+        """The number of the attempt at the question."""
         self.so_far = Answer("")
         """The answer in hand: a system sets it as soon as it has one, and the episode returns it where a later action
         is malformed or out of budget. Set it where nothing runs at once, so that it does not depend on who is faster.
         """
-
-    # What systems call
 
     def role(self, name: str) -> RoleConfig:
         return self.config.role(name)
@@ -83,6 +91,12 @@ class Dialogues:
         """
         return self._prompts.text(slot, **values)
 
+    def begin(self, role: str, slot: str = "", **values: str) -> tuple[Dialogue, str]:
+        """A new conversation of a role, and what is said in it first: the prompts `<slot>.system` and `<slot>.user`,
+        filled in with these values. `slot`: by default the role's name."""
+        slot = slot or role
+        return self.dialogue(role, self.prompt(f"{slot}.system", **values)), self.prompt(f"{slot}.user", **values)
+
     def dialogue(self, role: str, system: str | None = None, examples: Sequence[tuple[str, str]] = ()) -> Dialogue:
         """Open a role's conversation; every `ask` on it extends it.
 
@@ -91,27 +105,10 @@ class Dialogues:
         """
         config = self.role(role)
         dialogue = Dialogue(role, config.model, self.chat_format(role), config.trainable, system or None)
-        for user, assistant in self._examples(config, examples):
+        labels = self._question.labels if self._question else ()
+        for user, assistant in named_examples(config.examples, labels) or examples:
             dialogue.example(user, assistant)
         return self.open(dialogue)
-
-    def blank(self, role: str) -> Dialogue:
-        """A role's empty conversation, which `open` makes a part of the record."""
-        config = self.role(role)
-        return Dialogue(role, config.model, self.chat_format(role), config.trainable)
-
-    def open(self, dialogue: Dialogue) -> Dialogue:
-        """Record a dialogue from now on, and return it."""
-        self._dialogues.append(dialogue)
-        self._calls.append(0)
-        self._conversation(dialogue)
-        return dialogue
-
-    def _conversation(self, dialogue: Dialogue) -> int:
-        """The number of the conversation that the dialogue's row is."""
-        if dialogue.row not in self._rows:
-            self._rows[dialogue.row] = dialogue
-        return list(self._rows).index(dialogue.row)
 
     @overload
     async def ask(self, dialogue: Dialogue, text: str, schema: None = None, role: str | None = None) -> str: ...
@@ -145,129 +142,50 @@ class Dialogues:
             raise Unparsed(role, act.error)
         return act.value
 
-    async def read(
-        self,
-        dialogue: Dialogue,
-        text: str,
-        reader: Callable[[str], T],
-        fallback: Callable[[str], T] | None = None,
-        role: str | None = None,
-    ) -> T:
-        """Say `text` in the dialogue and return what `reader` makes of the model's answer, free text in some form.
+    async def search(self, role: str, query: str, k: int, offset: int = 0, source: str = INDEX) -> list[Passage]:
+        """The passages of ranks offset..offset+k-1; fewer, or none, where the source has no more.
 
-        A reader raises Malformed where the text is not in its form: the action is recorded as malformed, so it is
-        counted and never trained on. The config's policy may ask again; after that `fallback`, the method's own rule
-        for such text, decides. An answer that was cut off is malformed too, but is read if it can be. Raises Unparsed
-        where there is no such rule, OutOfBudget, EngineError.
+        `source`: "index", or a name under `sources` in the config. Raises UserError where there is no such source,
+        SourceError where a service cannot be reached.
         """
-        role = role or dialogue.role
-        act = await self._act_again(dialogue, role, text, reader, "reask.user")
-        if not act.error:
-            return act.value
-        with contextlib.suppress(Malformed):
-            return reader(act.text)
-        if fallback is None:
-            raise Unparsed(role, act.error)
-        return fallback(act.text)
+        passages, problem = await self._search(role, query, k, offset, source)
+        if problem is not None:
+            raise problem
+        return passages
 
-    async def choose(self, text: str, key: str, choices: Sequence[str]) -> str | None:
-        """Say `text` in the last dialogue and return one of `choices`, to which decoding is constrained whatever the
-        config's policy is: the reply is a JSON object with one of them under `key`. None where no dialogue was opened.
+    # One search, and one action
 
-        Raises Unparsed, OutOfBudget, EngineError.
-        """
-        if not self._dialogues:
-            return None
-        dialogue = self._dialogues[-1]
-        schema = object_schema(**{key: {"type": "string", "enum": list(choices)}})
-        act = await self._act(
-            dialogue, dialogue.role, text, lambda said: read_output(said, schema, constrained=schema), constrain=schema
+    async def _search(
+        self, role: str, query: str, k: int, offset: int, source: str
+    ) -> tuple[list[Passage], SourceError | None]:
+        slot, at = self._start()
+        passages, cut, problem = list[Passage](), "", None
+        try:
+            if source == INDEX:
+                passages = await asyncio.to_thread(self._retriever.search, query, k, offset)
+            else:
+                result = ToolResult(tuple(await self._resources.source(source).search(query, k, offset)))
+                fitted, cut = self._resources.fit(self._engine(self.role(role).model), source, result)
+                passages = list(fitted.passages)
+        except SourceError as error:
+            problem = error
+        self._finish(
+            slot,
+            Search(
+                role=role,
+                source=source,
+                query=query,
+                k=k,
+                offset=offset,
+                passages=tuple(passages),
+                error="" if problem is None else str(problem),
+                at=at,
+                seconds=self.seconds - at,
+            ),
         )
-        if act.error:
-            raise Unparsed(dialogue.role, act.error)
-        return str(act.value[key])
-
-    async def draft(
-        self,
-        dialogue: Dialogue,
-        text: str,
-        prefix: Sequence[int],
-        max_tokens: int,
-        keep: Callable[[Draft], int],
-        logprobs: bool = False,
-        role: str | None = None,
-    ) -> Draft:
-        """Say `text`, begin the answer with the ids `prefix`, and let the model add at most `max_tokens` tokens.
-
-        `keep` says how many of the new ids are used: 0, all, or any number between (`Draft.tokens` counts them). The
-        dialogue ends here: for the next look-ahead open another one, whose `prefix` is this one and the ids used since.
-        Raises OutOfBudget, also where there is no room for one token; EngineError, also where log-probabilities are
-        missing; UserError from an engine that takes no token ids.
-        """
-        drafts: list[Draft] = []
-
-        def place(completion: Completion) -> tuple[int, int]:
-            draft = Draft.of(completion, dialogue.chat.decode)
-            drafts.append(replace(draft, kept=keep(draft)))
-            return dialogue.draft(completion, drafts[0].kept)
-
-        role = role or dialogue.role
-        check_continues(dialogue, f"system {self.config.name}: {role}")
-        act = await self._act(
-            dialogue, role, text, free_text, prefix=prefix, max_tokens=max_tokens, place=place, logprobs=logprobs
-        )
-        if not act.completion.ids:
-            raise self._no_room(role, dialogue)
-        return drafts[0]
-
-    async def reply(
-        self,
-        dialogue: Dialogue,
-        reader: Callable[[str], Any] | None = None,
-        schema: dict[str, Any] | str | None = None,
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-    ) -> tuple[Completion, str, Any]:
-        """What the model says in a dialogue that a program has extended: (the completion, its text after the thoughts,
-        what the reader made of that).
-
-        The value is None where the completion is malformed or was cut off: it is recorded so and never trained on.
-        The completion ends before the first of the texts `stop`. Raises OutOfBudget, EngineError.
-        """
-        act = await self._act(
-            dialogue, dialogue.role, None, reader or free_text, constrain=schema, max_tokens=max_tokens, stop=stop
-        )
-        return act.completion, act.text, act.value
-
-    # What the episode takes from here
-
-    def close(self) -> None:
-        """End what still runs beside a branch that failed: its next call or search is cancelled."""
-        self._closed = True
-
-    @property
-    def shown(self) -> list[str]:
-        """What models were given to read: the messages that a reply follows, examples too."""
-        texts = []
-        for dialogue in self._dialogues:
-            said = [turn.role == "assistant" for turn in dialogue.turns]
-            last = len(said) - said[::-1].index(True) if True in said else 0
-            texts += [turn.text for turn in dialogue.turns[:last] if turn.role != "assistant"]
-        return texts
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        return tuple(event for event in self._events if event is not None)
-
-    @property
-    def conversations(self) -> tuple[Conversation, ...]:
-        return tuple(dialogue.freeze(row) for row, dialogue in self._rows.items())
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
-
-    # One action
+        if cut:
+            self.note(role, cut)
+        return passages, problem
 
     async def _act_again(
         self,
@@ -362,7 +280,7 @@ class Dialogues:
                 new_tokens=completion.new_tokens,
                 thought_tokens=0 if place else dialogue.thought_tokens(completion),
                 at=at,
-                seconds=time.monotonic() - self._started - at,
+                seconds=self.seconds - at,
             ),
         )
         if cut_by_context:
@@ -389,9 +307,6 @@ class Dialogues:
             raise EngineError(f"{role}: log-probabilities are missing for some of {len(completion.ids)} tokens")
         return completion
 
-    def _examples(self, config: RoleConfig, examples: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-        return config.examples or examples
-
     @property
     def _attempts(self) -> int:
         return 1 + (self.config.reasks if self.config.malformed in ("reask", "redraw") else 0)
@@ -408,14 +323,3 @@ class Dialogues:
                 f"{name}: solve asks a role that the model {model!r} plays, and open are the models of its roles "
                 f"({known}); name the role in the `roles` of its SYSTEM"
             ) from None
-
-    def _start(self) -> tuple[int, float]:
-        if self._closed:
-            raise asyncio.CancelledError
-        self._events.append(None)
-        return len(self._events) - 1, time.monotonic() - self._started
-
-    def _finish(self, slot: int, event: Event) -> None:
-        self._events[slot] = event
-        if self._watch:
-            self._watch(event)
