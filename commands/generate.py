@@ -59,12 +59,13 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
     )
     wanted = plan_questions(categories, settings, config.seed)
     with contextlib.closing(asyncio.Runner()) as runner:
-        engines = open_engines(config.models, {settings.model, settings.judged_by})
+        engines = open_engines(config.models, {settings.model})
         try:
             check_made_with(folder, made_with(settings, config.seed, config.index.documents, categories, engines))
-            concurrency = max(max_requests(name, config.models[name]) for name in engines)
+            concurrency = max_requests(settings.model, config.models[settings.model])
+            engine = engines[settings.model]
             outcome, candidates = runner.run(
-                generate(wanted, corpus, categories, settings, engines, config.seed, folder, concurrency)
+                generate(wanted, corpus, categories, settings, engine, config.seed, folder, concurrency)
             )
         finally:
             runner.run(close_engines(engines))

@@ -29,7 +29,7 @@ class ChatFormat(Protocol):
 
     @property
     def tokenizer(self) -> Any:
-        """The model's tokenizer; of a closed model, what counts its tokens, or None."""
+        """The model's tokenizer; None of a closed one."""
         ...
 
     @property

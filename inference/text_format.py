@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from inference.tokenizer import load_tokenizer
 from inference.turns import AUTHORS, ChatTurn, Part
 from ratchet.errors import UserError
 from ratchet.records import content_key
@@ -21,14 +20,14 @@ from ratchet.text import replace_surrogates
 
 LINE_BREAK = ord("\n")
 BYTES_PER_TOKEN = 3
-"""For the estimate where no tokenizer is named: English takes 4 to 5 bytes a token, so the estimate is rather high."""
+"""For the estimate: English takes 4 to 5 bytes a token, so the estimate is rather high."""
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """See `inference.chat.ChatFormat`. `tokenizer` counts tokens, and is used for nothing else."""
+    """See `inference.chat.ChatFormat`."""
 
-    tokenizer: Any
+    tokenizer: ClassVar[None] = None
     is_text: ClassVar[bool] = True
     end_of_turn: ClassVar[int] = LINE_BREAK
     end_ids: ClassVar[tuple[int, ...]] = (LINE_BREAK,)
@@ -39,11 +38,6 @@ class TextFormat:
     reply_opening: ClassVar[str] = ""
     thinking: ClassVar[None] = None
     vocabulary: ClassVar[int] = sys.maxunicode + 1
-
-    @classmethod
-    def counting_with(cls, path: str | None) -> TextFormat:
-        """The format that counts with the tokenizer of a folder or hub name; without one it estimates. UserError."""
-        return cls(None if path is None else load_tokenizer(path))
 
     def follow(
         self,
@@ -66,14 +60,10 @@ class TextFormat:
         return "".join(map(chr, ids))
 
     def count(self, ids: Sequence[int]) -> int:
-        """Tokens, by the tokenizer or the estimate. The service's own count is in its answer."""
-        text = self.decode(ids)
-        if self.tokenizer is None:
-            return -(-len(text.encode()) // BYTES_PER_TOKEN)
-        encode: Callable[..., Sequence[int]] = self.tokenizer.encode
-        return len(encode(text, add_special_tokens=False, verbose=False))
+        """An estimate of the tokens. The service's own count is in its answer."""
+        return -(-len(self.decode(ids).encode()) // BYTES_PER_TOKEN)
 
     @property
     def digest(self) -> str:
-        """Of the format alone: how tokens are counted changes no text."""
+        """Of the format: how tokens are counted changes no text."""
         return content_key("text")[:16]

@@ -22,6 +22,8 @@ from ratchet.records import content_key
 from ratchet.words import split_words
 from retrieval.sparse.analyzer import STOP_WORDS
 
+MAX_DOCUMENTS = 10_000
+"""Of one split: a random sample of its share of the corpus, held in memory."""
 HEAD_WORDS = 200
 """Documents are related by the title and so many first words."""
 CHOICE = 3
@@ -107,7 +109,7 @@ def divide_documents(documents: Iterable[Document], settings: GenerationConfig, 
         heap = heaps[split_of(key, settings)]
         kept[key] = document
         heapq.heappush(heap, (-int(key, 16), key))
-        if len(heap) > settings.documents:
+        if len(heap) > MAX_DOCUMENTS:
             del kept[heapq.heappop(heap)[1]]
     pools: dict[Split, Pool] = {}
     for split, heap in heaps.items():

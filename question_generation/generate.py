@@ -7,7 +7,7 @@ so the outcome does not depend on which reply came first, nor on where a run was
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,16 @@ from ratchet.records import Record
 from ratchet.tasks import for_each
 from rewards.judge import CallLog, Judge, JudgeError
 
+TEMPERATURE = 0.7
+"""Of the writer. The judge's is 0."""
+
 
 async def generate(
     wanted: Sequence[PlannedQuestion],
     corpus: Corpus,
     categories: Categories,
     settings: GenerationConfig,
-    engines: Mapping[str, Engine],
+    engine: Engine,
     seed: int,
     folder: Path,
     concurrency: int,
@@ -38,12 +41,12 @@ async def generate(
     """Make the missing candidates, `concurrency` at a time; returns what is accepted, and all candidates."""
     path = folder / "candidates.jsonl"
 
-    def open_judge(model: str, temperature: float) -> Judge:
-        """A `Judge` that sends prompts to a model, logs every reply and retries through short outages."""
-        how = RewardsConfig(judge=model, temperature=temperature, max_tokens=settings.max_tokens)
-        return Judge(engines[model], how, seed, concurrency, lengthen=False)
+    def open_judge(temperature: float) -> Judge:
+        """A `Judge` that sends prompts to the model, logs every reply and retries through short outages."""
+        how = RewardsConfig(judge=settings.model, temperature=temperature, max_tokens=settings.max_tokens)
+        return Judge(engine, how, seed, concurrency, lengthen=False)
 
-    writer, judge = open_judge(settings.model, settings.temperature), open_judge(settings.judged_by, 0.0)
+    writer, judge = open_judge(TEMPERATURE), open_judge(0.0)
     with Segment(path) as segment:
         done = {candidate.key: candidate for candidate in read_segment(path, Candidate)}
         with CallLog(folder / "calls.jsonl", set(done)) as log:

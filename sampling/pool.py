@@ -306,7 +306,7 @@ def _check_sequence(
     if resources.memory.questions(scope) - expected - {following}:
         raise UserError(
             f"memory.sequential: {resources.memory.files.folder} already holds evidence of this experiment that is not "
-            "of the trajectories on disk; delete the folder, or name another one as memory.path"
+            "of the trajectories on disk; delete the folder"
         )
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from ratchet.config import Section
-from ratchet.config.models import SECRET_WORDS
 from ratchet.errors import UserError
 from ratchet.parsing import parse, read_mapping
 
+SECRET_WORDS = {"KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"}
 CPUS_PER_GPU = 8
 MEMORY_PER_GPU, MEMORY_WITHOUT_GPU = 64, 32
 """In units of 2^30 bytes, as sbatch's G."""

@@ -49,7 +49,7 @@ class ChatApiEngine:
         if isinstance(model.url, tuple):
             model = model.model_copy(update={"url": model.url[0]})
         self.connection = Connection(model, backoff)
-        self.format: ChatFormat = TextFormat.counting_with(model.chat_api.tokenizer)
+        self.format: ChatFormat = TextFormat()
         self.max_context = model.max_context
         self._model = model
         self._name = model.served_name or written(model.path)

@@ -176,4 +176,4 @@ def server_environment(spec: ServerSpec, placement: Placement) -> dict[str, str]
         added["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     if placement.gpus:
         added["CUDA_VISIBLE_DEVICES"] = ",".join(placement.gpus)
-    return added | spec.settings.environment
+    return added

@@ -139,7 +139,7 @@ class Config(Section):
         for key, system in self.systems.items():
             named += system.role_models(key)
         if self.generation is not None:
-            named += [("generation.model", self.generation.model), ("generation.judge", self.generation.judged_by)]
+            named.append(("generation.model", self.generation.model))
         for key, model in named:
             if problem := self.why_no_model(key, model):
                 raise ValueError(problem)

@@ -31,20 +31,13 @@ class GenerationConfig(Section):
     """Folder that gets `train.jsonl`, `dev.jsonl` and `test.jsonl`, and every candidate with the reason for its
     result."""
     model: str = "agent"
-    """Name of the model under `models` that writes questions and answers."""
-    judge: str = ""
-    """Name of the model under `models` that checks them. Default: the writer."""
+    """Name of the model under `models` that writes questions and answers, and checks them."""
     questions: Counts = Counts()
     """Number of questions of each split."""
     attempts: int = Field(4, gt=0)
     """Maximum number of candidates for one question, each from other documents, before it counts as missing."""
-    temperature: float = Field(0.7, ge=0)
-    """Temperature of the writer; that of the judge is 0."""
     max_tokens: int = Field(1024, gt=0)
     """Maximum number of new tokens of one reply."""
-    documents: int = Field(10_000, gt=0)
-    """Maximum number of documents that one split draws on: a random sample of its share of the corpus, held in
-    memory."""
     document_words: tuple[int, int] = (50, 3000)
     """Minimum and maximum number of words of a document. Others are skipped and counted. A document is never
     truncated."""
@@ -80,7 +73,3 @@ class GenerationConfig(Section):
 
     def wanted(self, split: Split) -> int:
         return int(getattr(self.questions, split))
-
-    @property
-    def judged_by(self) -> str:
-        return self.judge or self.model

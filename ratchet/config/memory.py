@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from ratchet.config.paths import PathText
 from ratchet.config.section import Section
 
 
 class MemoryConfig(Section):
-    """Where evidence is kept, and in which order it is found."""
+    """In which order evidence is found. It is kept in `memory` of the run folder."""
 
-    path: PathText = ""
-    """Folder of the memory. Default: `memory` in the run folder. Runs and jobs may share one folder."""
     sequential: bool = False
     """Ask the questions of each arm and question set one after the other, in their order, so that each finds what all
     earlier ones left, and begin with an empty memory. MERMAID (2026, arXiv 2601.22361) counts its savings so. Arms and

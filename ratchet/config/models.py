@@ -30,11 +30,10 @@ SET_BY_KEYS = {
 """Flags of vLLM that other keys set, and which keys."""
 DEFAULT_CONCURRENCY = 64
 """Requests in flight at a server of which nothing else is known."""
-SECRET_WORDS = {"KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"}
 
 
 class ServeConfig(Section):
-    """How `python -m inference serve` starts the vLLM servers of a model."""
+    """How `python -m inference serve` starts the vLLM servers of a model, which get its own environment variables."""
 
     python: PathText = ""
     """Python interpreter that has vLLM installed. Default: the one that runs Ratchet. vLLM may need an environment of
@@ -54,9 +53,6 @@ class ServeConfig(Section):
     arguments: dict[str, bool | int | float | str] = Field(default={})
     """Further flags of vLLM by name, such as `{max-num-seqs: 128}`. `true` and `false` become `--flag` and
     `--no-flag`. Flags that other keys set are refused."""
-    environment: dict[str, str] = Field(default={})
-    """Further environment variables of the servers, such as `{VLLM_LOGGING_LEVEL: DEBUG}`. Secrets are refused: set
-    them in the environment of the command."""
 
     @field_validator("arguments")
     @classmethod
@@ -65,14 +61,6 @@ class ServeConfig(Section):
             if name in SET_BY_KEYS:
                 raise ValueError(f"--{name} is set by {SET_BY_KEYS[name]}")
         return {name.lstrip("-").replace("_", "-"): value for name, value in arguments.items()}
-
-    @field_validator("environment")
-    @classmethod
-    def _no_secrets(cls, environment: dict[str, str]) -> dict[str, str]:
-        for name in environment:
-            if SECRET_WORDS & set(name.upper().split("_")):
-                raise ValueError(f"{name} looks like a secret; set it in the environment of the command instead")
-        return environment
 
 
 class ChatApiConfig(Section):
@@ -89,9 +77,6 @@ class ChatApiConfig(Section):
     reasoning_tokens: int = Field(0, ge=0)
     """New tokens that are allowed on top of a role's `max_tokens`, for reasoning, which counts as output and is not
     shown."""
-    tokenizer: PathText | None = None
-    """Folder or hub name of a tokenizer that counts the prompt's tokens for `max_context`. It is used for nothing else.
-    Default: an estimate of one token for 3 bytes of text. Costs are what the service counts."""
 
 
 class ThoughtsConfig(Section):
@@ -155,7 +140,7 @@ class ModelConfig(Section):
     is faster."""
     max_context: int = Field(32_000, gt=0)
     """Maximum number of prompt and new tokens of one conversation. A conversation that reaches it ends; nothing is
-    truncated silently."""
+    truncated silently. `chat-api`: 3 bytes of text count as a token here. Costs are what the service counts."""
     batch: int = Field(64, gt=0)
     """`local`: number of sequences decoded at once."""
     workers: int | None = Field(None, gt=0)

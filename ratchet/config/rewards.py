@@ -19,11 +19,6 @@ class CorrectnessConfig(Section):
     which costs fewer calls. Nuggets that a question brings are never drawn."""
     nugget_temperature: float | None = Field(None, ge=0)
     """Temperature at which nuggets are drawn; the published code has 0. Default: `rewards.temperature`."""
-    left_out: Literal["no_answer", "incorrect"] = "no_answer"
-    """What the judge is told to score an answer that leaves a nugget out, which figure 23 does not say. `no_answer`: 0,
-    since the figure asks for a score from the point of view of one aspect, on which such an answer is silent; a wrong
-    statement then scores below silence. `incorrect`: -1, and 0 is only for an answer that abstains as a whole, so that
-    an answer without any nugget scores 0 instead of 1/3."""
 
 
 class FaithfulnessConfig(Section):

@@ -79,15 +79,15 @@ LIMITS = MemoryLimits()
 class Memory:
     """Threads may call it at once, and so may other processes on the same folder."""
 
-    def __init__(self, config: MemoryConfig, default: Path, limits: MemoryLimits = LIMITS) -> None:
-        """`default`: the folder where the config names none. Nothing is made before the first piece."""
+    def __init__(self, config: MemoryConfig, folder: Path, limits: MemoryLimits = LIMITS) -> None:
+        """Nothing is made in the folder before the first piece."""
         self.limits = limits
-        # As when `across` and the limits, one of them on a whole scope, were keys of the config, and without the newer
-        # key where it is off.
-        kept = {"path", "sequential"} if config.sequential else {"path"}
-        settings = config.model_dump(mode="json", include=kept) | {"across": False, "pieces": 100_000} | asdict(limits)
+        # As when the path, `across` and the limits, one of them on a whole scope, were keys of the config, and without
+        # the newer key where it is off.
+        once_set = {"path": "", "across": False, "pieces": 100_000} | asdict(limits)
+        settings = once_set | ({"sequential": True} if config.sequential else {})
         self.digest = content_key("memory", settings)
-        self.files = MemoryFiles(Path(config.path) if config.path else default)
+        self.files = MemoryFiles(folder)
         self._pieces = Pieces(limits.per_entity)
         self._vectors = _VectorCache()
         self._lock = threading.Lock()

@@ -25,8 +25,7 @@ KEY = "RATCHET_API_KEY"
 def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, Any]:
     """The section of a config for a model that vLLM's CPU build serves.
 
-    One thread computes: on a machine with two cores, two would wait for each other while other tests run. It is in the
-    process of the engine, since vLLM's modules take each process seven seconds to import.
+    It computes in the process of the engine, since vLLM's modules take each process seven seconds to import.
     """
     return {
         "path": path,
@@ -38,7 +37,6 @@ def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, An
         "serve": {
             "python": str(VLLM),
             "kv_gb": 0.5,
-            "environment": {"OMP_NUM_THREADS": "1"},
             "arguments": {"distributed-executor-backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor"},
             **serve,
         },
@@ -47,7 +45,10 @@ def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, An
 
 @contextmanager
 def serving(path: str, folder: Path, max_context: int = 1024, **serve: Any) -> Iterator[ModelConfig]:
-    """A server of the model at `path`. Its key is in our own environment meanwhile, where clients look for it."""
+    """A server of the model at `path`. Its key is in our own environment meanwhile, where clients look for it.
+
+    One thread computes: on a machine with two cores, two would wait for each other while other tests run.
+    """
     model = vllm_model(path, max_context, **serve)
     config = folder / "served.yaml"
     splits = {split: {"path": "unused"} for split in ("train", "dev", "test")}
@@ -62,6 +63,7 @@ def serving(path: str, folder: Path, max_context: int = 1024, **serve: Any) -> I
             process = subprocess.Popen(
                 [sys.executable, "-m", "inference", "serve", "--config", str(config)],
                 cwd=ROOT,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

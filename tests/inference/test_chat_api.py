@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -34,7 +33,6 @@ from tests.helpers.closed_service import (
     closed_service,
 )
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, passage, play
-from tests.helpers.tiny import save_tiny_tokenizer
 
 pytestmark = pytest.mark.server
 FAST = Backoff(tries=4, first=0.01, longest=0.05)
@@ -163,16 +161,14 @@ async def test_it_takes_no_adapter_and_continues_no_answer(service: Service) -> 
     await engine.close()
 
 
-async def test_prompts_are_counted_by_the_named_tokenizer_or_estimated(service: Service, tmp_path: Path) -> None:
-    estimate, exact = opened(service), opened(service, chat_api={"tokenizer": str(save_tiny_tokenizer(tmp_path))})
-    ids = estimate.format.encode("The harbour of Velm was built by the engineer Ada Torrin in the year 1204.")
-    assert estimate.format.count(ids) == 25 and 1 < exact.format.count(ids) < 74
+async def test_the_tokens_of_prompts_are_estimated(service: Service) -> None:
+    engine = opened(service)
+    ids = engine.format.encode("The harbour of Velm was built by the engineer Ada Torrin in the year 1204.")
+    assert engine.format.count(ids) == 25
     with pytest.raises(EngineError, match="context holds 4"):
         await ask(opened(service, max_context=4))
-    assert estimate.fingerprint == exact.fingerprint, "how prompts are counted changes no answer"
-    assert estimate.fingerprint != opened(service, chat_api={"sampling": False}).fingerprint
-    for engine in (estimate, exact):
-        await engine.close()
+    assert engine.fingerprint != opened(service, chat_api={"sampling": False}).fingerprint
+    await engine.close()
 
 
 def test_several_addresses_and_settings_of_another_engine_are_refused() -> None:

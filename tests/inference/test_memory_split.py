@@ -272,7 +272,6 @@ def test_adapters_fit_the_model_that_is_trained(folder: Path) -> None:
         ({"arguments": {"api-key": "x"}}, "--api-key is set by models"),
         ({"arguments": {"trust_remote_code": True}}, "never run"),
         ({"arguments": {"host": "0.0.0.0"}}, "loopback"),
-        ({"environment": {"HF_TOKEN": "x"}}, "HF_TOKEN looks like a secret"),
         ({"replica": 2}, "did you mean 'replicas'"),
     ],
 )

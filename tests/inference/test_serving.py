@@ -138,8 +138,10 @@ async def test_a_program_that_is_not_there(fake: FakeVllm, tmp_path: Path) -> No
 
 
 @pytest.fixture
-def config(fake: FakeVllm, tmp_path: Path) -> Path:
-    serve = {"environment": fake.environment, "kv_gb": 0.1}
+def config(fake: FakeVllm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in fake.environment.items():
+        monkeypatch.setenv(name, value)
+    serve = {"kv_gb": 0.1}
     values: dict[str, Any] = {
         "run": str(tmp_path / "run"),
         "models": {

@@ -86,6 +86,6 @@ def test_it_writes_questions_that_the_other_commands_read(
     assert json.loads((out / "report.json").read_text())["splits"]["train"]["accepted"] == 6
 
     with pytest.raises(UserError) as refused:
-        run(monkeypatch, "--config", path, "--set", "generation.temperature=0.5", "--set", "seed=3")
-    for part in ("generation.temperature: 0.7 there, 0.5 now", "seed: changed since", "generation.out="):
+        run(monkeypatch, "--config", path, "--set", "generation.max_tokens=500", "--set", "seed=3")
+    for part in ("generation.max_tokens: 1024 there, 500 now", "seed: changed since", "generation.out="):
         assert part in str(refused.value)

@@ -25,7 +25,7 @@ CATEGORIES = load_categories()
 
 async def run(
     folder: Path,
-    engine: ScriptedEngine | dict[str, ScriptedEngine],
+    engine: ScriptedEngine,
     made: GenerationConfig | None = None,
     documents: list[Document] | None = None,
     concurrency: int = 64,
@@ -33,8 +33,7 @@ async def run(
     made = made or settings()
     divided = divide_documents(documents or corpus(120), made, 1)
     wanted = plan_questions(CATEGORIES, made, 1)
-    engines = {"agent": engine} if isinstance(engine, ScriptedEngine) else engine
-    outcome, candidates = await generate(wanted, divided, CATEGORIES, made, engines, 1, folder, concurrency)
+    outcome, candidates = await generate(wanted, divided, CATEGORIES, made, engine, 1, folder, concurrency)
     return outcome, candidates, summarise(outcome, candidates, wanted)
 
 

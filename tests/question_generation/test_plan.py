@@ -108,16 +108,17 @@ def test_copies_of_a_document_count_once_and_so_share_a_split() -> None:
     assert divided.pools == divide_documents(documents, settings(), 1).pools
 
 
-def test_a_large_corpus_is_sampled_and_documents_of_other_lengths_are_counted() -> None:
+def test_a_large_corpus_is_sampled_and_documents_of_other_lengths_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [
         *corpus(60),
         replace(corpus(1)[0], id="short", text="Too short."),
         replace(corpus(1)[0], id="long", text="w " * 201),
     ]
-    divided = divide_documents(documents, settings(documents=5), 1)
+    whole = divide_documents(documents, settings(), 1)
+    monkeypatch.setattr("question_generation.corpus.MAX_DOCUMENTS", 5)
+    divided = divide_documents(documents, settings(), 1)
     assert [len(divided.pools[split].documents) for split in SPLITS] == [5, 5, 5]
     assert divided.counts == {"read": 62, "too short": 1, "too long": 1, "copies": 0}
-    whole = divide_documents(documents, settings(), 1)
     for split in SPLITS:
         assert divided.pools[split].documents == whole.pools[split].documents[:5]
 

@@ -151,16 +151,6 @@ def test_every_judge_run_has_nuggets_of_its_own_which_all_answers_of_the_questio
     assert (draws(again), len(again.calls)) == (0, 3)
 
 
-def test_the_judge_is_told_how_to_score_a_nugget_that_is_left_out(tmp_path: Path) -> None:
-    prompts = {}
-    for reading in ("no_answer", "incorrect"):
-        engine = scripted_judge()
-        judge_it(tmp_path / reading, engine, "correctness", QUESTION, trajectory(), correctness={"left_out": reading})
-        prompts[reading] = engine.calls[-1].messages[-1]["content"]
-    assert " 0: it gives no answer on this aspect.\n" in prompts["no_answer"]
-    assert "or it answers the question and leaves this aspect out.\n" in prompts["incorrect"]
-
-
 def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Path) -> None:
     """Two stores stand for the processes: a lease is one holding's, not one process's."""
     engines = [scripted_judge(), scripted_judge()]

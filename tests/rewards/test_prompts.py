@@ -102,15 +102,13 @@ def test_every_replaced_prompt_is_asked_and_stored_scores_are_not_reused(tmp_pat
     tagged = {slot: f"This is {slot}.\n\n{prompt.text}" for slot, prompt in PROMPTS.items()}
     folder = folder_of(tmp_path / "tagged", **tagged)
     seen: set[str] = set()
-    for left_out in ("no_answer", "incorrect"):
-        rewards = {"runs": 1, "correctness": {"left_out": left_out}}
-        own = make_config(tmp_path, [QUESTION], rewards=rewards)
-        replaced = make_config(tmp_path, [QUESTION], rewards={**rewards, "prompts": folder})
-        for name in JUDGED:
-            prompts_of(own, name)
-            assert prompts_of(own, name) == [], "all is stored"
-            asked = prompts_of(replaced, name)
-            seen |= {slot for slot in PROMPTS if any(text.startswith(f"This is {slot}.") for text in asked)}
+    own = make_config(tmp_path, [QUESTION], rewards={"runs": 1})
+    replaced = make_config(tmp_path, [QUESTION], rewards={"runs": 1, "prompts": folder})
+    for name in JUDGED:
+        prompts_of(own, name)
+        assert prompts_of(own, name) == [], "all is stored"
+        asked = prompts_of(replaced, name)
+        seen |= {slot for slot in PROMPTS if any(text.startswith(f"This is {slot}.") for text in asked)}
     assert seen == set(PROMPTS)
 
 

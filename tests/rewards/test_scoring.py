@@ -177,7 +177,6 @@ def test_another_judge_does_not_reuse_scores(judged: Judged, tmp_path: Path) -> 
     ("name", "settings"),
     [
         ("correctness", {"correctness": {"nuggets": "once"}}),
-        ("correctness", {"correctness": {"left_out": "incorrect"}}),
         ("correctness", {"constrained": False}),
         ("correctness", {"runs": 3}),
         ("faithfulness", {"faithfulness": {"omitted_claims": "neutral"}}),

@@ -129,7 +129,7 @@ def test_its_trajectories_are_refused_by_training_before_torch_is_loaded(tmp_pat
 
 def test_a_dialogue_that_was_recorded_as_text_is_shown_without_a_tokenizer(tmp_path: Path, service: Service) -> None:
     config = load_config(make_config(tmp_path, service))
-    chat = TextFormat.counting_with(None)
+    chat = TextFormat()
     dialogue = Dialogue("answerer", "agent", chat, True, "Be brief.")
     dialogue.user("Who?")
     dialogue.assistant(Completion(chat.encode("Ada\nTorrin"), "Ada\nTorrin", "stop", 9, billed_tokens=4), parsed=True)

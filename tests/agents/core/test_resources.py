@@ -49,7 +49,7 @@ async def test_what_a_source_finds_is_cut_to_the_tokens_that_fit_and_noted(
 ) -> None:
     """By default two passages share an eighth of the context. The model may have no tokenizer of ours."""
     shelf = Shelf({"tide": [passage(1, ABSTRACT), passage(2, "Short.")]})
-    chat = TextFormat.counting_with(None) if closed else tiny_format()
+    chat = TextFormat() if closed else tiny_format()
 
     async def solve(tools: Tools) -> Answer:
         await tools.search("one", "tide", 2, source="web")
