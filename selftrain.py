@@ -1,4 +1,4 @@
-"""`python selftrain.py`: commands/selftrain.py."""
+"""`ratchet selftrain`: commands/selftrain.py."""
 
 from commands.arguments import run_command
 from commands.selftrain import main

@@ -1,9 +1,9 @@
-"""Answer questions and show the work: python -m agents ["a question"] --config configs/demo.yaml [--adapter DIR].
+"""Answer questions and show the work: ratchet ask ["a question"] --config configs/demo.yaml [--adapter DIR].
 
 Without a question, each line of the standard input is one; index and models are opened once. End it with Ctrl-D.
 With --claim the text is a claim, and the answer SUPPORTS, REFUTES or NOT ENOUGH INFO.
 
-python -m agents prompts ...   the prompts of a config's system or judge as files (commands/prompts.py)
+ratchet prompts ...   the prompts of a config's system or judge as files (commands/prompts.py)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""python -m evaluation --config X: compare base, adapter and baselines, and print tables of stored results."""
+"""ratchet evaluate --config X: compare base, adapter and baselines, and print tables of stored results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ for judged ones, --config names one with rewards.judge, and the scores are store
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m evaluation") -> None:
-    """Run a command of `python -m evaluation`; `words` default to the process's arguments."""
+    """Run a command of `ratchet evaluate`; `words` default to the process's arguments."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=_run)
 
 
@@ -63,7 +63,7 @@ def _run(words: Sequence[str], prog: str) -> None:
     if adapter is not None and not is_adapter(adapter):
         raise UserError(
             f"{adapter}: there is no adapter here; train one first (accelerate launch train.py; with "
-            "training.choose_by=reward, then `python -m rounds choose`), or measure the base model alone with "
+            "training.choose_by=reward, then `ratchet choose`), or measure the base model alone with "
             "--base-only"
         )
     sampling: tuple[StageId, ...] = ("evaluate.sample", "test.sample") if arguments.phase != "score" else ()
@@ -176,7 +176,7 @@ def _open(arguments: argparse.Namespace) -> tuple[Config, RoundFolder, list[str]
     """The config, the folder of the round, and the question sets that are asked for."""
     config = config_of(arguments)
     if config.members:
-        raise UserError("this config's tasks are its members'; `python selftrain.py` evaluates them all")
+        raise UserError("this config's tasks are its members'; `ratchet selftrain` evaluates them all")
     splits = [arguments.split] if arguments.split else config.evaluation.question_sets
     return config, open_run(config).round(arguments.round), splits
 

@@ -46,7 +46,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet gateway") -> N
 def _all_open(config: Config) -> Config:
     settings = load_system(config.system).settings.model_dump()
     if started := next((key for key in ("command", "url") if settings[key]), None):
-        raise UserError(f"system.settings.{started}: the programs are started by `python -m sampling`; leave it out")
+        raise UserError(f"system.settings.{started}: the programs are started by `ratchet sample`; leave it out")
     trajectories = len(load_questions(config.questions.train, config.seed)) * config.sampling.samples
     open_at_once = config.sampling.model_copy(update={"concurrency": min(trajectories, MAX_OPEN)})
     return config.model_copy(update={"sampling": open_at_once})

@@ -1,6 +1,6 @@
 """Make questions with answers from a corpus: train, dev and test, from different documents.
 
-    python -m question_generation --config configs/small/generate.yaml
+    ratchet generate --config configs/small/generate.yaml
 
 The section `generation` says how (`settings.py`). Its folder `out` gets train.jsonl, dev.jsonl and test.jsonl in
 Ratchet's own format; candidates.jsonl, every candidate with its categories, replies and why it was dropped;

@@ -1,9 +1,9 @@
-"""python -m index_build --config X.yaml: build the index of a config, or what is missing of it.
+"""ratchet index --config X.yaml: build the index of a config, or what is missing of it.
 
-python -m index_build --config X.yaml [--workers 4] [--job 3/10]
-python -m index_build add --config X.yaml more.jsonl ...     more documents, as new shards
-python -m index_build remove --config X.yaml ID ... [--from ids.txt]
-python -m index_build inspect FOLDER [--verify]
+ratchet index --config X.yaml [--workers 4] [--job 3/10]
+ratchet index add --config X.yaml more.jsonl ...     more documents, as new shards
+ratchet index remove --config X.yaml ID ... [--from ids.txt]
+ratchet index inspect FOLDER [--verify]
 """
 
 from __future__ import annotations

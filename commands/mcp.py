@@ -16,7 +16,7 @@ from retrieval.serving.tools import Server, serve_stdio
 from retrieval.sources.source import Source
 
 
-def main(arguments: Sequence[str], prog: str = "python -m retrieval mcp") -> None:
+def main(arguments: Sequence[str], prog: str = "ratchet mcp") -> None:
     """Serve a config's index and sources over MCP."""
     parser = config_parser(prog, "Serve a config's index and sources to MCP clients.")
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")

@@ -1,4 +1,4 @@
-"""python -m retrieval memory stats|list|show ENTITY --config X.yaml: look into a run's evidence memory."""
+"""ratchet memory stats|list|show ENTITY --config X.yaml: look into a run's evidence memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ABOUT = "Look into the evidence memory of a config."
 SHOWN_CHARACTERS = 600
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval memory") -> None:
+def main(words: Sequence[str], prog: str = "ratchet memory") -> None:
     """Run a subcommand; the default is `stats`."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=stats)
 

@@ -1,4 +1,4 @@
-"""python -m inference model | serve: build the small model that runs on any machine; start vLLM servers of a config."""
+"""ratchet model | serve: build the small model that runs on any machine; start vLLM servers of a config."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ arithmetic with every assumption. Where a stage has run, its hours stand beside.
 loaded."""
 
 
-def main(arguments: Sequence[str], prog: str = "python -m rounds plan") -> None:
+def main(arguments: Sequence[str], prog: str = "ratchet plan") -> None:
     """Print the plan."""
     parser = config_parser(prog, ABOUT)
     add = parser.add_argument

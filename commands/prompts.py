@@ -15,7 +15,7 @@ REWARDS = "rewards"
 """The key of the judge's prompts."""
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m agents prompts") -> None:
+def main(words: Sequence[str], prog: str = "ratchet prompts") -> None:
     """Write one file for each prompt, and say how a config names the folder."""
     parser = config_parser(prog, "Write the prompts that a config's system uses, one file for each, to edit them.")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write; no file in it is overwritten")

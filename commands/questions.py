@@ -1,6 +1,6 @@
-"""python -m questions check --config X: check a config's questions, before anything is sampled.
+"""ratchet questions check --config X: check a config's questions, before anything is sampled.
 
-python -m questions evidence NAME[/SPLIT][:PATH] ... --out FILE.jsonl[.gz]: a corpus of benchmarks' own evidence.
+ratchet questions evidence NAME[/SPLIT][:PATH] ... --out FILE.jsonl[.gz]: a corpus of benchmarks' own evidence.
 
 NAME is a benchmark (docs/reference/benchmarks.md), SPLIT one of its splits or else all that are there, PATH its file or
 folder, or else data/NAME. The file that is written is one for a config's `index.documents`.
@@ -50,7 +50,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m questions") 
     )
 
 
-def check(words: Sequence[str], prog: str = "python -m questions check") -> None:
+def check(words: Sequence[str], prog: str = "ratchet questions check") -> None:
     """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
     parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
     config = config_of(parser.parse_args(words))

@@ -1,4 +1,4 @@
-"""Recording stages in the ledger as they finish: for the loop (`selftrain.py`), and for a stage's own command.
+"""Recording stages in the ledger as they finish: for the loop (`ratchet selftrain`), and for a stage's own command.
 
 A command that a user or a job runs records its stage itself (`recorded_stages` in commands/arguments.py). Under the
 loop, which records every stage that it runs, it does not.

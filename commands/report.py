@@ -1,7 +1,7 @@
 """Look at a run, from its records alone.
 
-python -m report --config X [--round N]        write report.html in the run folder
-python -m report watch --config X              serve a page over the run folder while it is written
+ratchet report --config X [--round N]        write report.html in the run folder
+ratchet watch --config X              serve a page over the run folder while it is written
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ABOUT = "Write a round's page: numbers, plots, selection and trajectories."
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m report") -> None:
-    """Run `python -m report`."""
+    """Run `ratchet report`."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=write_report)
 
 
@@ -101,7 +101,7 @@ def round_of(folder: Path, asked: int | None) -> int:
     from report.rounds import numbers_on_disk
 
     if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such run folder; run `python -m sampling` first")
+        raise UserError(f"{folder}: there is no such run folder; run `ratchet sample` first")
     numbers = numbers_on_disk(RunFolder(folder))
     if asked and asked not in numbers:
         known = ", ".join(map(str, numbers)) or "none"

@@ -1,9 +1,9 @@
-"""What belongs to the loop over rounds (`python selftrain.py`) and not to one of its stages.
+"""What belongs to the loop over rounds (`ratchet selftrain`) and not to one of its stages.
 
-python -m rounds choose --config X --round 1      which evaluated adapter becomes the round's? By reward on dev
-python -m rounds promote --config X --round 2     does round 2's adapter take its parent's place? Decided on dev
-python -m rounds plan --config X                  memory and calls of the run, and beside what it took
-python -m rounds trace --config X QUESTION_ID     one question through every round: sampled, scored, kept, trained
+ratchet choose --config X --round 1      which evaluated adapter becomes the round's? By reward on dev
+ratchet promote --config X --round 2     does round 2's adapter take its parent's place? Decided on dev
+ratchet plan --config X                  memory and calls of the run, and beside what it took
+ratchet trace --config X QUESTION_ID     one question through every round: sampled, scored, kept, trained
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rounds.records import StageId
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m rounds") -> None:
-    """Run `python -m rounds`."""
+    """Run one of SUBCOMMANDS."""
     run_subcommand(SUBCOMMANDS, words, prog, "What belongs to the loop over rounds and not to one of its stages.")
 
 

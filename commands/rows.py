@@ -1,7 +1,7 @@
-"""Look at what a round trains on: `python -m training show` prints a row, `python -m training rows` sums them up.
+"""Look at what a round trains on: `ratchet show` prints a row, `ratchet rows` sums them up.
 
-    python -m training rows --config configs/demo.yaml
-    python -m training show --config configs/demo.yaml --row 3
+    ratchet rows --config configs/demo.yaml
+    ratchet show --config configs/demo.yaml --row 3
 
 Training itself is `accelerate launch train.py`.
 """
@@ -25,7 +25,7 @@ from training.show import render_row, summary
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m training") -> None:
-    """Run `python -m training`."""
+    """Run one of SUBCOMMANDS."""
     run_subcommand(
         SUBCOMMANDS, words, prog, "Look at what a round trains on; training is `accelerate launch train.py`."
     )

@@ -1,11 +1,11 @@
 """Sample the training questions of a round.
 
-    python -m sampling --config X [--round 1] [--adapter DIR] [--part K/N]
+    ratchet sample --config X [--round 1] [--adapter DIR] [--part K/N]
 
 With --part, N commands share the questions, on one machine or on many: each writes a file of its own. Without it,
 whatever is missing is sampled, whoever sampled the rest.
 
-With `sampling.pilot` the first call samples the pilot. `python -m rewards` then scores it and writes to
+With `sampling.pilot` the first call samples the pilot. `ratchet score` then scores it and writes to
 round-N/samples.json how many trajectories of each question the next call samples.
 """
 
@@ -122,4 +122,4 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -
     states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
     print(f"{len(made.keys)} trajectories of {made.questions} questions in {made.folder}: {states}")
     if made.is_pilot:
-        print("They are the pilot (sampling.pilot): run `python -m rewards`, then the same command again.")
+        print("They are the pilot (sampling.pilot): run `ratchet score`, then the same command again.")

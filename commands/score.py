@@ -1,7 +1,7 @@
 """Score a round's trajectories and select what to train on; or try a selection under other weights.
 
-    python -m rewards --config X [--round 1] [--also em,f1]
-    python -m rewards whatif --config X [--weights correctness=2,faithfulness=1] [--set rewards.select.ties=1]
+    ratchet score --config X [--round 1] [--also em,f1]
+    ratchet whatif --config X [--weights correctness=2,faithfulness=1] [--set rewards.select.ties=1]
 
 The first writes `scores/` and `selection.json` in the round's folder. The second reads stored scores and writes
 nothing: it shows what other weights and rules would keep.
@@ -43,7 +43,7 @@ DESCRIPTION = "Score a round's trajectories and select what to train on."
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m rewards") -> None:
-    """Run a command of `python -m rewards`; `words` default to the process's arguments."""
+    """Run a command of `ratchet score`; `words` default to the process's arguments."""
     run_subcommand(SUBCOMMANDS, words, prog, DESCRIPTION, otherwise=score_and_select)
 
 
@@ -115,7 +115,7 @@ def _is_pilot(folder: RoundFolder, trajectories: Sequence[Trajectory], arguments
     if missing:
         raise UserError(
             f"{folder.trajectories}: {missing} trajectories {'of' if allocation is None else 'after'} the pilot are "
-            f"not sampled yet; run `python -m sampling --config {arguments.config} --round {arguments.round}` first"
+            f"not sampled yet; run `ratchet sample --config {arguments.config} --round {arguments.round}` first"
         )
     return allocation is None
 
@@ -139,7 +139,7 @@ def _allocate(
     allocation = allocate(successes, sampling.pilot, sampling.samples)
     write_record(folder.samples, allocation)
     PlainConsole().print(allocation_table(allocation))
-    print(f"{folder.samples}: `python -m sampling` samples the rest")
+    print(f"{folder.samples}: `ratchet sample` samples the rest")
 
 
 def whatif(words: Sequence[str], prog: str) -> None:
@@ -157,7 +157,7 @@ def whatif(words: Sequence[str], prog: str) -> None:
     if check_same(config) is None:
         raise UserError(f"{config.folder}: no such run folder; sample and score before `whatif`")
     round_folder = RunFolder(config.folder).round(arguments.round)
-    again = f"python -m rewards --config {arguments.config} --round {arguments.round}"
+    again = f"ratchet score --config {arguments.config} --round {arguments.round}"
     now = read_record(round_folder.selection, Selection, f"make it again: `{again}`")
     if now is None:
         raise UserError(f"{round_folder.selection}: does not exist; score and select first: `{again}`")
@@ -184,7 +184,7 @@ def _load_trajectories(
     """
     store = TrajectoryStore(round_folder.trajectories)
     sampled, planned = store.load(reduced=drop_unsampled), store.keys()
-    command = f"python -m sampling --config {arguments.config} --round {arguments.round}"
+    command = f"ratchet sample --config {arguments.config} --round {arguments.round}"
     if not sampled:
         problem = "no planned trajectory is sampled yet" if planned else "no trajectories"
         raise UserError(f"{store.folder}: {problem}; sample first: `{command}`")

@@ -1,8 +1,8 @@
-"""python -m retrieval "a query" --config X.yaml [-k 5] [--source NAME]: search, and print the ranks.
+"""ratchet search "a query" --config X.yaml [-k 5] [--source NAME]: search, and print the ranks.
 
-python -m retrieval mcp ...     an MCP server over a config's index and sources (serving/mcp.py)
-python -m retrieval memory ...  the evidence memory of a run (memory/command.py)
-python -m retrieval --config X.yaml mcp   options first: searches for the word "mcp"
+ratchet mcp ...     an MCP server over a config's index and sources (serving/mcp.py)
+ratchet memory ...  the evidence memory of a run (memory/command.py)
+ratchet search --config X.yaml mcp   options first: searches for the word "mcp"
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""python selftrain.py --config configs/X.yaml: self-training, from documents to report.
+"""ratchet selftrain --config configs/X.yaml: self-training, from documents to report.
 
 One round, or as many as `rounds.count` says: each samples with the last adapter that was promoted, learns from the
 best, and promotes the new adapter if it is better on dev (`rounds/promotion.py`). The best is then tested, once.
@@ -7,9 +7,9 @@ Each stage (`rounds/stages.py`) is a process of its own, the same command that a
 is finished is recorded by content (`rounds/ledger.py`): run this again after a crash, a kill or Ctrl-C and it
 resumes there.
 
-    python selftrain.py status --config X        what is done, what is left and where it resumes; only reads
-    python selftrain.py --config X --dry-run     the commands of what is left
-    python selftrain.py --config X --accelerate configs/accelerate/fsdp.yaml    how `accelerate launch` trains
+    ratchet status --config X        what is done, what is left and where it resumes; only reads
+    ratchet selftrain --config X --dry-run     the commands of what is left
+    ratchet selftrain --config X --accelerate configs/accelerate/fsdp.yaml    how `accelerate launch` trains
 
 Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or the file of --accelerate.
 """
@@ -52,7 +52,7 @@ the file of --accelerate."""
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python selftrain.py") -> None:
-    """Run `python selftrain.py`."""
+    """Run `ratchet selftrain`."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=run_stages)
 
 

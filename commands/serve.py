@@ -1,4 +1,4 @@
-"""Serve the systems of a config: python -m serve --config configs/demo.yaml [--adapter DIR], or `ratchet serve`.
+"""Serve the systems of a config: ratchet serve --config configs/demo.yaml [--adapter DIR], or `ratchet serve`.
 
 An OpenAI-compatible endpoint, MCP tools at /mcp and a page at /, on this machine alone unless --host says otherwise.
 With --mcp: MCP over stdin and stdout in their place. Needs the extras `[server]` and, for MCP, `[mcp]`.

@@ -1,4 +1,4 @@
-"""python -m inference serve: vLLM servers for a config's models, and a command that uses them."""
+"""ratchet serve-models: vLLM servers for a config's models, and a command that uses them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ run until a signal."""
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m inference serve`."""
+    """Add the options of `ratchet serve-models`."""
     add_config_arguments(parser)
     parser.add_argument("--models", metavar="A,B", help="serve only these models of the config")
     parser.add_argument(

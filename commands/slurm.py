@@ -1,4 +1,4 @@
-"""python -m slurm JOB --config X [--site FILE] [--round N] [--tasks N] [--dry-run] [-- OPTIONS OF SBATCH]"""
+"""ratchet slurm JOB --config X [--site FILE] [--round N] [--tasks N] [--dry-run] [-- OPTIONS OF SBATCH]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands with subcommands, such as `ratchet search` and `python -m evaluation sweep`: found and listed in one way.
+"""Commands with subcommands, such as `ratchet search` and `ratchet sweep`: found and listed in one way.
 
 Only the standard library is imported here, and a subcommand's module when it runs: a list of commands comes at once.
 """

@@ -1,4 +1,4 @@
-"""python -m evaluation sweep --config X [cell K/N | merge | test]: evaluate many checkpoints and systems."""
+"""ratchet sweep --config X [cell K/N | merge | test]: evaluate many checkpoints and systems."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ ABOUT = """Without a command, run every cell, write the tables, and test what de
 
 TWO_PHASES = """Where a GPU has no room for agents and judge at once, sample first and score after that:
 
-    python -m inference serve --config X --models agent -- python -m evaluation sweep --config X cell 0/1 --phase sample
-    python -m inference serve --config X --models judge -- python -m evaluation sweep --config X cell 0/1 --phase score
+    ratchet serve-models --config X --models agent -- ratchet sweep --config X cell 0/1 --phase sample
+    ratchet serve-models --config X --models judge -- ratchet sweep --config X cell 0/1 --phase score
 """
 
 
-def sweep(words: Sequence[str], prog: str = "python -m evaluation sweep") -> None:
-    """Run `python -m evaluation sweep`."""
+def sweep(words: Sequence[str], prog: str = "ratchet sweep") -> None:
+    """Run `ratchet sweep`."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=_run_all)
 
 

@@ -57,7 +57,7 @@ def members(words: Sequence[str], prog: str) -> None:
     from evaluation.tables.suite import print_members
 
     if not config.members:
-        raise UserError("members: this config has none; `python -m evaluation table` shows its own results")
+        raise UserError("members: this config has none; `ratchet evaluate table` shows its own results")
     rows: list[tuple[str, Results]] = []
     for name, member in load_members(config).items():
         folder = RunFolder(config.folder / name).round(arguments.round)
@@ -65,7 +65,7 @@ def members(words: Sequence[str], prog: str) -> None:
             if results is None or results.comparison(TRAINED) is None:
                 raise UserError(
                     f"{folder.path}: {name} was not evaluated with the shared adapter on {split!r} yet; "
-                    "`python selftrain.py` with this config does so"
+                    "`ratchet selftrain` with this config does so"
                 )
             rows.append((name, results))
     print_members(rows)

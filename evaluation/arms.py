@@ -244,9 +244,7 @@ def arm_trajectories(store: TrajectoryStore) -> list[Trajectory]:
     keys = store.keys()
     trajectories = store.load(keys)
     if gone := len(keys) - len(trajectories):
-        raise UserError(
-            f"{store.folder}: {gone} trajectories are gone; run `python -m evaluation` to sample them again"
-        )
+        raise UserError(f"{store.folder}: {gone} trajectories are gone; run `ratchet evaluate` to sample them again")
     return trajectories
 
 

@@ -134,4 +134,4 @@ class Results(Record):
 
 def read_results(path: Path) -> Results | None:
     """The stored results, or None when there are none yet."""
-    return read_record(path, Results, "rebuild it with `python -m evaluation table`")
+    return read_record(path, Results, "rebuild it with `ratchet evaluate table`")

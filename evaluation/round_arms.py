@@ -113,7 +113,7 @@ def baseline_adapters(evaluation: EvaluationConfig) -> dict[str, Path]:
     for name, folder in adapters.items():
         if name in evaluation.baselines and not is_adapter(folder):
             raise UserError(
-                f"evaluation.adapters.{name}: {folder}: there is no adapter here; train it first (python selftrain.py "
+                f"evaluation.adapters.{name}: {folder}: there is no adapter here; train it first (ratchet selftrain "
                 "with a config of this system), or remove the key"
             )
     return adapters
@@ -191,7 +191,7 @@ def _arms_file(folder: RoundFolder, split: str) -> Path:
 
 def read_arms(folder: RoundFolder, split: str) -> dict[str, TrajectoryStore]:
     """By name, the arms of the round's last evaluation on the split; empty before the first one."""
-    record = read_record(_arms_file(folder, split), RoundArms, "delete it and run `python -m evaluation` again")
+    record = read_record(_arms_file(folder, split), RoundArms, "delete it and run `ratchet evaluate` again")
     run = folder.path.parent
     return {name: TrajectoryStore(run / place) for name, place in record.arms.items()} if record else {}
 
@@ -238,7 +238,7 @@ def build_results(
         stores = {name: store for name, store in read_arms(folder, split).items() if name in named}
         if BASE not in stores:
             raise UserError(
-                f"{_arms_file(folder, split)}: the base arm was not run yet; run `python -m evaluation` with this split"
+                f"{_arms_file(folder, split)}: the base arm was not run yet; run `ratchet evaluate` with this split"
             )
         scores = fresh or stored_arm_scores(stores.values())
         results.append(_compared(settings, folder.number, split, stores, scores))

@@ -1,7 +1,7 @@
 """An agent in LangGraph: it reads documents, searches again where it wants to, and answers.
 
     make examples
-    .venv/bin/python selftrain.py --config examples/langgraph.yaml
+    ratchet selftrain --config examples/langgraph.yaml
 
 It imports nothing of Ratchet. LangChain's OpenAI client finds the gateway and its key in the environment; the question
 and the address of the search are there too.

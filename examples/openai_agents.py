@@ -1,7 +1,7 @@
 """Two agents of the OpenAI Agents SDK: one writes the search query, the other reads what was found and answers.
 
     make examples
-    .venv/bin/python selftrain.py --config examples/openai_agents.yaml
+    ratchet selftrain --config examples/openai_agents.yaml
 
 It imports nothing of Ratchet. The SDK's OpenAI client finds the gateway and its key in the environment; the task is
 read from the standard input. The gateway tells the two agents apart by their instructions.

@@ -1,1 +1,1 @@
-"""From documents to an index on disk: `python -m index_build --config X.yaml`."""
+"""From documents to an index on disk: `ratchet index --config X.yaml`."""

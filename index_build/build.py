@@ -208,7 +208,7 @@ def _taken(target: Path, store: Store, older: np.ndarray) -> UserError:
     document = store.shards[place].document_ids[int(older[0]) - store.shards[place].first_document]
     return UserError(
         f"{target}: added documents have ids that the index holds already, such as {document!r}; remove these "
-        "first (`python -m index_build remove`)"
+        "first (`ratchet index remove`)"
     )
 
 

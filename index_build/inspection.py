@@ -1,4 +1,4 @@
-"""python -m index_build inspect FOLDER: what an index holds, how large its parts are, and whether they are damaged."""
+"""ratchet index inspect FOLDER: what an index holds, how large its parts are, and whether they are damaged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retrieval.loader import MILVUS_LITE
 from retrieval.shards import ShardManifest
 
 
-def main(arguments: Sequence[str], prog: str = "python -m index_build inspect") -> None:
+def main(arguments: Sequence[str], prog: str = "ratchet index inspect") -> None:
     """Run `inspect`: print what an index holds; with --verify, compare every file with its checksum."""
     parser = argparse.ArgumentParser(prog=prog, description="Look into an index.")
     parser.add_argument("folder", type=Path, help="the index folder")

@@ -141,7 +141,7 @@ def read_plan(target: Path) -> Plan:
     """The plan of the index in a folder. Raises UserError where there is none."""
     plan = _read(target)
     if plan is None:
-        raise UserError(f"{target}: there is no index here; build it with `python -m index_build --config ...`")
+        raise UserError(f"{target}: there is no index here; build it with `ratchet index --config ...`")
     return plan
 
 

@@ -205,7 +205,7 @@ def _stop_or_warn(kind: str, modes: LeakageConfig, strict: bool, message: str, s
     if mode == "stop" and strict:
         raise UserError(
             "\n  ".join((f"{message}:", *shown)) + "\nTrain on other questions, or evaluate on others (rows, sample or "
-            f"path of the splits), or set questions.leakage.{kind}=warn to continue. `python -m evaluation leakage` "
+            f"path of the splits), or set questions.leakage.{kind}=warn to continue. `ratchet evaluate leakage` "
             "shows what all the splits share."
         )
     if mode != "off":

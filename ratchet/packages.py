@@ -34,7 +34,6 @@ DISTRIBUTION = "ratchet-agents"
 IN_WHEEL = (Path(__file__).parent / "agents").is_dir()
 ROOT = Path(__file__).parent if IN_WHEEL else Path(__file__).parents[1]
 """The folder that holds the packages, the scripts and `configs/accelerate`."""
-_MODULE = re.compile(rf"python -m (?=({'|'.join(PACKAGES)})\b)")
 _SCRIPT = re.compile(rf"(python |launch )({'|'.join(SCRIPTS)})\.py\b")
 
 
@@ -50,8 +49,5 @@ def script_arguments(name: str) -> tuple[str, ...]:
 
 
 def installed_commands(text: str) -> str:
-    """A message whose commands run here: a wheel has `python -m ratchet.sampling`, not `python -m sampling`."""
-    if not IN_WHEEL:
-        return text
-    text = _MODULE.sub("python -m ratchet.", text)
-    return _SCRIPT.sub(lambda found: f"{found[1]}-m ratchet.{found[2]}", text)
+    """A message whose commands run here: a wheel has `accelerate launch -m ratchet.train`, and no file train.py."""
+    return _SCRIPT.sub(r"\1-m ratchet.\2", text) if IN_WHEEL else text

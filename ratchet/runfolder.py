@@ -63,7 +63,7 @@ class RoundFolder:
 
     def read_selection(self) -> Selection | None:
         """None before trajectories were selected. Raises UserError for a damaged file."""
-        return read_record(self.selection, Selection, "make it again with `python -m rewards`")
+        return read_record(self.selection, Selection, "make it again with `ratchet score`")
 
 
 class _Beside(_Below):

@@ -136,13 +136,13 @@ class Gatherer:
         held_out = self._questions(split, missing)
         selection = self._read(folder.selection, folder.read_selection)
         if selection is None:
-            missing.append("No selection yet: run `python -m rewards`.")
+            missing.append("No selection yet: run `ratchet score`.")
         sampled_arms = self._sampled(folder)
         sampled = self._section("sampled", "Sampled for training", sampled_arms, questions, selection, results)
         if sampled is None:
-            missing.insert(0, "No sampled trajectories yet: run `python -m sampling`.")
+            missing.insert(0, "No sampled trajectories yet: run `ratchet sample`.")
         if results is None:
-            missing.append("No evaluation yet: run `python -m evaluation`.")
+            missing.append("No evaluation yet: run `ratchet evaluate`.")
         arms = self._evaluated(folder, split)
         evaluated = self._section("evaluated", f"Held out ({split})", arms, held_out, None, results)
         log = folder.training / "log.jsonl"

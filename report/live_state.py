@@ -82,7 +82,7 @@ class RunState:
     def _stages(self, gathered: Gathered, is_complete: bool) -> tuple[list[Json], str, str, float | None]:
         """(a row for each stage, the stage under way, its pace in words, the part of it that is done).
 
-        Done is what the ledger says, which `selftrain.py status` also verifies by digests. Under way is the last of the
+        Done is what the ledger says, which `ratchet status` also verifies by digests. Under way is the last of the
         others that has left anything, or the first of them.
         """
         known = latest_entries(self._experiment.run)

@@ -8,7 +8,7 @@
     verified.json         when each file last had the checksum that its manifest states; of this machine alone
 
 A search trusts the bytes it maps, so a file that changed since its checksum was last computed, by its size or time of
-change, is read and checked again before an index is opened. `python -m index_build inspect --verify` checks all.
+change, is read and checked again before an index is opened. `ratchet index inspect --verify` checks all.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def read_manifest(folder: Path) -> Manifest:
     except FileNotFoundError as error:
         state = "only a part of an index" if (folder / "plan.json").exists() else "no index"
         raise UserError(
-            f"{folder}: there is {state} here; build it with `python -m index_build --config ...`, or fix index.path"
+            f"{folder}: there is {state} here; build it with `ratchet index --config ...`, or fix index.path"
         ) from error
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror})") from error
@@ -173,7 +173,7 @@ def read_manifest(folder: Path) -> Manifest:
 def _unreadable(folder: Path, problem: str) -> UserError:
     return UserError(
         f"{folder}: the index cannot be used: {problem}. Delete this folder and rebuild it with "
-        "`python -m index_build --config ...`."
+        "`ratchet index --config ...`."
     )
 
 

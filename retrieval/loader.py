@@ -109,7 +109,7 @@ def _ranker(
         if len(lucene) != len(store):  # a build was killed between Lucene's index and the manifest
             raise UserError(
                 f"{folder}: its Lucene index has {len(lucene)} chunks, and {len(store)} are listed; run "
-                "`python -m index_build --config ...` again, which resumes the build"
+                "`ratchet index --config ...` again, which resumes the build"
             )
         return lucene
     if settings.engine == "milvus" or settings.kind == "dense":

@@ -97,7 +97,7 @@ def damaged(folder: Path, problem: str) -> UserError:
     """Make the error for a shard that cannot be used."""
     return UserError(
         f"{folder}: this part of the index cannot be used: {problem}. Delete {folder.name} and run "
-        "`python -m index_build --config ...` again, which builds only what is missing."
+        "`ratchet index --config ...` again, which builds only what is missing."
     )
 
 

@@ -75,7 +75,7 @@ def check_corpus(
             message = (
                 f"{key}: {index.path} holds gold documents of {len({askers[gold] for gold in held})} of "
                 f"{len(questions)} questions: {', '.join(held[:MAX_SHOWN])}; build the index without them "
-                "(`python -m questions evidence ... --without NAME/SPLIT`, or remove these ids from your corpus)"
+                "(`ratchet questions evidence ... --without NAME/SPLIT`, or remove these ids from your corpus)"
             )
             if mode == "stop":
                 raise UserError(f"{message}, or set questions.leakage.corpus=off")

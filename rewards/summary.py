@@ -152,7 +152,7 @@ def whatif_table(now: Selection, then: Selection) -> Table:
 
 
 ADVICE: dict[Cause, str] = {
-    "no_trajectory": "run `python -m sampling` for this round to its end",
+    "no_trajectory": "run `ratchet sample` for this round to its end",
     "missing_scores": "take the weight from scores that are null here (see 'why null'), in rewards.weights",
     "reward_too_low": "sample more (sampling.samples) or hotter (sampling.temperature), take questions "
     "within the model's reach, or lower rewards.select.min_reward",
@@ -160,7 +160,7 @@ ADVICE: dict[Cause, str] = {
     "all_equal": "set rewards.select.drop_all_equal to false",
     "not_mixed": "set rewards.select.only_mixed to false, or sample more (sampling.samples) or hotter "
     "(sampling.temperature)",
-    "none_finished": "look at how trajectories end (`python -m report`): raise the system's budgets or max_tokens, use "
+    "none_finished": "look at how trajectories end (`ratchet report`): raise the system's budgets or max_tokens, use "
     "system.malformed: constrain, or let rewards.select.keep_status admit out_of_budget",
 }
 """By cause, the setting to change."""
@@ -185,5 +185,5 @@ def nothing_selected(selection: Selection) -> str:
     for cause, count in _dropped(selection):
         lines.append(f"  {count} of {len(selection.questions)} questions: {_because(cause, selection)}")
         lines.append(f"    -> {ADVICE[cause]}")
-    lines.append("`python -m rewards whatif --config ... --weights ...` tries other weights and rules on these scores.")
+    lines.append("`ratchet whatif --config ... --weights ...` tries other weights and rules on these scores.")
     return "\n".join(lines)

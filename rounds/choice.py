@@ -32,7 +32,7 @@ from training.checkpoints import EvaluatedAdapters, read_evaluation
 
 def read_choice(folder: RoundFolder) -> AdapterChoice | None:
     """The choice of a round; None before there is one."""
-    return read_record(folder.choice, AdapterChoice, "delete it and run `python -m rounds choose` again")
+    return read_record(folder.choice, AdapterChoice, "delete it and run `ratchet choose` again")
 
 
 def candidate_arms(settings: ArmSettings, folder: RoundFolder) -> dict[int, ArmPlan]:

@@ -34,7 +34,7 @@ MIN_GAIN, POWER = 0.05, 0.8
 
 def read_promotion(folder: RoundFolder) -> Promotion | None:
     """The decision on a round; None before there is one."""
-    return read_record(folder.promotion, Promotion, "delete it, and `python selftrain.py` decides again")
+    return read_record(folder.promotion, Promotion, "delete it, and `ratchet selftrain` decides again")
 
 
 def read_promotions(run: RunFolder) -> list[Promotion]:

@@ -37,7 +37,7 @@ def print_status(experiment: ExperimentRun, out: TextIO | None = None) -> None:
     """Print the table of stages, the promotions, and where the run resumes."""
     if not experiment.run.config.exists():
         raise UserError(
-            f"{experiment.run.path}: there is no such run yet; `python selftrain.py` with this config starts it"
+            f"{experiment.run.path}: there is no such run yet; `ratchet selftrain` with this config starts it"
         )
     console = wide_console(WIDTH, out)
     table, resume = status_table(experiment)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Run one command as a SLURM job that survives preemption and its time limit:
 #
-#     sbatch --signal=B:USR1@300 --requeue --open-mode=append [OPTIONS] slurm/job.sh python -m sampling --config X
+#     sbatch --signal=B:USR1@300 --requeue --open-mode=append [OPTIONS] slurm/job.sh ratchet sample --config X
 #
-# `python -m slurm` submits this with options made from a site file; it works as well by hand. The command must be one
+# `ratchet slurm` submits this with options made from a site file; it works as well by hand. The command must be one
 # that resumes when it is run again, as all of Ratchet's are. What happens to it:
 #
 #   time limit near (USR1)    it is stopped in order (TERM), and the job requeues itself

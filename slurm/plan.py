@@ -1,6 +1,6 @@
 """The jobs of a command line: the command of each, the job it waits for, and the GPUs that its models need.
 
-The commands are those of `rounds/stages.py`, so a job runs what `selftrain.py` would, servers around it included.
+The commands are those of `rounds/stages.py`, so a job runs what `ratchet selftrain` would, servers around it included.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def _check_round(job: str, request: JobRequest) -> None:
 def _check_inputs(job: str, request: JobRequest) -> None:
     """Check that the outputs of earlier jobs that this job reads exist."""
     experiment = request.experiment
-    folder, shell = experiment.run.round(request.round), f"python -m slurm {{}} {' '.join(experiment.arguments)}"
+    folder, shell = experiment.run.round(request.round), f"ratchet slurm {{}} {' '.join(experiment.arguments)}"
     if job == "sample" and not _has_index(request.config.index):
         raise UserError(f"{request.config.index.path}: the index is not built; `{shell.format('index')}` builds it")
     if job == "rewards" and not any(folder.trajectories.glob("*.jsonl")):

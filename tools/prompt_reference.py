@@ -33,7 +33,7 @@ prompts are not copied here. Whoever holds a paper can run its prompts, and agen
 with the prompts that they were trained on.
 
 ```bash
-python -m agents prompts --config configs/demo.yaml --out prompts/demo
+ratchet prompts --config configs/demo.yaml --out prompts/demo
 ```
 
 writes the prompts in use, one file for each. Edit them, delete the files that stay as they are, and name the folder
@@ -44,7 +44,7 @@ system: {name: mrag, prompts: prompts/demo}
 ```
 
 Agents that others released are run with their prompts beside the base model, from a folder in PEFT's format:
-`python -m evaluation --config X --adapter FOLDER --set system.prompts=prompts/theirs`; with `python -m agents`, on one
+`ratchet evaluate --config X --adapter FOLDER --set system.prompts=prompts/theirs`; with `ratchet ask`, on one
 question.
 
 Baselines and the systems of a sweep have the key as well; `--system evaluation.baselines.NAME` writes a baseline's
@@ -74,7 +74,7 @@ Worked examples are no part of a prompt: `system.roles.NAME.examples` replaces t
 
 ## The judge
 
-`python -m agents prompts --system rewards --config X --out prompts/judge` writes the prompts that the judge is asked
+`ratchet prompts --system rewards --config X --out prompts/judge` writes the prompts that the judge is asked
 with, and `rewards: {prompts: prompts/judge}` replaces them. The digest of a replaced text is part of the key of each
 stored score that asks it: such scores are judged again, and others are not. Figures are those of
 [mRAG's paper](../papers/mrag.md). The reply is to be the JSON that the figures ask for, alone or in one block of JSON.

@@ -32,9 +32,7 @@ def write_gold(folder: RoundFolder, system: SystemConfig, asked: SplitConfig, se
     role, action = _gold_action(system)
     selection = folder.read_selection()
     if selection is None:
-        raise UserError(
-            f"{folder.selection}: does not exist; select the round's trajectories first: `python -m rewards`"
-        )
+        raise UserError(f"{folder.selection}: does not exist; select the round's trajectories first: `ratchet score`")
     questions = {question.id: question for question in load_questions(asked, seed)}
     rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
     chosen = _one_for_each_question(TrajectoryStore(folder.trajectories), rewards, questions, role)

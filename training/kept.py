@@ -19,7 +19,7 @@ def read_kept_selection(folder: RoundFolder) -> Selection:
     """The round's selection. Raises UserError when there is none, or nothing was kept."""
     path, selection = folder.selection, folder.read_selection()
     if selection is None:
-        raise UserError(f"{path}: does not exist; select the round's trajectories first: `python -m rewards`")
+        raise UserError(f"{path}: does not exist; select the round's trajectories first: `ratchet score`")
     if not selection.kept:
         reasons = Counter(choice.reason for choice in selection.questions)
         shown = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))

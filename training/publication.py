@@ -80,5 +80,5 @@ def publish_adapter(job: TrainingJob, plan: Schedule, dev_loss_before: float | N
     loss = f", dev loss {dev_loss_before:.4f} -> {best[1]['dev_loss']:.4f}" if len(job.dev_rows) else ""
     message = f"{job.target}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
     if job.target != job.folder.adapter:
-        message += "; by the loss on held-out kept actions, a cheap stand-in: `python -m rounds choose` decides on dev"
+        message += "; by the loss on held-out kept actions, a cheap stand-in: `ratchet choose` decides on dev"
     job.say(message)

@@ -109,7 +109,7 @@ def missing_message(key: str) -> str:
     """The message for a selected trajectory that is not stored."""
     return (
         f"trajectory {key} was selected but is not among the round's trajectories; they were changed after the "
-        "selection: run `python -m rewards` again"
+        "selection: run `ratchet score` again"
     )
 
 

@@ -45,7 +45,7 @@ class TrainingTask:
 
     @property
     def target(self) -> Path:
-        """Where training leaves its adapter: the round's, or one that `python -m rounds choose` has to choose first."""
+        """Where training leaves its adapter: the round's, or one that `ratchet choose` has to choose first."""
         return self.folder.adapter if self.training.choose_by == "held_out_loss" else self.folder.candidate
 
 
@@ -54,5 +54,5 @@ def check_model_is_open(name: str, model: ModelConfig) -> None:
     if model.engine == "chat-api":
         raise UserError(
             f"models.{name}: {model.path} is a closed model (engine: chat-api), which cannot be trained; "
-            "train an open model, or only evaluate: python -m evaluation --base-only"
+            "train an open model, or only evaluate: ratchet evaluate --base-only"
         )

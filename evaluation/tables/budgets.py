@@ -1,4 +1,4 @@
-"""python -m evaluation budgets --config X: all methods with the same number of tokens, in one table.
+"""ratchet evaluate budgets --config X: all methods with the same number of tokens, in one table.
 
 A debate of forty calls is compared with a chain of thought that costs a hundredth of it. Here a cheap method gets as
 much: its answer to a question is the majority of so many of its samples as fit into the budget (self-consistency, Wang

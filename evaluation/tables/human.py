@@ -1,4 +1,4 @@
-"""`python -m evaluation agreement --human FILE`: how well rewards agree with people's preferences between two answers.
+"""`ratchet evaluate agreement --human FILE`: how well rewards agree with people's preferences between two answers.
 
 The measure is that of RAGChecker's meta-evaluation (Ru et al. 2024, arXiv 2408.08067, and its published code):
 Pearson's correlation, in hundredths, of the difference of the two answers' scores with the label that a person gave,

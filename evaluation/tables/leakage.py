@@ -1,4 +1,4 @@
-"""The table of `python -m evaluation leakage`."""
+"""The table of `ratchet evaluate leakage`."""
 
 from __future__ import annotations
 

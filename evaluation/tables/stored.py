@@ -31,5 +31,5 @@ def stored_set(settings: ArmSettings, folder: RoundFolder, split: str) -> Stored
     """What a round stored on a question set. Raises UserError where it was not evaluated on it."""
     stores = read_arms(folder, split)
     if not stores:
-        raise UserError(f"{split}: no method was run yet; run `python -m evaluation --config ... --split {split}`")
+        raise UserError(f"{split}: no method was run yet; run `ratchet evaluate --config ... --split {split}`")
     return StoredSet(split, settings.question_set(split).questions, stores)

@@ -62,7 +62,7 @@ def stored_scores(sets: Iterable[StoredSet]) -> Scores:
     if not scores:
         raise UserError(
             "no scored turns: only tool_mad with stability scores has them, on questions with labels; run it first: "
-            "`python -m evaluation --config ...`"
+            "`ratchet evaluate --config ...`"
         )
     return scores
 

@@ -19,7 +19,7 @@ TITLE = "AVeriTeC"
 ABOUT = "claims that fact checkers looked into, 2013 to 2021; 3,068 / 500; 4 labels; kind: type of the claim"
 LICENCE = "CC BY-NC 4.0"
 SOURCE = "MichSchli/AVeriTeC (data), or fever.ai/dataset/averitec.html"
-GOLD = "document ids of the corpus that `python -m questions evidence` makes"
+GOLD = "document ids of the corpus that `ratchet questions evidence` makes"
 SPLITS = {
     "train": ("train.json", "data/train.json"),
     "dev": ("dev.json", "data/dev.json"),

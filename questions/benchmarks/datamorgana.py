@@ -1,6 +1,6 @@
 """DataMorgana's questions (Filice et al. 2025, arXiv 2501.12789) and the LiveRAG benchmark made of them (2511.14531).
 
-`train` and `dev` are your own, made by DataMorgana or by `python -m question_generation`; LiveRAG's set is the test.
+`train` and `dev` are your own, made by DataMorgana or by `ratchet generate`; LiveRAG's set is the test.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from questions.formats import DATAMORGANA, Format, Row, json_list, texts
 TITLE = "DataMorgana"
 ABOUT = "long answers to generated questions of many kinds over web pages; LiveRAG's test: 895"
 LICENCE = "the pages: ODC-By; LiveRAG's test: CC BY 4.0 or ODC-By, by its version"
-SOURCE = "`python -m question_generation`, or LiveRAG/Benchmark on the hub (test)"
+SOURCE = "`ratchet generate`, or LiveRAG/Benchmark on the hub (test)"
 GOLD = "document ids"
 SPLITS = {
     "train": (),

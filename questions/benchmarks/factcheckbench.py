@@ -21,7 +21,7 @@ TITLE = "FactCheck-Bench"
 ABOUT = "claims that ChatGPT's answers to 94 questions make; 631 in one split; true or false"
 LICENCE = "Apache-2.0 (Factcheck-GPT)"
 SOURCE = "yuxiaw/Factcheck-GPT (subtasks), or mbzuai-nlp/fire (datasets/factcheckbench)"
-GOLD = "with the evidence file, document ids of the corpus that `python -m questions evidence` makes"
+GOLD = "with the evidence file, document ids of the corpus that `ratchet questions evidence` makes"
 SPLITS = {
     "test": ("subtask4_claim_factuality.jsonl", "subtasks/subtask4_claim_factuality.jsonl", "data.jsonl"),
 }

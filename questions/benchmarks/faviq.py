@@ -23,7 +23,7 @@ ABOUT = (
 )
 LICENCE = "not stated"
 SOURCE = "faviq.github.io (the A set's test on request)"
-GOLD = "document ids of the corpus that `python -m questions evidence` makes, and titles of Wikipedia pages"
+GOLD = "document ids of the corpus that `ratchet questions evidence` makes, and titles of Wikipedia pages"
 SPLITS = {
     **{split: (f"faviq_a_set/{split}.jsonl", f"faviq_a_set_v1.2/{split}.jsonl") for split in ("train", "dev", "test")},
     **{

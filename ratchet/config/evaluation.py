@@ -30,7 +30,7 @@ class EvaluationConfig(Section):
         default={}, exclude_if=lambda samples: not samples
     )
     """Number of trajectories per question of single baselines, by the baseline's name, in place of `samples`: cheap
-    methods that vote with as many tokens as an expensive one needs (`python -m evaluation budgets`)."""
+    methods that vote with as many tokens as an expensive one needs (`ratchet evaluate budgets`)."""
     scores: tuple[str, ...] = ()
     """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
     baselines: dict[str, SystemConfig] = Field(default={})
@@ -42,10 +42,10 @@ class EvaluationConfig(Section):
     """Further arms, which show how much changes by chance, what selection is worth, and how much can be learnt.
     `base-again`: the base model, sampled once more with other seeds. `random`: an adapter trained with the same
     settings on as many randomly chosen well-formed trajectories of each question as were selected (`train.py --control
-    random`, a stage of `selftrain.py`). `gold`: an adapter trained with the same settings on one trajectory of every
-    question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage). `form`: base and
-    adapter once more with the form of their answers enforced by constrained decoding (`system.labels: constrain` and
-    `system.malformed: constrain`); where the config does so already, there are no such arms."""
+    random`, a stage of `ratchet selftrain`). `gold`: an adapter trained with the same settings on one trajectory of
+    every question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage). `form`: base
+    and adapter once more with the form of their answers enforced by constrained decoding (`system.labels: constrain`
+    and `system.malformed: constrain`); where the config does so already, there are no such arms."""
     benchmarks: dict[str, SplitConfig] = Field(default={})
     """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
     skip: dict[str, tuple[str, ...]] = Field(default={})

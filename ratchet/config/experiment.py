@@ -85,9 +85,9 @@ class Config(Section):
     rounds: Annotated[RoundsConfig, AsGiven] = RoundsConfig()
     """How many rounds there are, what each starts from, and when an adapter is promoted."""
     sweep: Annotated[SweepConfig, AsGiven] = SweepConfig()
-    """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
+    """Checkpoints, systems and question sets of `ratchet sweep`."""
     generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None
-    """How `python -m question_generation` makes questions from the corpus."""
+    """How `ratchet generate` makes questions from the corpus."""
     _overrides: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("run")

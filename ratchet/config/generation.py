@@ -1,4 +1,4 @@
-"""The section `generation`: how `python -m question_generation` makes questions from the corpus."""
+"""The section `generation`: how `ratchet generate` makes questions from the corpus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Counts(Section):
 
 
 class GenerationConfig(Section):
-    """How `python -m question_generation` makes questions from the documents of `index.documents`."""
+    """How `ratchet generate` makes questions from the documents of `index.documents`."""
 
     out: PathText
     """Folder that gets `train.jsonl`, `dev.jsonl` and `test.jsonl`, and every candidate with the reason for its

@@ -23,7 +23,7 @@ class IndexConfig(Section):
     """Index folder."""
     documents: tuple[PathText, ...] = ()
     """Sources of documents `{id, text, title?}`: JSONL (also `.gz`), Parquet, or folders of text, Markdown,
-    HTML and PDF files. Only `python -m index_build` reads them."""
+    HTML and PDF files. Only `ratchet index` reads them."""
     kind: Literal["bm25", "sparse", "dense"] = "bm25"
     """How chunks are ranked. `sparse`: by a learned sparse encoder such as Lion-SP or SPLADE. `dense`: by a dense
     encoder."""

@@ -33,7 +33,7 @@ DEFAULT_CONCURRENCY = 64
 
 
 class ServeConfig(Section):
-    """How `python -m inference serve` starts the vLLM servers of a model, which get its own environment variables."""
+    """How `ratchet serve-models` starts the vLLM servers of a model, which get its own environment variables."""
 
     python: PathText = ""
     """Python interpreter that has vLLM installed. Default: the one that runs Ratchet. vLLM may need an environment of
@@ -103,12 +103,12 @@ class ModelConfig(Section):
     as text and cannot be trained on. `scripted`: replies from a file."""
     url: str | tuple[str, ...] | None = None
     """Address of the server for `vllm` and `chat-api`, such as `http://127.0.0.1:8000/v1`. Several addresses
-    are replicas of one model. Default: the server that `python -m inference serve` has started around the command;
+    are replicas of one model. Default: the server that `ratchet serve-models` has started around the command;
     `chat-api` needs one address."""
     chat_api: Annotated[ChatApiConfig, AsGiven] = ChatApiConfig()
     """`chat-api`: what the service accepts."""
     serve: Annotated[ServeConfig, AsGiven] = ServeConfig()
-    """`vllm`: how `python -m inference serve` starts this model's servers."""
+    """`vllm`: how `ratchet serve-models` starts this model's servers."""
     served_name: str | None = None
     """Name under which the server knows the model. Default: `path`."""
     api_key_env: str = "RATCHET_API_KEY"

@@ -1,4 +1,4 @@
-"""The section `sweep`: checkpoints, systems and question sets of `python -m evaluation sweep`.
+"""The section `sweep`: checkpoints, systems and question sets of `ratchet sweep`.
 
     sweep:
       runs: [runs/demo]                       # every round's adapter, and the checkpoints within its training
@@ -6,7 +6,7 @@
       dev: [dev]                              # the best checkpoint is chosen on these
       test: [test]                            # and measured on these, once
 
-Without this section: the config's own run, its own system, dev, and the question sets of `python -m evaluation`.
+Without this section: the config's own run, its own system, dev, and the question sets of `ratchet evaluate`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BASE = "base"
 
 
 class SweepConfig(Section):
-    """Checkpoints, systems and question sets of `python -m evaluation sweep`."""
+    """Checkpoints, systems and question sets of `ratchet sweep`."""
 
     checkpoints: dict[str, PathText] = Field(default={})
     """Adapter folders by a name."""

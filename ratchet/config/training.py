@@ -89,8 +89,8 @@ class TrainingConfig(Section):
     choose_by: Literal["held_out_loss", "reward"] = Field(
         "held_out_loss", exclude_if=lambda chosen: chosen == "held_out_loss"
     )
-    """What chooses among the evaluated adapters. `reward`: the mean reward on dev (`python -m rounds choose`, a stage
-    of `selftrain.py`), which runs the system with every one of them; mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2)
+    """What chooses among the evaluated adapters. `reward`: the mean reward on dev (`ratchet choose`, a stage
+    of `ratchet selftrain`), which runs the system with every one; mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2)
     evaluates every 500 steps and keeps the best, though on its test set. `held_out_loss`: the loss on held-out kept
     actions, a cheap stand-in that need not agree with the reward."""
     padding_free: bool = Field(False, exclude_if=lambda padding_free: not padding_free)

@@ -42,7 +42,7 @@ BUFFER_MB = 256.0
 LONGEST_TERM = 32_766 // 4
 LONGEST_JAVA_TERM = 2 * LONGEST_TERM
 
-BUILD = "`python -m index_build --config ...`"
+BUILD = "`ratchet index --config ...`"
 
 
 def build_lucene(

@@ -124,10 +124,10 @@ class MilvusRanker:
         server, where = self._server, f"{self._uri}: the Milvus collection {self._name}"
         if not server.has(self._name):
             if server.has(self._name + BUILDING):
-                raise UserError(f"{where} is half-filled; run `python -m index_build` again")
+                raise UserError(f"{where} is half-filled; run `ratchet index` again")
             others = [name for name in server.call("list_collections") if name.startswith(PREFIX)]
             hint = f"; {', '.join(others)}: of another model, other documents or settings" if others else ""
-            raise UserError(f"{where} is not there; build it with `python -m index_build --config ...`{hint}")
+            raise UserError(f"{where} is not there; build it with `ratchet index --config ...`{hint}")
         server.call("load_collection", self._name)
         # A count waits until all that was written can be read, so that searches need not wait again.
         stored = server.count(self._name)

@@ -1,4 +1,4 @@
-"""`python -m retrieval mcp --config X.yaml`: an MCP server that offers a config's index and its sources as tools.
+"""`ratchet mcp --config X.yaml`: an MCP server that offers a config's index and its sources as tools.
 
 Over stdin and stdout, or with --http as a server on this machine. Tools: `search` and `fetch` for the index, and one
 for every entry of the config's `sources`, by its name. Every answer has the shape of mcp_results.py, beside it the

@@ -159,7 +159,7 @@ def test_results_are_of_one_adapter_and_split_each(config_path: Path) -> None:
     config, folder = opened(config_path)
     path = results_path(folder, config.evaluation, "test")
     assert read_results(path) is None
-    with pytest.raises(UserError, match="python -m evaluation"):
+    with pytest.raises(UserError, match="ratchet evaluate"):
         build_results(config, folder, "test")
     first = evaluate(config, folder, "test", folder.adapter).arm("adapter")
     save_adapter(folder.adapter, 2.0)
@@ -170,7 +170,7 @@ def test_results_are_of_one_adapter_and_split_each(config_path: Path) -> None:
     assert evaluate(config, folder, "dev", None).split == "dev"
     assert read_results(path) == results, "another split does not replace the results"
     path.write_text("{}")
-    with pytest.raises(UserError, match="python -m evaluation table"):
+    with pytest.raises(UserError, match="ratchet evaluate table"):
         read_results(path)
 
 

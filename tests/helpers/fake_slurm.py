@@ -64,7 +64,7 @@ class Slurm:
         return path
 
     def command(self, *arguments: str | Path) -> Done:
-        """python -m slurm, as a user types it; in this process, since starting one takes seconds."""
+        """ratchet slurm, as a user types it; in this process, since starting one takes seconds."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = run_words(("-m", "slurm", *map(str, arguments)))

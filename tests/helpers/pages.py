@@ -13,7 +13,7 @@ PAGES = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")
 RUN = "<!-- test: run -->\n"
 BLOCK = re.compile(rf"(?P<run>{RUN})?^```(?P<language>\w+)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
-PROGRAMS = ("python", "accelerate", "make")
+PROGRAMS = ("ratchet", "python", "accelerate", "make")
 
 
 def blocks(page: Path, language: str, run: bool = False) -> list[str]:

@@ -38,7 +38,7 @@ def make_adapter(folder: Path, weights: str) -> Path:
 
 
 def run(path: Path, *arguments: str) -> int:
-    """Run `python -m evaluation sweep` in this process; its exit status."""
+    """Run `ratchet sweep` in this process; its exit status."""
     try:
         sweep([*arguments, "--config", str(path)])
     except SystemExit as end:

@@ -1,4 +1,4 @@
-"""A real vLLM server on the CPU, started as users start it, by `python -m inference serve`: for tests marked `vllm`."""
+"""A real vLLM server on the CPU, started as users start it, by `ratchet serve-models`: for tests marked `vllm`."""
 
 from __future__ import annotations
 

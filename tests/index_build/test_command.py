@@ -1,4 +1,4 @@
-"""python -m index_build: what its commands print and refuse."""
+"""ratchet index: what its commands print and refuse."""
 
 from __future__ import annotations
 

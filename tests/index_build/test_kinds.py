@@ -255,7 +255,7 @@ def test_lucene_ranks_the_same_chunks(
         patch.setattr("retrieval.layout.Manifest.write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             build(with_sources(config, more))
-    with pytest.raises(UserError, match="run `python -m index_build"):
+    with pytest.raises(UserError, match="run `ratchet index"):
         opened(config)
     build(with_sources(config, more))
     build(with_sources(ours, more))

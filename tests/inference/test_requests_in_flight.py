@@ -10,7 +10,7 @@ from ratchet.config import ModelConfig
 
 @pytest.fixture
 def _served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `python -m inference serve` leaves it for two replicas of the model `the agent`."""
+    """As `ratchet serve-models` leaves it for two replicas of the model `the agent`."""
     monkeypatch.setenv(url_variable("the agent"), "http://127.0.0.1:1/v1,http://127.0.0.1:2/v1")
     monkeypatch.setenv(concurrency_variable("the agent"), "40")
 

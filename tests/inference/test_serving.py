@@ -1,4 +1,4 @@
-"""`python -m inference serve` on a stand-in for vLLM that dies, hangs and misbehaves as it is told."""
+"""`ratchet serve-models` on a stand-in for vLLM that dies, hangs and misbehaves as it is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m question_generation` as a user runs it: its files, its refusals, a kill, and a model in its process."""
+"""`ratchet generate` as a user runs it: its files, its refusals, a kill, and a model in its process."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     page = Page(page_of(config, open_run(config).round(1)))
     assert "Not evaluated yet" in page.text
-    assert "python -m sampling" in page.text
+    assert "ratchet sample" in page.text
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -74,7 +74,7 @@ def data_files(folder: Path) -> list[Path]:
 
 
 def test_no_index_says_how_to_build_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere: there is no index here; build it with `python -m index_build"):
+    with pytest.raises(UserError, match=r"nowhere: there is no index here; build it with `ratchet index"):
         open_index(IndexConfig(path=str(tmp_path / "nowhere")))
 
 
@@ -92,7 +92,7 @@ def test_words_that_were_split_by_older_rules_are_refused(folder: Path) -> None:
     del old["settings"]["word_rules"]
     old["digest"] = Manifest.model_validate(old).content
     (folder / "manifest.json").write_text(json.dumps(old))
-    with pytest.raises(UserError, match=rf"{folder}: .*split into words.*rebuild it with `python -m index_build"):
+    with pytest.raises(UserError, match=rf"{folder}: .*split into words.*rebuild it with `ratchet index"):
         open_folder(folder)
 
 
@@ -112,7 +112,7 @@ def test_a_shard_that_is_missing_is_named_and_built_again(built: Path) -> None:
     config = IndexConfig(path=str(built / "index"), documents=(str(built / "documents.jsonl"),), shard_documents=2)
     before = found(built / "index")
     shutil.rmtree(built / "index" / "shards" / "00001")
-    with pytest.raises(UserError, match=r"shards/00001: .*cannot read shard\.json.*Delete 00001 and run `python -m"):
+    with pytest.raises(UserError, match=r"shards/00001: .*cannot read shard\.json.*and run `ratchet index"):
         open_folder(built / "index")
     build_index(config, shared_tokenizer(), "tiny")
     assert found(built / "index") == before
@@ -226,7 +226,7 @@ def test_inspect_finds_what_size_and_time_do_not_show(folder: Path, capsys: pyte
 # Many shards
 
 
-# python -m retrieval
+# ratchet search
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""`python -m rewards` and `python -m rewards whatif`, from the command line's words to files and exit status."""
+"""`ratchet score` and `ratchet whatif`, from the command line's words to files and exit status."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Experiment:
             store(self.round.trajectories, trajectories, QUESTIONS, missing=len(TRAJECTORIES) - len(trajectories))
 
     def __call__(self, *words: str) -> tuple[int, str]:
-        """(exit status, everything printed) of `python -m rewards WORDS --config ...`."""
+        """(exit status, everything printed) of `ratchet score WORDS --config ...`."""
         self._patch.setattr(sys, "argv", ["rewards", *words, "--config", str(self.config)])
         self._patch.setenv("COLUMNS", "200")
         status = 0
@@ -113,7 +113,7 @@ def test_whatif_names_the_command_that_makes_a_missing_score(experiment: Experim
     status, said = experiment("whatif", "--weights", "em=1,f1=0")
     assert status == 2
     assert "4 of 4 trajectories have no stored em" in said
-    assert f"python -m rewards --config {experiment.config} --round 1 --also em" in said
+    assert f"ratchet score --config {experiment.config} --round 1 --also em" in said
 
 
 @pytest.mark.parametrize(

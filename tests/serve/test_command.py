@@ -1,4 +1,4 @@
-"""`python -m serve` as a process of its own: what it announces, how it ends, and MCP over its stdin and stdout."""
+"""`ratchet serve` as a process of its own: what it announces, how it ends, and MCP over its stdin and stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""python -m slurm: what would be submitted, and what is."""
+"""ratchet slurm: what would be submitted, and what is."""
 
 from __future__ import annotations
 
@@ -185,8 +185,8 @@ def test_without_slurm_it_says_what_is_missing(slurm: Slurm, experiment: Path, m
 @pytest.mark.parametrize(
     ("job", "sections", "message"),
     [
-        ("sample", {}, "the index is not built; `python -m slurm index --config"),
-        ("rewards", {}, "no trajectories; `python -m slurm sample --config"),
+        ("sample", {}, "the index is not built; `ratchet slurm index --config"),
+        ("rewards", {}, "no trajectories; `ratchet slurm sample --config"),
         ("train", {}, "there is no selection"),
         ("evaluate", {}, "there is no adapter"),
         ("selftrain", {"rounds": {"cuont": 2}}, "cuont: unknown key (did you mean 'count'?)"),

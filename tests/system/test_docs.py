@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import yaml
 
 import agents
 import questions.benchmarks
+import ratchet.packages
 from commands.evaluate import main
+from commands.main import COMMANDS
 from ratchet.config import Config
 from ratchet.records import Question
 from tests.helpers.pages import PAGES, README, ROOT, blocks, commands
@@ -23,21 +26,10 @@ from tests.helpers.tiny_index import tiny_index
 
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
 FILE = re.compile(r"^`(?P<path>[\w/.]+)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-PACKAGES = [
-    "agents",
-    "index_build",
-    "retrieval",
-    "rewards",
-    "training",
-    "evaluation",
-    "rounds",
-    "questions",
-    "inference",
-    "slurm",
-    "report",
-]
-STARTED = {name: importlib.import_module(f"{name}.__main__").main.__module__ for name in PACKAGES}
-SUBCOMMANDS = {name: tuple(vars(sys.modules[module])["SUBCOMMANDS"]) for name, module in STARTED.items()}
+GROUPS = ("index", "evaluate", "questions", "slurm", "memory", "models")
+SUBCOMMANDS = {
+    name: tuple(importlib.import_module(str(COMMANDS[name].target).partition(":")[0]).SUBCOMMANDS) for name in GROUPS
+}
 
 
 def test_the_readme_is_one_page() -> None:
@@ -67,9 +59,32 @@ def test_every_json_block_is_a_question() -> None:
         Question.model_validate_json(block)
 
 
+def test_hints_and_pages_name_commands_as_a_user_of_the_checkout_and_of_the_wheel_types_them() -> None:
+    """`python -m sampling` is not there in a wheel. The name in a usage message is what was typed."""
+    started = re.compile(rf"python -m ({'|'.join(ratchet.packages.PACKAGES)})\b|python selftrain\.py")
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    shown = [
+        f"{name}: {line.strip()}"
+        for name in files
+        if name.endswith((".py", ".md", ".yaml", ".sh", ".js", ".j2", ".html"))
+        and not name.endswith("__main__.py")
+        and not name.startswith("tests/")
+        and name != "CHANGELOG.md"
+        for line in (ROOT / name).read_text().splitlines()
+        if started.search(line) and "prog: str =" not in line
+    ]
+    typed = (
+        "README.md: `ratchet` alone",
+        "docs/architecture.md: A folder's",
+        "docs/getting-started.md: | `ratchet sample`",
+        "docs/reference/commands.md: `ratchet` lists",
+    )
+    assert [line for line in shown if not line.startswith(typed)] == [], "these four explain `python -m`"
+
+
 def one_command(words: list[str]) -> list[list[str]]:
-    """The commands in a line: `inference serve ... -- COMMAND` is two of ours."""
-    if "--" in words and "serve" in words:
+    """The commands in a line: `ratchet serve-models ... -- COMMAND` is two of ours."""
+    if "--" in words and "serve-models" in words:
         cut = words.index("--")
         return [words[:cut], words[cut + 1 :]]
     return [words]
@@ -93,9 +108,12 @@ def test_every_command_has_the_options_and_configs_that_the_pages_give_it(
                 assert (ROOT / config).exists(), f"{page.name}: {config} does not exist"
             if program == "accelerate":
                 rest = rest[rest.index("train.py" if "train.py" in rest else "-m") :]
-            elif program not in ("python", ".venv/bin/python") or not rest or rest[:2] == ["-m", "pytest"]:
+            elif program not in ("ratchet", "python", ".venv/bin/python") or not rest or rest[:2] == ["-m", "pytest"]:
                 continue
-            target: tuple[str, ...] = (rest.pop(0),) if rest[0] != "-m" else (rest.pop(0), rest.pop(0))
+            if program == "ratchet":
+                target: tuple[str, ...] = ("-m", "ratchet", rest.pop(0))
+            else:
+                target = (rest.pop(0),) if rest[0] != "-m" else (rest.pop(0), rest.pop(0))
             target = tuple(word.removeprefix("ratchet.") for word in target)  # where the wheel has our packages
             subcommand = SUBCOMMANDS.get(target[-1], ())
             target = (*target, *(word for word in rest[:1] if word in subcommand))

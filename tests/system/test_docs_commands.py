@@ -22,11 +22,11 @@ FIRST = "getting-started.md"
 """It makes the run that the other pages look at."""
 ROW = re.compile(r"^\| (?P<stage>\w+) \| `(?P<file>[\w/]+\.py)` \|", re.MULTILINE)
 MAIN = {
-    "sampling": "sampling/__main__.py",
-    "rewards": "rewards/__main__.py",
+    "sampling": "sample",
+    "rewards": "score",
     "train": "train.py",
-    "evaluation": "evaluation/__main__.py",
-    "engine": "agents/__main__.py",
+    "evaluation": "evaluate",
+    "engine": "ask",
 }
 """What runs a stage of the table in docs/concepts.md; for the engine, one question with the in-process engine."""
 
@@ -43,7 +43,11 @@ class Shown:
 
 def start(folder: Path, words: list[str], trace: bool = False) -> str:
     """Run a command in the folder and return what it printed; it must end well. Tracing makes it slower."""
-    launchers = {"python": [sys.executable], "accelerate": [sys.executable, "-m", "accelerate.commands.accelerate_cli"]}
+    launchers = {
+        "ratchet": [sys.executable, "-m", "ratchet"],
+        "python": [sys.executable],
+        "accelerate": [sys.executable, "-m", "accelerate.commands.accelerate_cli"],
+    }
     traced = {"TRACE_ROOT": str(ROOT), "TRACE_FOLDER": str(folder / "traces")} if trace else {}
     done = subprocess.run(
         [*launchers[words[0]], *words[1:]],
@@ -74,13 +78,12 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     stages = blocks(pages[0], "bash", run=True)[0]
     for words in found:
         start(folder, words, trace=words in commands_in(stages))
-    start(
-        folder, ["python", "-m", "agents", "Who?", "--config", CONFIG, "--set", "models.agent.engine=local"], trace=True
-    )
+    start(folder, ["ratchet", "ask", "Who?", "--config", CONFIG, "--set", "models.agent.engine=local"], trace=True)
     executed: dict[str, set[str]] = {}
     for path in (folder / "traces").iterdir():
         trace = json.loads(path.read_text())
-        main = next((main for main in MAIN.values() if trace["argv"][0].endswith(main)), "")
+        script, *words = trace["argv"]
+        main = words[0] if script.endswith("ratchet/__main__.py") else Path(script).name
         executed.setdefault(main, set()).update(trace["files"])
     return Shown(folder, found, executed)
 
@@ -93,7 +96,7 @@ def test_the_commands_of_the_pages_run(shown: Shown) -> None:
 
 @pytest.mark.slow
 def test_what_the_readme_shows_of_the_demo_was_run(shown: Shown) -> None:
-    of_demo = [words for words in commands(README) if CONFIG in words]
+    of_demo = [words for words in commands(README) if CONFIG in words and words[1] not in ("serve", "watch")]
     assert of_demo
     assert [words for words in of_demo if words not in shown.commands] == []
 

@@ -43,7 +43,7 @@ PLACES = ("Velm", "Tarn", "Oskel", "Brimm")
 BUILT, NOT_BUILT = "Ada Torrin built the harbour of {}", "Nobody built the harbour of {}"
 ASKED = re.compile(r"harbour of (\w+)[?:]")
 """The place of a question; facts end otherwise."""
-ELSEWHERE = re.compile(r"^export|^python -m slurm|--dry-run|question_generation")
+ELSEWHERE = re.compile(r"^export|^ratchet slurm|--dry-run|question_generation")
 """What is left out: keys of services, SLURM (tests/system/test_slurm_jobs.py), plans for vLLM (tests/inference), and
 questions to be made (tests/question_generation)."""
 

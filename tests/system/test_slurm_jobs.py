@@ -57,7 +57,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def submit(cluster: SlurmCluster, job: str, config: Path, *overrides: str, site: Path | None = None) -> dict[str, int]:
-    """python -m slurm; the jobs' numbers by name."""
+    """ratchet slurm; the jobs' numbers by name."""
     flags = [word for override in overrides for word in ("--set", override)]
     file = str(site or config.parent / "site.yaml")
     program = [sys.executable, "-m", "slurm", job, "--config", str(config), "--site", file, *flags]

@@ -129,5 +129,5 @@ def test_nothing_kept_says_why(tmp_path) -> None:  # type: ignore[no-untyped-def
     with pytest.raises(UserError, match=r"no trajectory was kept.*1 x best reward is 0"):
         prepared_rows(config, folder)
     folder.selection.unlink()
-    with pytest.raises(UserError, match="python -m rewards"):
+    with pytest.raises(UserError, match="ratchet score"):
         prepared_rows(config, folder)

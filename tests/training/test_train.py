@@ -197,7 +197,7 @@ def test_where_the_reward_is_to_choose_training_leaves_a_candidate_and_no_adapte
     train_round(config, 1)
     assert list(EvaluatedAdapters(folder.training).all()) == [2, 4], "without held-out rows as well"
     assert not folder.adapter.exists() and (folder.candidate / "adapter_model.safetensors").exists()
-    assert "`python -m rounds choose` decides on dev" in capsys.readouterr().err
+    assert "`ratchet choose` decides on dev" in capsys.readouterr().err
     train_round(config, 1)
     assert "is complete" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`python -m evaluation agreement --human FILE`, from the words to the table."""
+"""`ratchet evaluate agreement --human FILE`, from the words to the table."""
 
 from __future__ import annotations
 

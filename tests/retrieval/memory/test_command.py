@@ -1,4 +1,4 @@
-"""`python -m retrieval memory`: looking into a run's evidence memory."""
+"""`ratchet memory`: looking into a run's evidence memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m retrieval mcp` as a process of its own, over stdin and stdout and over HTTP, and `python -m retrieval`."""
+"""`ratchet mcp` as a process of its own, over stdin and stdout and over HTTP, and `ratchet search`."""
 
 from __future__ import annotations
 
