@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from agents.core.ask import NAME, SYSTEM, SystemRunner, as_question
+from agents.core.context import RunContext
 from agents.core.steps import describe_step, passage_lines
-from agents.core.system import RunContext, System, load_system
+from agents.core.system import System, load_system
 from commands.arguments import config_of, config_parser
 from commands.subcommands import Subcommand, run_subcommand
 from questions.labels import FEVER
@@ -25,6 +25,7 @@ from ratchet.config import Config
 from ratchet.console import PlainConsole
 from ratchet.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.text import plain_line, plain_text
+from sampling.ask import NAME, SYSTEM, SystemRunner, as_question
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 

@@ -24,10 +24,10 @@ from ratchet.tasks import run_outside_event_loop
 if TYPE_CHECKING:  # these packages stand above this one, and are imported when a method needs them
     import pyarrow as pa
 
-    from agents.core.ask import SystemRunner
     from evaluation.results import Results
     from ratchet.records import Event, Passage, Question, Trajectory
     from retrieval.index import Retriever
+    from sampling.ask import SystemRunner
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.core.system import RunContext
+from agents.core.context import RunContext
 from commands.arguments import add_round_argument, config_of, config_parser, part_of_work, recorded_stages
 from questions.leakage import check_leakage
 from questions.load import load_split
@@ -29,7 +29,8 @@ from ratchet.records import Question, content_key
 from ratchet.runfolder import RoundFolder
 from rewards.check import TRAIN, check_questions
 from sampling.allocation import Allocation
-from sampling.pool import Pass, policy_name, sample
+from sampling.passes import Pass
+from sampling.pool import policy_name, sample
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
 
 if TYPE_CHECKING:

@@ -42,7 +42,8 @@ from ratchet.runfolder import RunFolder
 from ratchet.text import NORMALISATIONS
 from rewards.reward import judge_of
 from rewards.store import stored_scores
-from sampling.pool import Pass, sample
+from sampling.passes import Pass
+from sampling.pool import sample
 from sampling.store import Manifest, TrajectoryStore
 
 State = Literal["done", "part", "missing"]

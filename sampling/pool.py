@@ -10,25 +10,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from agents.core.checks import shown_passages, why_cut_off
+from agents.core.labels import with_constrained_label
 from agents.core.resources import Resources, open_resources
-from agents.core.system import RunContext, System, load_system, run_episode
+from agents.core.system import System, load_system
+from agents.core.tools import Answer, OutOfBudget, RunContext, Tools, Unparsed
 from inference.adapters import checked_digest
-from inference.engine import Engine
+from inference.engine import Engine, EngineError
 from inference.engines import close_engines, max_requests, open_engines
+from inference.session import session
 from ratchet.config import Environment, SystemConfig
 from ratchet.config.models import DEFAULT_CONCURRENCY
 from ratchet.errors import UserError
 from ratchet.files import Segment
 from ratchet.progress import FIRST_LOOK, Progress
-from ratchet.records import Question, Trajectory, content_key, questions_digest
+from ratchet.records import Event, Question, Status, Trajectory, content_key, questions_digest
 from ratchet.tasks import gather_or_cancel, run_or_cancel
+from retrieval.errors import SourceError
 from retrieval.index import Retriever
 from retrieval.loader import open_index
-from sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
+from sampling.passes import Job, Pass, check_sequence, with_memory_scope
+from sampling.store import Manifest, TrajectoryStore
 
 SLOW_ADVICE = (
     "To shorten it, stop with Ctrl-C and use a new run folder (--set run=runs/NEW) with fewer trajectories "
@@ -39,41 +45,6 @@ SLOW_ADVICE = (
 """What somebody can change who has just started to sample."""
 MAX_FAILURES = 20
 """Trajectories in a row that failed, or had a tool that did, after which sampling stops with an error."""
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One system under one policy on some questions: what one folder of trajectories holds."""
-
-    system: SystemConfig
-    context: RunContext
-    questions: Sequence[Question]
-    samples: int
-    folder: Path
-    group: int = 0
-    """Passes of a lower group start first: those of one adapter together, where a server holds only a few."""
-    segment: str = FIRST_SEGMENT
-    """The file in the folder that this pass writes. Several passes, on several machines, may fill one folder."""
-    part: tuple[int, int] = (0, 1)
-    """(K, N): only every N-th of the questions, from the K-th on. All parts share one evidence memory."""
-    seed_offset: int = 0
-    """Added to the config's seed: the same pass with another offset has other seeds and keys."""
-    first: int | None = None
-    """Sample only so many of the questions now; all are planned."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """By question id, the numbers of trajectories where they differ from `samples`."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One trajectory to sample: its question, sample number, content key and seed."""
-
-    question: Question
-    sample: int
-    key: str
-    seed: int
-    place: int = 0
-    """Of the question among those of the pass."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +60,87 @@ class Task:
 def policy_name(adapter: Path | None) -> str:
     """'base', or the adapter's digest. UserError for an adapter that cannot be used, before a question is asked."""
     return "base" if adapter is None else checked_digest(adapter)
+
+
+def sample(
+    environment: Environment, passes: Sequence[Pass], title: str, concurrency: int | None = None
+) -> list[list[str]]:
+    """Sample what is missing, all passes in one pool; the keys of what each pass samples itself, in their order.
+
+    `concurrency`: the most trajectories in flight; default: the requests that the model with the most takes at once.
+
+    Group by group, and question by question over all passes of one: what two systems ask about one question begins
+    alike, and is prefilled once.
+    """
+    systems = [load_system(one_pass.system) for one_pass in passes]
+    roles = [{role: system.config.role(role).model for role in system.roles} for system in systems]
+    used = {name for models_by_role in roles for name in models_by_role.values()}
+    with contextlib.ExitStack() as stack:
+        runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
+        # Sources before models: what they lack (an index, a key) is said before a model is loaded for minutes.
+        retriever = open_index(environment.index)
+        resources = open_resources(environment, retriever)
+        stack.callback(lambda: runner.run(resources.close()))
+        engines = open_engines(environment.models, used)
+        stack.callback(lambda: runner.run(close_engines(engines)))
+        sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
+        sequential = environment.memory is not None and environment.memory.sequential
+        planned: list[list[Job]] = []
+        missing: list[tuple[tuple[int, int], Task]] = []
+        for one_pass, system, models_by_role in zip(passes, systems, roles, strict=True):
+            models = {role: engines[name].fingerprint for role, name in models_by_role.items()}
+            asked = questions_digest(one_pass.questions)
+            seed = environment.seed + one_pass.seed_offset
+            context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
+            planned_by = (seed, system.identity, context, models, sources_digest)
+            jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by, one_pass.counts)
+            store = TrajectoryStore(one_pass.folder)
+            store.plan(
+                Manifest(
+                    system=one_pass.system,
+                    setting=asdict(context),
+                    models=models,
+                    index=retriever.digest,
+                    sources={name: source.digest for name, source in resources.sources.items()},
+                    seed=seed,
+                    questions=asked,
+                    samples=one_pass.samples,
+                    keys=tuple(job.key for job in jobs),
+                )
+            )
+            part, parts = one_pass.part
+            if sequential:
+                check_sequence(one_pass, jobs, store.finished(), resources, context.scope)
+            places = set(range(len(one_pass.questions))[part::parts][: one_pass.first])
+            jobs = [job for job in jobs if job.place in places]
+            planned.append(jobs)
+            seen = _sizes(store)
+            done = store.finished()
+            if all(job.key in done for job in jobs):
+                continue
+            segment = stack.enter_context(store.open_segment(one_pass.segment))
+            if _sizes(store) != seen:  # another writer added to it while we waited for the file
+                done = store.finished()
+            missing += [
+                ((one_pass.group, job.place), Task(job, system, context, segment))
+                for job in jobs
+                if job.key not in done
+            ]
+        if missing:
+            tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
+            total = sum(map(len, planned))
+            concurrency = concurrency or max(
+                (max_requests(name, environment.models[name]) for name in used), default=DEFAULT_CONCURRENCY
+            )
+            progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
+            stack.enter_context(progress)
+            work = run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential)
+            run_or_cancel(runner, work)
+    return [[job.key for job in jobs] for jobs in planned]
+
+
+def _sizes(store: TrajectoryStore) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in store.segments}
 
 
 def plan_jobs(
@@ -114,21 +166,6 @@ def plan_jobs(
             key = content_key("trajectory", question, settings, models, sampled_by, index, seed, sample)
             jobs.append(Job(question, sample, key, int(key[:12], 16), place))
     return jobs
-
-
-def with_memory_scope(
-    one_pass: Pass, system: SystemConfig, questions: str, seed: int, models: dict[str, str], index: str
-) -> RunContext:
-    """The pass's setting, its scope made the experiment's own: the name that the setting gives it, and a key.
-
-    `system`: its `System.identity`; `questions`: their digest.
-
-    The key is of all that the trajectories depend on, the other questions and samples included, which leave evidence:
-    a changed run starts with an empty memory, and the same command again resumes with its own.
-    """
-    sampled_by = {key: value for key, value in asdict(one_pass.context).items() if key != "adapter"}
-    key = content_key("scope", sampled_by, system, models, index, seed, questions, one_pass.samples)
-    return replace(one_pass.context, scope=f"{one_pass.context.scope} {key[:12]}")
 
 
 async def run_pool(
@@ -216,99 +253,86 @@ def _note(counts: Counter[str]) -> str:
     return f"{counts['tokens']} tokens  {states}"
 
 
-def sample(
-    environment: Environment, passes: Sequence[Pass], title: str, concurrency: int | None = None
-) -> list[list[str]]:
-    """Sample what is missing, all passes in one pool; the keys of what each pass samples itself, in their order.
+async def run_episode(
+    question: Question,
+    system: System,
+    engines: Mapping[str, Engine],
+    retriever: Retriever,
+    context: RunContext,
+    *,
+    key: str,
+    sample: int,
+    seed: int,
+    watch: Callable[[Event], None] | None = None,
+    resources: Resources | None = None,
+) -> Trajectory:
+    """Let the system answer, and return the record of it.
 
-    `concurrency`: the most trajectories in flight; default: the requests that the model with the most takes at once.
-
-    Group by group, and question by question over all passes of one: what two systems ask about one question begins
-    alike, and is prefilled once.
+    What a model or a server does wrong is the trajectory's status and error, never an exception here; a UserError
+    (the config is wrong) passes through. A tool that fails is told to the agent, which may go on with others; where no
+    lookup got an answer at all, the trajectory failed, however it ended. Where an action is malformed or a budget is
+    used up, the answer is the one that the system had in hand (`tools.so_far`). An answer that ends where a reply was
+    cut off is unparsed, and documents that no model was shown are no part of it. A failed trajectory has no answer: it
+    is sampled again.
+    `watch` is called with each event as it ends.
     """
-    systems = [load_system(one_pass.system) for one_pass in passes]
-    roles = [{role: system.config.role(role).model for role in system.roles} for system in systems]
-    used = {name for models_by_role in roles for name in models_by_role.values()}
-    with contextlib.ExitStack() as stack:
-        runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
-        # Sources before models: what they lack (an index, a key) is said before a model is loaded for minutes.
-        retriever = open_index(environment.index)
-        resources = open_resources(environment, retriever)
-        stack.callback(lambda: runner.run(resources.close()))
-        engines = open_engines(environment.models, used)
-        stack.callback(lambda: runner.run(close_engines(engines)))
-        sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
-        sequential = environment.memory is not None and environment.memory.sequential
-        planned: list[list[Job]] = []
-        missing: list[tuple[tuple[int, int], Task]] = []
-        for one_pass, system, models_by_role in zip(passes, systems, roles, strict=True):
-            models = {role: engines[name].fingerprint for role, name in models_by_role.items()}
-            asked = questions_digest(one_pass.questions)
-            seed = environment.seed + one_pass.seed_offset
-            context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
-            planned_by = (seed, system.identity, context, models, sources_digest)
-            jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by, one_pass.counts)
-            store = TrajectoryStore(one_pass.folder)
-            store.plan(
-                Manifest(
-                    system=one_pass.system,
-                    setting=asdict(context),
-                    models=models,
-                    index=retriever.digest,
-                    sources={name: source.digest for name, source in resources.sources.items()},
-                    seed=seed,
-                    questions=asked,
-                    samples=one_pass.samples,
-                    keys=tuple(job.key for job in jobs),
-                )
+    tools = Tools(system.config, engines, retriever, context, seed, watch, resources, question, system.prompts, sample)
+    try:
+        answer, status, error = await _solve(question, system, tools)
+        with system.errors(question):
+            trajectory = Trajectory(
+                key=key,
+                question_id=question.id,
+                system=system.name,
+                policy=context.policy,
+                sample=sample,
+                seed=seed,
+                status=status,
+                answer=answer.text,
+                explanation=answer.explanation,
+                error=error,
+                passages=answer.passages,
+                candidates=dict(answer.candidates),
+                turns=answer.turns,
+                stopped=answer.stopped,
+                events=tools.events,
+                conversations=tools.conversations,
+                seconds=tools.seconds,
             )
-            part, parts = one_pass.part
-            if sequential:
-                _check_sequence(one_pass, jobs, store.finished(), resources, context.scope)
-            places = set(range(len(one_pass.questions))[part::parts][: one_pass.first])
-            jobs = [job for job in jobs if job.place in places]
-            planned.append(jobs)
-            seen = _sizes(store)
-            done = store.finished()
-            if all(job.key in done for job in jobs):
-                continue
-            segment = stack.enter_context(store.open_segment(one_pass.segment))
-            if _sizes(store) != seen:  # another writer added to it while we waited for the file
-                done = store.finished()
-            missing += [
-                ((one_pass.group, job.place), Task(job, system, context, segment))
-                for job in jobs
-                if job.key not in done
-            ]
-        if missing:
-            tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
-            total = sum(map(len, planned))
-            concurrency = concurrency or max(
-                (max_requests(name, environment.models[name]) for name in used), default=DEFAULT_CONCURRENCY
-            )
-            progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
-            stack.enter_context(progress)
-            work = run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential)
-            run_or_cancel(runner, work)
-    return [[job.key for job in jobs] for jobs in planned]
+        return _checked(trajectory, question, system, tools)
+    finally:
+        tools.close()
 
 
-def _check_sequence(
-    one_pass: Pass, jobs: Sequence[Job], done: Collection[str], resources: Resources, scope: str
-) -> None:
-    """Raises UserError where the claims of a pass cannot each find just what the earlier ones left."""
-    if one_pass.part[1] > 1:
-        raise UserError("memory.sequential: parts run side by side; sample without --part, or set it to false")
-    assert resources.memory is not None, "a run always has a memory"
-    expected = {job.question.id for job in jobs if job.key in done}
-    # The evidence of a trajectory is there before the trajectory is.
-    following = next((job.question.id for job in jobs if job.key not in done), None)
-    if resources.memory.questions(scope) - expected - {following}:
-        raise UserError(
-            f"memory.sequential: {resources.memory.files.folder} already holds evidence of this experiment that is not "
-            "of the trajectories on disk; delete the folder"
-        )
+async def _solve(question: Question, system: System, tools: Tools) -> tuple[Answer, Status, str]:
+    """(the answer, how the episode ended, why it did not finish)."""
+    try:
+        with session(question.id), system.errors(question):
+            solving = system.spec.solve(question, tools, system.settings)
+            if question.labels and system.config.labels == "constrain":
+                solving = with_constrained_label(question, tools, solving)
+            answer = await solving
+            if not isinstance(answer, Answer):
+                raise TypeError(f"solve returned {type(answer).__name__} and not an Answer")
+        ended: tuple[Answer, Status, str] = answer, answer.status, answer.error
+    except Unparsed as problem:
+        ended = tools.so_far, "unparsed", str(problem)
+    except OutOfBudget as problem:
+        ended = tools.so_far, "out_of_budget", str(problem)
+    except (EngineError, SourceError) as problem:
+        return Answer(""), "failed", str(problem)
+    if outage := tools.outage:
+        return Answer("", turns=ended[0].turns, stopped=ended[0].stopped), "failed", outage
+    return ended
 
 
-def _sizes(store: TrajectoryStore) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in store.segments}
+def _checked(trajectory: Trajectory, question: Question, system: System, tools: Tools) -> Trajectory:
+    """The trajectory without documents that no model was shown, and unparsed where its answer was cut off."""
+    if trajectory.status == "finished" and (error := why_cut_off(question, trajectory)):
+        trajectory = trajectory.model_copy(update={"status": "unparsed", "error": error})
+    if trajectory.answer.strip() and not system.spec.names_evidence:
+        shown = shown_passages(trajectory.passages, tools.shown)
+        if left_out := len(trajectory.passages) - len(shown):
+            tools.note(system.roles[0], f"left out {left_out} document(s) of the answer that no model was shown")
+            trajectory = trajectory.model_copy(update={"passages": shown, "events": tools.events})
+    return trajectory

@@ -10,13 +10,13 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from agents.core.ask import SYSTEM, SystemRunner
 from agents.core.system import System
 from questions.labels import FEVER
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.openai import ONCE, ApiError, Turns
 from ratchet.plugins import short_name
 from ratchet.records import Event, Label, Question, Trajectory, content_key
+from sampling.ask import SYSTEM, SystemRunner
 from serve.limits import Limits
 
 Form = Literal["question", "claim"]

@@ -19,4 +19,5 @@ class RunContext:
     """'base', or the adapter's digest."""
     scope: str = "train"
     """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
-    sampling pool adds a key to the name given here, of all that the run samples (`sampling.pool.with_memory_scope`)."""
+    sampling pool adds a key to the name given here, of all that the run samples
+    (`sampling.passes.with_memory_scope`)."""

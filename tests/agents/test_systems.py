@@ -85,7 +85,7 @@ def run_command(
     (folder / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in rules or RULES))
     config = write_config(folder, models={"agent": scripted_model(folder)})
     shelf = Shelf({"harbour": [passage(1, "Ada Torrin built it.", "Velm")]})
-    monkeypatch.setattr("agents.core.ask.open_index", lambda path: shelf)
+    monkeypatch.setattr("sampling.ask.open_index", lambda path: shelf)
     arguments = ["agents", *(extra or (QUESTION.text,)), "--config", str(config)]
     monkeypatch.setattr(sys, "argv", arguments)
     command.main()

@@ -18,7 +18,8 @@ from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
 from ratchet.records import Label, Question, Search, ToolCall, Trajectory
 from retrieval.errors import SourceError
-from sampling.pool import Job, Task, run_pool
+from sampling.passes import Job
+from sampling.pool import Task, run_pool
 from tests.helpers.playing import CLAIM, SETTING, DownSource, Shelf, apart, engine, passage, play, reach_over, say
 
 SHELF = Shelf({CLAIM.text: [passage(1), passage(2)], "Ada": [passage(3)]})

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from agents.core.context import RunContext
 from agents.core.resources import Resources
 from agents.core.spec import SystemSpec
-from agents.core.system import RunContext, System, load_system, run_episode
+from agents.core.system import System, load_system
 from agents.core.tools import Answer, Tools
 from inference.completion import Completion, Message, SamplingParams
 from inference.engine import Engine
@@ -25,6 +26,7 @@ from ratchet.records import Event, Passage, Question, Trajectory
 from retrieval.errors import SourceError
 from retrieval.memory.memory import Memory
 from retrieval.sources.source import SearchSource, Source
+from sampling.pool import run_episode
 from tests.helpers.tiny import Style, tiny_format
 
 SETTING = RunContext(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter="adapters/one", policy="p1")

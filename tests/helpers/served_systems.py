@@ -63,8 +63,8 @@ def make_answerer(
         }
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agents.core.ask.open_index", lambda _: shelf or Library())
-        patch.setattr("agents.core.ask.open_engines", lambda models, names: {"agent": agent})
+        patch.setattr("sampling.ask.open_index", lambda _: shelf or Library())
+        patch.setattr("sampling.ask.open_engines", lambda models, names: {"agent": agent})
         runner = open_runner(config, baselines=True)
     return Answerer(runner, None if adapter is None else str(adapter), "agent", Limits(**limits))
 

@@ -9,7 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from agents.core.system import RunContext, load_system
+from agents.core.context import RunContext
+from agents.core.system import load_system
 from agents.mermaid.actions import action_schema
 from inference.chat import Dialogue
 from inference.completion import Completion, SamplingParams

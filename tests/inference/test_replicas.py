@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from agents.core.system import RunContext, load_system, run_episode
+from agents.core.context import RunContext
+from agents.core.system import load_system
 from inference.adapters import adapter_digest
 from inference.completion import Completion
 from inference.engines import open_engine, open_engines
@@ -22,6 +23,7 @@ from inference.session import Session, current_session, session
 from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Question
+from sampling.pool import run_episode
 from tests.helpers.tiny_index import tiny_index
 from tests.helpers.wire_server import FAST, GREEDY, Server, adapter, running
 

@@ -25,7 +25,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from agents.core.system import RunContext, run_episode
+from agents.core.context import RunContext
 from agents.core.tools import Answer, Tools
 from inference.adapters import WEIGHTS, adapter_digest, load_request
 from inference.chat import Dialogue
@@ -37,6 +37,7 @@ from inference.local.engine import LocalEngine
 from ratchet.config import ModelConfig, RoleConfig, Section, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Trajectory
+from sampling.pool import run_episode
 from tests.helpers.experiment import command
 from tests.helpers.playing import system_of
 from tests.helpers.vllm_real import KEY, serving

@@ -17,7 +17,8 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory
-from sampling.pool import Job, Task, plan_jobs, run_pool
+from sampling.passes import Job
+from sampling.pool import Task, plan_jobs, run_pool
 from sampling.store import TrajectoryStore
 from tests.helpers.playing import SETTING, Shelf
 from tests.helpers.tiny import tiny_format

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from agents.core.context import RunContext
 from agents.core.resources import open_resources
-from agents.core.system import RunContext, System, run_episode
+from agents.core.system import System
 from inference.adapters import adapter_digest
 from inference.engines import close_engines, open_engines
 from ratchet.config import Environment
 from ratchet.errors import UserError
 from ratchet.records import Event, Question, Trajectory
 from retrieval.loader import open_index
+from sampling.pool import run_episode
 
 NAME = "command line"
 """Of the question, and of its scope in the evidence memory: the command and Python share one."""
