@@ -113,17 +113,6 @@ def limits_of(arguments: argparse.Namespace, limits: type[L]) -> L:
     return parse(limits, given, "limits")
 
 
-@contextlib.contextmanager
-def server_extra() -> Iterator[None]:
-    """Name the extra where a library of the servers is missing in the block."""
-    try:
-        import uvicorn  # noqa: F401
-
-        yield
-    except ModuleNotFoundError as error:
-        raise UserError(f"the server needs {error.name}: pip install 'ratchet-agents[server]'") from error
-
-
 def config_words(arguments: argparse.Namespace) -> tuple[str, ...]:
     """--config and --set as they were given, for another command."""
     overrides = (word for override in arguments.overrides for word in ("--set", override))

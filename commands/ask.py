@@ -19,6 +19,7 @@ from agents.core.context import RunContext
 from agents.core.steps import describe_step, passage_lines
 from agents.core.system import System, load_system
 from commands.arguments import config_of, config_parser
+from commands.extras import check_system_extras
 from commands.subcommands import Subcommand, run_subcommand
 from questions.labels import FEVER
 from ratchet.config import Config
@@ -67,6 +68,7 @@ def answer(words: Sequence[str], prog: str) -> None:
 
 def open_runner(config: Config, baselines: bool = False) -> SystemRunner:
     """The system of a config, ready to be asked. `baselines`: with those of `evaluation.baselines`."""
+    check_system_extras(config)
     systems = {SYSTEM: load_system(config.system)}
     for name, system in config.evaluation.baselines.items() if baselines else ():
         systems[name] = load_system(system, f"evaluation.baselines.{name}")

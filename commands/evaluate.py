@@ -17,6 +17,7 @@ from commands.arguments import (
     config_parser,
     recorded_stages,
 )
+from commands.extras import check_scoring_extras, check_system_extras
 from commands.subcommands import Subcommand, run_subcommand
 from evaluation.results import BASE, TRAINED, Results
 from questions.manifest import open_run
@@ -53,7 +54,10 @@ def _run(words: Sequence[str], prog: str) -> None:
     which.add_argument("--adapter", type=Path, help="another adapter folder than the round's")
     which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
     arguments = parser.parse_args(words)
-    config, folder, splits = _open(arguments)
+    config = config_of(arguments)
+    check_system_extras(config)
+    check_scoring_extras(config)
+    folder, splits = _open(config, arguments)
     from evaluation.arms import arm_settings
     from evaluation.round_arms import evaluate, run_arms
     from inference.adapters import is_adapter
@@ -85,7 +89,8 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     """Print a table of what earlier runs stored."""
     parser = _parser(prog, f"{STORED[action].capitalize()}. It reads stored results and needs no model.")
     arguments = parser.parse_args(words)
-    config, folder, splits = _open(arguments)
+    config = config_of(arguments)
+    folder, splits = _open(config, arguments)
     from evaluation.arms import arm_settings
     from evaluation.round_arms import build_results
     from evaluation.tables.savings import print_savings
@@ -140,7 +145,8 @@ def _agreement(words: Sequence[str], prog: str) -> None:
         from evaluation.measures.agreement import agreement_table
         from evaluation.round_arms import build_results, read_arms
 
-        config, folder, splits = _open(arguments)
+        config = config_of(arguments)
+        folder, splits = _open(config, arguments)
         for results in build_results(arm_settings(config), folder, splits):
             print(f"{results.title}:")
             scores = stored_arm_scores(read_arms(folder, results.split).values())
@@ -172,13 +178,12 @@ def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _open(arguments: argparse.Namespace) -> tuple[Config, RoundFolder, list[str]]:
-    """The config, the folder of the round, and the question sets that are asked for."""
-    config = config_of(arguments)
+def _open(config: Config, arguments: argparse.Namespace) -> tuple[RoundFolder, list[str]]:
+    """The folder of the round, and the question sets that are asked for."""
     if config.members:
         raise UserError("this config's tasks are its members'; `ratchet selftrain` evaluates them all")
     splits = [arguments.split] if arguments.split else config.evaluation.question_sets
-    return config, open_run(config).round(arguments.round), splits
+    return open_run(config).round(arguments.round), splits
 
 
 STORED = {

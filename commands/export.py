@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from commands.arguments import add_round_argument, config_of, config_parser
 from ratchet.config import Config, is_missing, load_members, written
 from ratchet.errors import UserError
+from ratchet.extras import need_extra
 from ratchet.lease import Lease
 from ratchet.runfolder import RoundFolder, RunFolder
 
@@ -55,6 +56,8 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> 
     given = parser.parse_args(words)
     if not (given.adapter_only or given.merged or given.gguf or given.ollama or given.dataset):
         raise UserError("nothing to export: name --adapter-only, --merged, --gguf, --ollama or --dataset")
+    if given.gguf or given.ollama:
+        need_extra("gguf", "writing GGUF files")
     if given.dataset and given.adapter:
         raise UserError("--dataset: belongs to a round; name it with --round instead of --adapter")
     export(config_of(given), given)

@@ -19,6 +19,7 @@ from commands.sample import sample_round
 from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.extras import need_extra
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
 from sampling.store import TrajectoryStore
@@ -34,6 +35,8 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet gateway") -> N
     parser.add_argument("--adapter", help="sample from this LoRA folder instead of the base model")
     parser.add_argument("--recorded", action="store_true", help="count what was recorded, and sample nothing")
     arguments = parser.parse_args(words)
+    if not arguments.recorded:
+        need_extra("server", "ratchet gateway")
     config = config_of(arguments)
     if config.system.name != "external":
         raise UserError(f"system.name: {config.system.name!r} asks models by itself; the gateway is for `external`")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commands.arguments import config_of, config_parser, part_of_work, recorded_stages
+from commands.extras import check_index_extras
 from commands.subcommands import Subcommand, run_subcommand
 from index_build.build import build_index, remove_documents
 from index_build.content import open_content_factory
@@ -62,6 +63,7 @@ def _build(config: Config, given: argparse.Namespace) -> None:
     index = config.index
     if index.url is not None:
         raise UserError(OTHER_MACHINE)
+    check_index_extras(index)
     contents = open_content_factory(index)
     tokenizer, name = chunk_tokenizer_of(index, config.models.get("agent"), contents.limit)
     if "sources" in given:

@@ -7,13 +7,15 @@ import contextlib
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commands.arguments import PORTS, add_server_arguments, config_of, config_parser
+from ratchet.extras import need_extra
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
-from retrieval.serving.mcp import close_sources, create_server, guarded_app
-from retrieval.serving.tools import Server, serve_stdio
-from retrieval.sources.source import Source
+
+if TYPE_CHECKING:
+    from retrieval.serving.tools import Server
+    from retrieval.sources.source import Source
 
 
 def main(arguments: Sequence[str], prog: str = "ratchet mcp") -> None:
@@ -22,8 +24,11 @@ def main(arguments: Sequence[str], prog: str = "ratchet mcp") -> None:
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP; default: stdin and stdout")
     add_server_arguments(parser, PORTS["mcp"])
     given = parser.parse_args(arguments)
+    need_extra("mcp", "an MCP server")
     key = read_key(given.host, given.key_file) if given.http else None
     from retrieval.loader import open_index
+    from retrieval.serving.mcp import close_sources, create_server
+    from retrieval.serving.tools import serve_stdio
     from retrieval.sources.registry import open_sources
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
@@ -42,6 +47,8 @@ def main(arguments: Sequence[str], prog: str = "ratchet mcp") -> None:
 async def _serve_http(
     server: Server[Any], sources: Mapping[str, Source], listener: socket.socket, key: str | None
 ) -> None:
+    from retrieval.serving.mcp import close_sources, guarded_app
+
     try:
         await serve_until_stopped(guarded_app(server, key), listener, drain_seconds=5)
     finally:

@@ -22,12 +22,12 @@ from commands.arguments import (
     config_words,
     positive_integer,
     recorded_stages,
-    server_extra,
 )
 from commands.subcommands import Subcommand, run_subcommand
 from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.extras import need_extra
 from ratchet.files import write_atomic
 from ratchet.runfolder import RunFolder
 
@@ -71,11 +71,11 @@ def watch(words: Sequence[str] | None = None, prog: str = "python -m report watc
     add_page_arguments(parser)
     add_server_arguments(parser, PORTS["watch"], others=False)
     arguments = parser.parse_args(words)
+    need_extra("server", "ratchet watch")
     config = config_of(arguments)
     round_of(config.folder, arguments.round)
-    with server_extra():
-        from ratchet.http.server import address_of, listen, serve_until_stopped
-        from report.live import LiveRun, create_app
+    from ratchet.http.server import address_of, listen, serve_until_stopped
+    from report.live import LiveRun, create_app
     from rounds.stage import ExperimentRun
 
     experiment = ExperimentRun(config, config_words(arguments))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from agents.core.context import RunContext
 from commands.arguments import add_round_argument, config_of, config_parser, part_of_work, recorded_stages
+from commands.extras import check_system_extras
 from questions.leakage import check_leakage
 from questions.load import load_split
 from questions.manifest import open_run
@@ -63,6 +64,7 @@ def sample_round(
 ) -> SampledRound:
     """Sample the training questions of a round. `part`: (K, N), only every N-th question from the K-th on. `first`:
     only so many of them now."""
+    check_system_extras(config)
     train = load_split(config.questions.train, config.seed)
     questions = train.questions
     index = config.index if config.questions.leakage.corpus == "off" else None

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commands.arguments import add_round_argument, config_of, config_parser, recorded_stages
+from commands.extras import check_scoring_extras
 from commands.subcommands import Subcommand, run_subcommand
 from questions.load import load_questions
 from questions.manifest import check_same, open_run
@@ -64,6 +65,7 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
     )
     arguments = parser.parse_args(words)
     config = config_of(arguments)
+    check_scoring_extras(config)
     weights = {str(name): weight for name, weight in config.rewards.weights.items()}
     check_weights(weights)
     also = [name.strip() for name in arguments.also.split(",") if name.strip()]

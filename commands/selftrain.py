@@ -28,6 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from commands.arguments import IN_LOOP, config_of, config_parser, config_words, positive_integer
+from commands.extras import check_extras
 from commands.recording import record_when_done
 from commands.subcommands import Subcommand, run_subcommand
 from evaluation.round_arms import baseline_adapters
@@ -71,6 +72,7 @@ def run_stages(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
     options = parser.parse_args(words)
     experiment = _experiment(options)
+    check_extras(experiment.config)
     experiment = replace(experiment, processes=training_processes(experiment))
     if options.dry_run:
         print_commands(experiment)

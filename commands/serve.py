@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from commands.arguments import PORTS, add_server_arguments, config_of, config_parser, limits_of, server_extra
+from commands.arguments import PORTS, add_server_arguments, config_of, config_parser, limits_of
 from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.extras import need_extra
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
 from ratchet.runfolder import RunFolder
 from serve.limits import Limits
@@ -49,14 +50,13 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m serve") -> N
     add_server_arguments(parser, PORTS["serve"], Limits)
     given = parser.parse_args(words)
     limits = limits_of(given, Limits)
+    need_extra("mcp" if given.mcp else "server", "ratchet serve" + " --mcp" * given.mcp)
     if given.mcp:
         with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
             config = config_of(given)
         return asyncio.run(_serve_stdio(partial(_open, config, given, limits)))
     key = read_key(given.host, given.key_file)
     config = config_of(given)
-    with server_extra():
-        import serve.app  # noqa: F401
     with listen(given.host, given.port) as listener:
         asyncio.run(_serve_http(partial(_open, config, given, limits), listener, key, given.drain))
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import PORTS, add_server_arguments, limits_of, server_extra
+from commands.arguments import PORTS, add_server_arguments, limits_of
 from ratchet.errors import UserError
+from ratchet.extras import need_extra
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
 from ratchet.processor import usable_cores
 from retrieval.protocol import Limits
@@ -34,9 +35,10 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet serve-index") 
     add_server_arguments(parser, PORTS["serve-index"], Limits)
     arguments = parser.parse_args(words)
     limits = limits_of(arguments, Limits)
+    need_extra("server", "ratchet serve-index")
     key = read_key(arguments.host, arguments.key_file)
-    with server_extra():
-        from retrieval.serving.app import create_app
+    from retrieval.serving.app import create_app
+
     if arguments.threads < 1:
         raise UserError("--threads must be at least 1")
     indexes = _open_indexes(arguments)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import add_round_argument, config_of, config_parser, recorded_stages
+from commands.extras import check_training_extras
 from questions.leakage import check_leakage, training_question_digests
 from questions.load import load_split
 from questions.manifest import open_run
@@ -82,6 +83,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     from training.unsloth import import_unsloth
 
     training, model = config.training, config.models[config.training.model]
+    check_training_extras(training)
     if training.backend == "unsloth":  # before anything imports transformers, which it patches
         import_unsloth()
     check_model_is_open(training.model, model)

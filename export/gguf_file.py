@@ -8,7 +8,6 @@ written one at a time, so memory holds the largest one and not the model.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from export.gguf_vocabulary import CONVERTER, read_vocabulary
 from inference.weights import language_config, layer_alone
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
+from ratchet.extras import need_extra
 from ratchet.files import disk_error
 from ratchet.progress import Progress
 from training.checkpoints import sync
@@ -48,8 +48,7 @@ class _Tensor(NamedTuple):
 def check_base(model: ModelConfig) -> None:
     """UserError where the library is not installed, or the model's architecture or tokenizer is not supported: before
     any work."""
-    if importlib.util.find_spec("gguf") is None:
-        raise UserError("writing GGUF files needs gguf: pip install 'ratchet-agents[gguf]'")
+    need_extra("gguf", "writing GGUF files")
     try:
         config, _ = language_config(model.path, model.revision)
     except (OSError, ValueError) as error:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from index_build.isolation import MarkupReader
-from index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES, is_installed
+from index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES
 from ratchet.errors import UserError
+from ratchet.extras import install, missing_package
 from ratchet.files import decode_text
-from ratchet.packages import DISTRIBUTION
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 MARKUP_SUFFIXES = HTML_SUFFIXES | PDF_SUFFIXES
@@ -79,15 +79,14 @@ def folder_rows(
     """(number, path, fields of the document) of each file after the first `skip`."""
     names = listing.read
     markup = [name for name in names if Path(name).suffix.lower() in MARKUP_SUFFIXES]
-    lacks_extra = bool(markup) and not is_installed()
+    lacks_extra = bool(markup) and missing_package("documents") is not None
     if lacks_extra:
         shown = ", ".join(markup[:MAX_KINDS]) + (
             f" and {len(markup) - MAX_KINDS} more" if len(markup) > MAX_KINDS else ""
         )
         on_error(
             UserError(
-                f"{folder}: {len(markup)} HTML and PDF files ({shown}) need the extra documents: "
-                f"pip install '{DISTRIBUTION}[documents]'"
+                f"{folder}: {len(markup)} HTML and PDF files ({shown}) need the extra documents: {install('documents')}"
             )
         )
     with MarkupReader() as reader:

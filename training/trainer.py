@@ -7,7 +7,6 @@ they are on, so micro_batch changes speed and memory and nothing else.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import warnings
@@ -29,6 +28,7 @@ from trl import SFTConfig, SFTTrainer
 
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
+from ratchet.extras import need_extra
 from training.callback import TrainingCallback
 from training.collator import IGNORED, MODEL_INPUTS, Collator
 from training.flops import ModelFlops
@@ -94,8 +94,7 @@ def logging_integrations(wandb: str, folder: Path) -> list[str]:
     """transformers' own wandb callback, or nothing at all."""
     if wandb == "off":
         return []
-    if importlib.util.find_spec("wandb") is None:
-        raise UserError(f"training.wandb={wandb}: `pip install '.[wandb]'` first, or set training.wandb=off")
+    need_extra("wandb", f"training.wandb={wandb}")
     os.environ["WANDB_MODE"] = wandb
     os.environ.setdefault("WANDB_DIR", str(folder))
     return ["wandb"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
+from ratchet.extras import install
 
 PEFT = "`--set training.backend=peft` trains the same adapter here"
 # What 'all-linear' means for the decoder models that Unsloth patches.
@@ -41,7 +42,7 @@ def import_unsloth() -> Any:
 
 
 def _missing(why: str) -> UserError:
-    return UserError(f"training.backend=unsloth: {why}; `pip install '.[unsloth]'`, or {PEFT}")
+    return UserError(f"training.backend=unsloth: {why}; {install('unsloth')}, or {PEFT}")
 
 
 def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any:

@@ -33,6 +33,7 @@ from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.external.program import ProgramAnswer, ProgramError, Task, ask_program, run_program
 from agents.external.settings import Settings
 from ratchet.errors import UserError
+from ratchet.extras import need_extra
 from ratchet.records import Passage, Question, content_key
 from ratchet.runfolder import file_digest
 
@@ -51,11 +52,9 @@ def digest_of(settings: Settings) -> str:
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Let the program answer."""
-    try:
-        from agents.external.app import open_gateway
-        from agents.external.recording import Recording
-    except ModuleNotFoundError as error:
-        raise UserError(f"the gateway needs {error.name}: pip install 'ratchet-agents[server]'") from error
+    need_extra("server", "the gateway")
+    from agents.external.app import open_gateway
+    from agents.external.recording import Recording
 
     role, comes_itself = settings.roles[0], not (settings.command or settings.url)
     async with open_gateway(settings.port if comes_itself else 0) as gateway:

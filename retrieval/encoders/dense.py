@@ -16,6 +16,7 @@ import numpy as np
 
 from ratchet.config import DenseConfig
 from ratchet.errors import UserError, first_line
+from ratchet.extras import install
 from ratchet.files import read_json_file
 from ratchet.hub import hub_reason, leave_unreachable_hub
 from ratchet.records import content_key
@@ -100,7 +101,7 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
         import torch
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise UserError("dense retrieval needs sentence-transformers: pip install 'ratchet-agents[dense]'") from error
+        raise UserError(f"dense retrieval needs sentence-transformers: {install('dense')}") from error
     folder = model_folder(config)
     carriers = {path.parent for pattern in CODE_CARRYING for path in folder.rglob(pattern)}
     if not any(folder.rglob("*.safetensors")) or not all(any(parent.glob("*.safetensors")) for parent in carriers):

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
-from starlette.exceptions import HTTPException
 
 from ratchet.errors import UserError, did_you_mean
 from retrieval.errors import SourceError
@@ -26,6 +25,7 @@ try:
     import mcp_types as types
     from mcp.server import Server
     from mcp.server.context import ServerRequestContext
+    from starlette.exceptions import HTTPException
 except ImportError as error:
     raise UserError("an MCP server needs the SDK: pip install 'ratchet-agents[mcp]'") from error
 

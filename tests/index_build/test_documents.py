@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -310,7 +311,7 @@ def test_what_a_folder_does_not_read_is_counted_by_suffix(tmp_path: Path) -> Non
 
 
 def test_without_the_extra_the_files_and_the_fix_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index_build.folder.is_installed", lambda: False)
+    monkeypatch.setitem(sys.modules, "pypdf", None)
     texts = folder(tmp_path / "f", a_html=PAGE, b_pdf=pdf("B"), c_txt="C", d_txt=" ")
     with pytest.raises(UserError) as caught:
         scan_documents([texts])

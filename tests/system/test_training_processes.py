@@ -120,7 +120,7 @@ def test_a_run_goes_on_on_another_device_and_not_in_another_precision(tmp_path: 
     ("gpus", "setting", "said"),
     [
         (0, "training.backend=unsloth", r"training\.backend=unsloth needs an NVIDIA GPU.*training\.backend=peft"),
-        (1, "training.backend=unsloth", r"unsloth is not installed; `pip install '\.\[unsloth\]'`"),
+        (1, "training.backend=unsloth", r"unsloth is not installed; pip install 'ratchet-agents\[unsloth\]'"),
     ],
 )
 def test_kernels_that_cannot_run_here_are_refused_before_the_first_stage(

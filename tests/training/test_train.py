@@ -344,7 +344,7 @@ def test_unsloth_without_a_gpu_is_refused_before_it_is_imported(model: Path, tmp
 def test_wandb_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert logging_integrations("off", tmp_path) == []
-    with pytest.raises(UserError, match=r"pip install '\.\[wandb\]'"):
+    with pytest.raises(UserError, match=r"training\.wandb=offline needs wandb: pip install 'ratchet-agents\[wandb\]'"):
         logging_integrations("offline", tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setenv("WANDB_MODE", "")

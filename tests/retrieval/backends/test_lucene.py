@@ -181,7 +181,7 @@ def test_without_the_extra_the_command_to_install_it_is_told(missing: str, probl
         "from pathlib import Path\nfrom retrieval.backends.lucene import build_lucene\n"
         f"build_lucene(['w0'], Path({str(tmp_path / 'index')!r}))"
     )
-    assert f"UserError: Lucene: {problem}; `pip install '.[lucene]'`" in printed
+    assert f"UserError: Lucene: {problem}; pip install 'ratchet-agents[lucene]'" in printed
     assert list(tmp_path.iterdir()) == []
 
 
