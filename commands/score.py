@@ -23,8 +23,9 @@ from ratchet.config import RewardsConfig, SamplingConfig
 from ratchet.console import PlainConsole
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_json, write_record
-from ratchet.records import Conversation, Question, Selection, Span, Trajectory, questions_digest
+from ratchet.records import Conversation, Question, Span, Trajectory, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import Selection
 from rewards.reward import load_reward
 from rewards.scoring import Scorer, check_question_ids, unfinished
 from rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward

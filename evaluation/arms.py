@@ -37,8 +37,9 @@ from ratchet.config import (
 )
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
-from ratchet.records import Question, Score, Trajectory, content_key
+from ratchet.records import Question, Trajectory, content_key
 from ratchet.runfolder import RunFolder
+from ratchet.selection import Score
 from ratchet.text import NORMALISATIONS
 from rewards.reward import judge_of
 from rewards.store import stored_scores

@@ -43,8 +43,9 @@ from inference.adapters import is_adapter
 from ratchet.config import SPLITS, EvaluationConfig, SystemConfig, TrainedControl
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_record
-from ratchet.records import Record, Score
+from ratchet.records import Record
 from ratchet.runfolder import RoundFolder
+from ratchet.selection import Score
 from ratchet.text import NORMALISATIONS
 from rewards.check import check_corpus
 from sampling.pool import policy_name

@@ -22,8 +22,9 @@ from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
-from ratchet.records import Conversation, Question, Selection, Trajectory, content_key
+from ratchet.records import Conversation, Question, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
+from ratchet.selection import Selection
 from report.run_table import COLUMNS, trajectory_row
 from rewards.store import current_settings, stored_scores
 from sampling.store import TrajectoryStore

@@ -10,7 +10,7 @@ from pathlib import Path
 from ratchet.config import TrainedControl
 from ratchet.errors import UserError
 from ratchet.files import read_record
-from ratchet.records import Selection
+from ratchet.selection import Selection
 
 ROUND = "round-"
 SPLITS = ("train", "dev", "test")

@@ -18,8 +18,9 @@ from questions.load import load_questions
 from ratchet.config import EvaluationConfig, ModelConfig, QuestionsConfig, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import read_json_file
-from ratchet.records import Question, QuestionChoice, Score, Selection
+from ratchet.records import Question
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import QuestionChoice, Score, Selection
 from report.rounds import RoundNumbers, gather_rounds
 from report.store_lines import Line, Replaced, StoreLines, Tally
 from report.training import LogLine, count_rows, read_training_log

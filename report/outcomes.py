@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ratchet.records import ModelCall, Question, Score, Search, ToolCall, Trajectory
+from ratchet.records import ModelCall, Question, Search, ToolCall, Trajectory
+from ratchet.selection import Score
 from rewards.reward import has_answer
 from rewards.rules import accuracy, token_f1
 

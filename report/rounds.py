@@ -13,8 +13,8 @@ from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
 from evaluation.round_arms import results_path
 from ratchet.config import EvaluationConfig
-from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import Selection
 from report.training import LogLine, read_training_log
 from rounds.promotion import read_promotion
 from rounds.records import Promotion

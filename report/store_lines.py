@@ -18,7 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from ratchet.config import RewardsConfig
 from ratchet.errors import UserError
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Question, Trajectory
+from ratchet.selection import Score
 from report.outcomes import outcomes_of
 from rewards.selection import strict_reward
 from rewards.store import current_settings, score_file

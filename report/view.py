@@ -20,9 +20,7 @@ from ratchet.records import (
     ModelCall,
     Passage,
     Question,
-    QuestionChoice,
     Recall,
-    Score,
     Search,
     Span,
     ToolCall,
@@ -30,6 +28,7 @@ from ratchet.records import (
     Turn,
     content_key,
 )
+from ratchet.selection import QuestionChoice, Score
 from report.gather import Gathered, RunSettings, Section, spread
 from report.messages import MessageDecoder, SpanTexts, TextTable, share_texts
 from report.outcomes import OUTCOMES, with_null_scores

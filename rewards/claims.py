@@ -18,7 +18,8 @@ from pydantic import ValidationError, ValidatorFunctionWrapHandler, WithJsonSche
 
 from agents.core.numbering import rebase
 from agents.core.prompts.template import Prompts
-from ratchet.records import Score, Trajectory
+from ratchet.records import Trajectory
+from ratchet.selection import Score
 from rewards.inputs import ScoreJudge
 from rewards.judge import JudgeRequest, Reply, Verdict, read_reply
 from rewards.material import template

@@ -8,7 +8,8 @@ from typing import Any
 
 from agents.core.prompts.template import Prompts
 from ratchet.config import RewardsConfig
-from ratchet.records import Question, Score
+from ratchet.records import Question
+from ratchet.selection import Score
 from ratchet.text import Normalise
 from retrieval.encoders.dense import Embed
 from rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict

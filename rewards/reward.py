@@ -45,7 +45,8 @@ from agents.core.prompts.template import Prompts
 from ratchet.config import RewardsConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
-from ratchet.records import Question, Score, Status, Trajectory
+from ratchet.records import Question, Status, Trajectory
+from ratchet.selection import Score
 from ratchet.text import short_line
 from rewards.store import Settings
 

@@ -22,7 +22,8 @@ from ratchet.files import Segment, write_jsonl
 from ratchet.lease import Lease
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
-from ratchet.records import Question, Score, Trajectory, content_key
+from ratchet.records import Question, Trajectory, content_key
+from ratchet.selection import Score
 from ratchet.tasks import for_each, run_or_cancel
 from ratchet.text import NORMALISATIONS, plain_text
 from retrieval.encoders.embedder import open_embedder

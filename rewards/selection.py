@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 from ratchet.config import SelectConfig
 from ratchet.errors import UserError
-from ratchet.records import Cause, Question, QuestionChoice, Score, Selection, Trajectory, content_key
+from ratchet.records import Question, Trajectory, content_key
+from ratchet.selection import Cause, QuestionChoice, Score, Selection
 from rewards.reward import has_answer, load_reward, strict_value
 from rewards.similarity import distinct
 

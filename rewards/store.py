@@ -14,7 +14,8 @@ from typing import Any
 from ratchet.errors import UserError
 from ratchet.files import read_json_file, read_segment, write_json
 from ratchet.plugins import short_name
-from ratchet.records import Score, content_key
+from ratchet.records import content_key
+from ratchet.selection import Score
 
 Settings = dict[str, Any]
 """Everything that a score's value depends on besides the trajectory and its question."""

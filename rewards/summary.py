@@ -10,7 +10,8 @@ from statistics import fmean
 from rich.table import Table
 
 from ratchet.config import SelectConfig
-from ratchet.records import Cause, Score, ScoreState, Selection, Trajectory
+from ratchet.records import Trajectory
+from ratchet.selection import Cause, Score, ScoreState, Selection
 from rewards.judge import cut_off
 from rewards.reward import load_reward
 from rewards.selection import cause_text

@@ -16,8 +16,8 @@ from typing import Any
 
 from evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
 from ratchet.files import Segment, count_lines, read_json_file, read_segment
-from ratchet.records import Selection
 from ratchet.runfolder import RunFolder
+from ratchet.selection import Selection
 from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
 from rounds.records import AdapterChoice, Entry, Promotion, StageKey
 from rounds.stage import Stage

@@ -23,8 +23,8 @@ from evaluation.results import BASE, PARENT, TRAINED
 from evaluation.round_arms import evaluate, results_path, run_arms
 from inference.adapters import adapter_digest
 from ratchet.files import read_record, write_json
-from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import Selection
 from rounds.records import Promotion
 
 SPLIT = "dev"

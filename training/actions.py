@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratchet.records import Selection, Trajectory, content_key
+from ratchet.records import Trajectory, content_key
+from ratchet.selection import Selection
 from rewards.similarity import resemble
 from training.lessons import TokenRow
 from training.objectives.objective import EQUAL, Alternatives, Lesson, Objective

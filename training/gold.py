@@ -19,8 +19,9 @@ from questions.load import load_questions
 from ratchet.config import ModelConfig, SplitConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.files import write_jsonl, write_record
-from ratchet.records import ModelCall, Question, QuestionChoice, Selection, Span, Trajectory, content_key
+from ratchet.records import ModelCall, Question, Span, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
+from ratchet.selection import QuestionChoice, Selection
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
 
 GoldAction = Callable[[Question], tuple[str, str]]

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError
-from ratchet.records import Selection, Trajectory
+from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder
+from ratchet.selection import Selection
 from rewards.summary import single_answer
 from sampling.store import TrajectoryStore
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.errors import UserError
-from ratchet.records import QuestionChoice, Record, Selection
+from ratchet.records import Record
+from ratchet.selection import QuestionChoice, Selection
 from training.objectives.objective import EQUAL, Alternatives, ExampleObjective, Lesson, Objective
 
 LESSON_FIELDS = (

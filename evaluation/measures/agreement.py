@@ -14,7 +14,7 @@ from statistics import fmean
 
 from rich.table import Table
 
-from ratchet.records import Score
+from ratchet.selection import Score
 from ratchet.tables import new_table
 
 

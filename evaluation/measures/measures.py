@@ -31,7 +31,8 @@ from typing import Literal, get_args
 from evaluation.measures.retrieval import lookups, retrieval_measures
 from ratchet.errors import UserError
 from ratchet.plugins import is_path, short_name
-from ratchet.records import Question, Recall, Score, Status, Trajectory
+from ratchet.records import Question, Recall, Status, Trajectory
+from ratchet.selection import Score
 from ratchet.text import Normalise, normalise_answer
 from rewards.reward import RETURNED, has_answer, load_reward, strict_value
 from rewards.rules import (

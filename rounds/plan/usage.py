@@ -16,8 +16,9 @@ from inference.serving.specs import ModelUse
 from ratchet.config import RewardsConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
-from ratchet.records import Score, Trajectory
+from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
+from ratchet.selection import Score
 from rewards.reward import judged
 from rewards.store import stored_scores
 from rounds.plan.calls import SYSTEMS, Turns

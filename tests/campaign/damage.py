@@ -12,8 +12,9 @@ from pathlib import Path
 from inference.adapters import CONFIG, read_adapter
 from ratchet.config import load_config
 from ratchet.files import read_jsonl, read_log, read_segments
-from ratchet.records import Selection, Trajectory
+from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
+from ratchet.selection import Selection
 from retrieval.loader import open_folder
 from rounds.ledger import read_ledger
 from tests.campaign.trial import Attack, Trial, refusal

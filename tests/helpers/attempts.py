@@ -10,8 +10,9 @@ import torch
 
 from ratchet.config import Config
 from ratchet.files import write_json
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder
+from ratchet.selection import Score
 from rewards.selection import select
 from tests.helpers.stored import store
 from tests.helpers.world import dialogue, make_run, prepared_rows, trajectory

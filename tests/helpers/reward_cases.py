@@ -12,8 +12,9 @@ from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config, RewardsConfig, parse
 from ratchet.files import write_jsonl
-from ratchet.records import Conversation, Passage, Question, Score, Span, Status, Trajectory, content_key
+from ratchet.records import Conversation, Passage, Question, Span, Status, Trajectory, content_key
 from ratchet.runfolder import RunFolder
+from ratchet.selection import Score
 from ratchet.text import normalise_answer
 from retrieval.encoders.dense import Embed
 from rewards import reward

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from commands.train import train_round
 from ratchet.files import write_jsonl
-from ratchet.records import Score
+from ratchet.selection import Score
 from rewards.store import record_settings, score_file
 from tests.helpers.stored import store
 from tests.helpers.world import make_run, sample_trajectory

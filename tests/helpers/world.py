@@ -19,8 +19,9 @@ from inference.completion import Completion
 from inference.tokenizer import load_tokenizer
 from ratchet.config import Config, load_config
 from ratchet.files import read_log, write_json, write_jsonl
-from ratchet.records import Conversation, ModelCall, Question, QuestionChoice, Selection, Trajectory
+from ratchet.records import Conversation, ModelCall, Question, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import QuestionChoice, Selection
 from tests.helpers.configs import write_config
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
 from training.callback import TrainingCallback

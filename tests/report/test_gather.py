@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.records import QuestionChoice
+from ratchet.selection import QuestionChoice
 from report.gather import choose_mixed, spread
 
 

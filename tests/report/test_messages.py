@@ -11,7 +11,8 @@ from evaluation.measures.estimates import Difference
 from inference.chat import Dialogue
 from inference.completion import Completion
 from ratchet.config import Config
-from ratchet.records import ModelCall, Note, Question, Score, Search, Status, ToolCall, Trajectory
+from ratchet.records import ModelCall, Note, Question, Search, Status, ToolCall, Trajectory
+from ratchet.selection import Score
 from report.messages import MessageDecoder, share_texts
 from report.outcomes import ENDINGS, count_outcomes, outcomes_of, with_null_scores
 from report.rounds import tone_of

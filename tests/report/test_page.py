@@ -24,8 +24,9 @@ from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import read_segments
-from ratchet.records import Selection, Trajectory
+from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import Selection
 from report.page import json_for_script, result_row
 from report.rounds import interval, number
 from report.view import DetailReader, View, make_view

@@ -17,7 +17,8 @@ from evaluation.results import Arm, Results
 from inference.completion import Message, SamplingParams
 from inference.scripted import ScriptedEngine
 from ratchet.config import SelectConfig
-from ratchet.records import Label, Note, Question, Score, Trajectory
+from ratchet.records import Label, Note, Question, Trajectory
+from ratchet.selection import Score
 from rewards import scoring
 from rewards.reward import known_rewards
 from rewards.selection import select

@@ -17,7 +17,8 @@ from evaluation.results import Results
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config
 from ratchet.errors import UserError
-from ratchet.records import Question, Score
+from ratchet.records import Question
+from ratchet.selection import Score
 from rewards import scoring
 from rewards.reward import known_rewards, load_reward
 from rewards.scoring import unfinished

@@ -12,8 +12,9 @@ import yaml
 from commands.arguments import run_command
 from commands.score import main
 from inference.engine import EngineError
-from ratchet.records import Question, Selection, Trajectory
+from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RunFolder
+from ratchet.selection import Selection
 from rewards import scoring
 from tests.helpers.reward_cases import make_config, scripted_judge, trajectory
 from tests.helpers.stored import store

@@ -15,7 +15,8 @@ from inference.session import Session, current_session
 from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import read_segments
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Question, Trajectory
+from ratchet.selection import Score
 from rewards import scoring
 from rewards.scoring import unfinished
 from rewards.store import stored_scores

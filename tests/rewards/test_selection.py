@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ratchet.config import RewardsConfig, SelectConfig
 from ratchet.errors import UserError
-from ratchet.records import Question, Score, Selection, Status, Trajectory
+from ratchet.records import Question, Status, Trajectory
+from ratchet.selection import Score, Selection
 from rewards.selection import cause_text, reward, select, select_at_random
 from tests.helpers.reward_cases import trajectory
 

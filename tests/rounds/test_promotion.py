@@ -19,8 +19,8 @@ from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import paired_difference
 from questions.manifest import open_run
 from ratchet.files import write_json
-from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
+from ratchet.selection import QuestionChoice, Selection
 from rounds.artefacts import File
 from rounds.ledger import collect_facts
 from rounds.promotion import decide, kept_any, last_promoted, read_promotions, too_few_questions

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from evaluation.measures.estimates import Difference
 from ratchet.files import write_json
-from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
+from ratchet.selection import QuestionChoice, Selection
 from rounds.artefacts import Adapter, File
 from rounds.records import Promotion
 from rounds.stage import ExperimentRun, Stage

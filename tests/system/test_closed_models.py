@@ -25,8 +25,8 @@ from questions.manifest import open_run
 from ratchet.config import load_config
 from ratchet.errors import UserError
 from ratchet.files import write_json
-from ratchet.records import QuestionChoice, Selection
 from ratchet.runfolder import RunFolder
+from ratchet.selection import QuestionChoice, Selection
 from report.messages import MessageDecoder
 from report.view import DetailReader, make_view
 from sampling.store import TrajectoryStore

@@ -15,8 +15,9 @@ from transformers import AutoModelForCausalLM
 
 from ratchet.config import load_config
 from ratchet.files import read_segments
-from ratchet.records import Selection, Trajectory
+from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import Selection
 from rounds.ledger import read_ledger
 from rounds.stage import ExperimentRun
 from rounds.stages import stages_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder
+from ratchet.selection import Selection
 from tests.helpers.experiment import command, make_experiment, write_lines
 from training.rows import read_rows
 

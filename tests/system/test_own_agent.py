@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.records import Selection, Trajectory
+from ratchet.records import Trajectory
+from ratchet.selection import Selection
 from sampling.store import TrajectoryStore
 from tests.agents.external.test_program import HEAD
 from tests.helpers.experiment import ROOT, command, kill, make_experiment, preloaded, write_lines

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from ratchet.files import read_segments
-from ratchet.records import Score, Trajectory
+from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import Score
 from tests.helpers.experiment import command, make_experiment
 from tests.helpers.slurm_cluster import SlurmCluster
 

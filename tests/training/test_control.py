@@ -16,8 +16,8 @@ from questions.load import load_questions
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_json, write_jsonl
-from ratchet.records import Selection
 from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import Selection
 from rounds.ledger import read_ledger
 from sampling.store import TrajectoryStore
 from tests.helpers.world import make_run, sample_trajectory

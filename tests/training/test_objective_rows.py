@@ -13,7 +13,8 @@ from commands.rows import main
 from commands.train import train_round
 from ratchet.config import SelectConfig, TrainingConfig
 from ratchet.errors import UserError
-from ratchet.records import Question, Score
+from ratchet.records import Question
+from ratchet.selection import Score
 from report.training import count_rows, read_trained
 from rewards.selection import select
 from rewards.summary import single_answer

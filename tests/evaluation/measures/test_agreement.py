@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evaluation.measures.agreement import agreement_table
-from ratchet.records import Score
+from ratchet.selection import Score
 
 
 def rows(scores: list[Score]) -> list[list[str]]:

@@ -14,7 +14,8 @@ from evaluation.measures.measures import (
     values_by_question,
     values_of_samples,
 )
-from ratchet.records import ModelCall, Passage, Question, Score, Search, Trajectory
+from ratchet.records import ModelCall, Passage, Question, Search, Trajectory
+from ratchet.selection import Score
 
 QUESTION = Question(id="q", text="Who?", answers=("Ada Pell", "Pell"))
 NAMES = ("em", "f1", "lexical_support")

@@ -28,8 +28,9 @@ from evaluation.tables.suite import print_members, print_suite
 from evaluation.tables.thresholds import TurnScore, threshold_table
 from evaluation.tables.verdicts import print_verdicts
 from questions.leakage import Leakage, SplitLeakage
-from ratchet.records import Question, Score, Trajectory
+from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RunFolder
+from ratchet.selection import Score
 from ratchet.tables import print_table
 from rounds.plan.memory import Node, TableRow
 from rounds.records import Entry as LedgerEntry
