@@ -10,12 +10,12 @@ that the Opponent wins, so 1 to 4. A query that is already in the pool is not se
 
 Deviations. The published code answers with one plain reading call where answer rounds are wanted and debates where they
 are not (its condition is inverted), and goes on with no pool at all when an Opponent wins without an action; here it is
-as the paper says, `answer_rounds: 0` is the plain call, and an Opponent that wins with nothing to search for ends the
-stage. What breaks its form is malformed, and then read as the published code does: a judge who names both sides means
-the first named (published: the Proponent), one who names neither the Opponent; an optimisation without "->" is both the
-old and the new query; of several actions, the first optimisation counts, else the first expansion. The query nearest to
-the one that the Opponent names is difflib's, not Levenshtein's. A new query is one line. The moderators of the answer
-stage speak at once at the end (see mad_drag). The words of the prompts are ours.
+as the paper says, and an Opponent that wins with nothing to search for ends the stage. What breaks its form is
+malformed, and then read as the published code does: a judge who names both sides means the first named (published: the
+Proponent), one who names neither the Opponent; an optimisation without "->" is both the old and the new query; of
+several actions, the first optimisation counts, else the first expansion. The query nearest to the one that the Opponent
+names is difflib's, not Levenshtein's. A new query is one line. The moderators of the answer stage speak at once at the
+end (see mad_drag). The words of the prompts are ours.
 """
 
 from __future__ import annotations
@@ -31,11 +31,8 @@ from pydantic import Field
 from agents.core.output import Malformed
 from agents.core.prompts.documents import (
     DATA,
-    DOCUMENTS_AND_QUESTION,
     QUESTION,
-    READ,
     documents_text,
-    final_answer,
     speakers_text,
 )
 from agents.core.prompts.template import Prompt
@@ -80,8 +77,6 @@ PROMPTS = {
     ),
     "moderator.system": Prompt(MODERATOR),
     "moderator.user": Prompt(POOL_AND_QUESTION + "\n\n{{responses}}"),
-    "reader.system": Prompt(READ, note="`answer_rounds: 0`"),
-    "reader.user": Prompt(DOCUMENTS_AND_QUESTION, note="`answer_rounds: 0`"),
 }
 
 SIDE = re.compile("proponent|opponent")
@@ -102,8 +97,7 @@ class Settings(Section):
     """Found by each query."""
     query_rounds: int = Field(3, ge=0)
     """At most."""
-    answer_rounds: int = Field(3, ge=0)
-    """0: one plain reading call over the pool."""
+    answer_rounds: int = Field(3, gt=0)
 
 
 @dataclass(frozen=True)
@@ -128,9 +122,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     pool = await query_stage(question.text, tools, settings)
     passages = tuple({p.id: p for passages_of_query in pool.values() for p in passages_of_query}.values())
     tools.so_far = Answer("", passages)
-    if not settings.answer_rounds:
-        said = await tools.ask(*tools.begin("reader", documents=documents_text(passages)))
-        return Answer(final_answer(said), passages)
     shown = pool_text(pool)
     debaters = [Debater(side.capitalize(), *tools.begin(side, pool=shown)) for side in ("proponent", "opponent")]
     rounds = await debate(tools, debaters, settings.answer_rounds, lambda said: unanimous_answer(said, passages))
@@ -222,6 +213,6 @@ def read_winner_leniently(text: str) -> Side:
 SYSTEM = SystemSpec(
     Settings,
     solve,
-    roles=("query_proponent", "query_opponent", "judge", "proponent", "opponent", "moderator", "reader"),
+    roles=("query_proponent", "query_opponent", "judge", "proponent", "opponent", "moderator"),
     prompts=PROMPTS,
 )

@@ -12,8 +12,7 @@ Deviations and named values
 - The published code's pool is ten pieces of Wikipedia and five of a web search: `pool: {index: 10, web: 5}`, with a
   source `web`. The default has the ten of the index and needs no network.
 - All debaters of a round speak at once, having read the last round. In the published code each reads what those before
-  it said in the same round: `in_turn: true`.
-- `choose: null`: no choice, everybody reads the whole pool (the paper's ablation, and 2 r calls less).
+  it said in the same round.
 - As in the code, every call is a conversation of its own: what a debater knows of former rounds is in its prompt.
 - A source that gives no answer leaves its part of the pool empty, and the debaters are told so; where none gives one,
   the trajectory failed.
@@ -84,10 +83,8 @@ class Settings(Section):
     rounds: int = Field(3, gt=0)
     pool: dict[str, Annotated[int, Field(gt=0)]] = Field({"index": 10}, min_length=1)
     """How many pieces come from where: "index", or names under `sources`."""
-    choose: int | None = Field(3, gt=0)
-    """Most pieces that a debater reads in a round; null: all of the pool, without choosing."""
-    in_turn: bool = False
-    """Debaters of one round speak one after the other, from round 2 on, and read what was just said."""
+    choose: int = Field(3, gt=0)
+    """Most pieces that a debater reads in a round."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +104,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     agreed, number = False, 0
     while not agreed and number < settings.rounds:
         number += 1
-        groups = [[name] for name in names] if settings.in_turn and said else [names]
-        for group in groups:
-            said = said | await debate.respond(group, said)
+        said = await debate.respond(names, said)
         for name, response in said.items():
             ids = tuple(passage.id for passage in debate.pieces(response.pieces))
             turns.append(
@@ -183,8 +178,8 @@ class Debate:
         return await ask_verdict(self.tools, dialogue, message, labels, read)
 
     async def _choose(self, last: Response | None) -> tuple[int, ...]:
-        if not self.pool or self.max_pieces is None:
-            return tuple(range(1, len(self.pool) + 1))
+        if not self.pool:
+            return ()
         max_pieces, size = self.max_pieces, len(self.pool)
         return await self.tools.read(
             *self.tools.begin(

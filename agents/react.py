@@ -10,7 +10,7 @@ Deviations from the paper
 - Documents are ranked chunks, three a search, as Tool-MAD's agent reads them. The paper finds one Wikipedia page and
   shows its first five sentences: `documents: 1`, `sentences: 5`. A search that finds nothing says so; the paper names
   pages with similar titles.
-- Where the turns are used up, a last call asks for the verdict. The paper answers nothing: `at_the_end: nothing`.
+- Where the turns are used up, a last call asks for the verdict. The paper answers nothing.
 - No worked examples: the paper shows three to six, which a config can give (`roles.actor.examples`).
 - No stop words. Chat models emit several actions a turn and invent what comes back: such a turn is malformed, so never
   trained on; its first action is carried out, and the model is told so.
@@ -25,7 +25,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -89,8 +89,6 @@ class Settings(Section):
     """Show no more than the first few sentences of each document; lookup reads all of them."""
     source: str = "index"
     """Where it searches: the index, or a name under `sources`."""
-    at_the_end: Literal["verdict", "nothing"] = "verdict"
-    """When the steps are used up."""
     actions: Actions = Field("text", exclude_if=lambda actions: actions == "text")
     """native: the actions are calls of tools, in the form of the model's own chat template."""
 
@@ -177,8 +175,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         message = tools.prompt("observation.user", **shown)
         tools.so_far = _answer("", "", workspace, turns, "")
     why = f"all {settings.steps} steps were used"
-    if settings.at_the_end == "nothing":
-        return replace(_answer("", "", workspace, turns, why), status="out_of_budget")
     verdict = await ask_verdict(tools, dialogue, tools.prompt("verdict.user", **shown), labels)
     turns.append(Turn(round=settings.steps + 1, speaker="actor", said=verdict.text, verdict=verdict.label))
     return require_label(tools, _answer(verdict.label, verdict.reasons, workspace, turns, why), "actor")

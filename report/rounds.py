@@ -16,6 +16,7 @@ from ratchet.config import EvaluationConfig
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Selection
 from report.training import LogLine, read_training_log
+from rewards.summary import best_reward, mean_reward
 from rounds.promotion import read_promotion
 from rounds.records import Promotion
 
@@ -125,13 +126,11 @@ def _selected(selection: Selection | None) -> dict[str, Any]:
     """Mean rewards of all sampled trajectories, and of the best of each question."""
     if selection is None:
         return {"trajectories": None, "mean": "–", "best": "–", "kept": "–"}
-    known = [[r for r in choice.rewards.values() if r is not None] for choice in selection.questions]
-    every, best = [r for rewards in known for r in rewards], [max(rewards) for rewards in known if rewards]
     kept = sum(bool(choice.kept) for choice in selection.questions)
     return {
         "trajectories": sum(len(choice.rewards) for choice in selection.questions),
-        "mean": number(fmean(every) if every else None, 3),
-        "best": number(fmean(best) if best else None, 3),
+        "mean": number(mean_reward(selection), 3),
+        "best": number(best_reward(selection), 3),
         "kept": f"{kept} of {len(selection.questions)}",
     }
 

@@ -19,7 +19,7 @@ from evaluation.arms import sample_arms as sample_missing
 from evaluation.question_sets import QuestionSet
 from ratchet.config import RewardsConfig
 from ratchet.errors import UserError
-from ratchet.files import read_record, write_json
+from ratchet.files import write_json
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rewards.selection import Scores, strict_reward
@@ -28,11 +28,6 @@ from rounds.records import AdapterChoice, Candidate
 from sampling.pool import policy_name
 from training.adapter import publish, read_facts
 from training.checkpoints import EvaluatedAdapters, read_evaluation
-
-
-def read_choice(folder: RoundFolder) -> AdapterChoice | None:
-    """The choice of a round; None before there is one."""
-    return read_record(folder.choice, AdapterChoice, "delete it and run `ratchet choose` again")
 
 
 def candidate_arms(settings: ArmSettings, folder: RoundFolder) -> dict[int, ArmPlan]:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
 from ratchet.files import Segment, count_lines, read_json_file, read_segment
 from ratchet.runfolder import RunFolder
 from ratchet.selection import Selection
+from rewards.summary import mean_reward
 from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
 from rounds.records import AdapterChoice, Entry, Promotion, StageKey
 from rounds.stage import Stage
@@ -127,9 +127,9 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
 
 def _selection_facts(path: Path) -> dict[str, Any]:
     selection = Selection.model_validate_json(path.read_bytes())
-    rewards = [value for choice in selection.questions for value in choice.rewards.values() if value is not None]
+    mean = mean_reward(selection)
     return {
-        "mean_reward": round(fmean(rewards), 4) if rewards else None,
+        "mean_reward": None if mean is None else round(mean, 4),
         "kept": len(selection.kept),
         "kept_questions": sum(bool(choice.kept) for choice in selection.questions),
         "questions": len(selection.questions),

@@ -14,10 +14,10 @@ are drawn independently, but for repeats: real ones cluster by topic, which make
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numba import njit
+from scipy.sparse import csc_array, csr_array
 
 Kind = Literal["bm25", "learned"]
 # Fixed in tantivy, so every engine's speed is measured with them.
@@ -88,10 +88,11 @@ class Columns:
         """[postings]: the weights of the postings, BM25's times their idf where asked for."""
         if self.kind == "learned":
             return value_table().astype(dtype)[self.values]
-        out: np.ndarray = np.empty(self.postings, dtype)
-        idf = self.idf() if with_idf else np.ones(self.vocabulary)
-        _bm25_weights(self.offsets, self.chunks, self.values, idf, self.norms(), out)
-        return out
+        frequencies = self.values.astype(np.float64)
+        weights = frequencies / (frequencies + self.norms()[self.chunks])
+        if with_idf:
+            weights *= np.repeat(self.idf(), np.diff(self.offsets))
+        return weights.astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -112,21 +113,31 @@ def value_table() -> np.ndarray:
 
 
 def bm25_rows(documents: int, vocabulary: int, seed: int, mean_length: float = 251.0) -> Rows:
-    """Documents of Zipf-Mandelbrot words, p(rank) ~ 1 / (rank + 27); about 161 different terms in each at the default.
+    """Documents of Zipf-Mandelbrot words, p(rank) ~ 1 / (rank + 27), with log-normal lengths (sigma 0.45, 8 to 2,000).
 
-    Lengths are log-normal (sigma 0.45, at least 8, at most 2,000). A word repeats an earlier one of its document with
-    a chance of 0.32 (Simon's process), because words come in bursts. Term numbers are shuffled ranks.
+    A word is put in the place of another one of its document with a chance of 0.55, because words come in bursts; then
+    a document has about 163 different ones. Term numbers are shuffled ranks.
     """
     draw = np.random.default_rng(seed)
-    sigma = 0.45
-    lengths = draw.lognormal(np.log(mean_length) - sigma**2 / 2, sigma, documents)
-    lengths = np.clip(np.rint(lengths), 8, 2000).astype(np.int64)
-    numbers = draw.permutation(vocabulary).astype(np.int32)
-    size = int(lengths.sum())
-    terms, values = np.empty(size, np.int32), np.empty(size, np.uint16)
-    offsets = np.zeros(documents + 1, np.int64)
-    found = _draw_documents(lengths, numbers, 27.0, 0.32, seed, offsets, terms, values)
-    return Rows("bm25", vocabulary, offsets, terms[:found].copy(), values[:found].copy())
+    sigma, shift, step = 0.45, 27.0, 1 << 14
+    drawn = draw.lognormal(np.log(mean_length) - sigma**2 / 2, sigma, documents)
+    lengths = np.clip(np.rint(drawn), 8, 2000).astype(np.int64)
+    numbers = draw.permutation(vocabulary)
+    span = np.log((vocabulary + shift) / (1 + shift))
+    sizes, terms, values = [], [], []
+    for first in range(0, documents, step):
+        own = lengths[first : first + step]
+        ranks = ((1 + shift) * np.exp(span * draw.random(own.sum())) - 1 - shift).astype(np.int64)
+        starts = np.repeat(np.cumsum(own) - own, own)
+        other = starts + (draw.random(len(ranks)) * np.repeat(own, own)).astype(np.int64)
+        ranks = np.where(draw.random(len(ranks)) < 0.55, ranks[other], ranks)
+        keys = np.repeat(np.arange(len(own)), own) * vocabulary + numbers[np.minimum(ranks, vocabulary - 1)]
+        found, counts = np.unique(keys, return_counts=True)
+        sizes.append(np.bincount(found // vocabulary, minlength=len(own)))
+        terms.append((found % vocabulary).astype(np.int32))
+        values.append(counts.astype(np.uint16))
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+    return Rows("bm25", vocabulary, offsets, np.concatenate(terms), np.concatenate(values))
 
 
 def learned_rows(rows: Rows, seed: int) -> Rows:
@@ -151,14 +162,12 @@ def few_lists(documents: int, lists: int, seed: int, min_share: float = 0.001, m
     List i holds a document with a chance that falls geometrically from `max_share` to `min_share`: 30 lists over 29
     million documents are 58 million postings.
     """
-    shares = np.geomspace(max_share, min_share, lists)
-    offsets, chunks = np.zeros(lists + 1, np.int64), []
-    for i, share in enumerate(shares):
-        capacity = int(documents * share + 10 * np.sqrt(documents * share) + 64)
-        found = np.empty(capacity, np.int32)
-        size = _draw_list(documents, share, seed + i, found)
-        chunks.append(found[:size].copy())
-        offsets[i + 1] = offsets[i] + size
+    draw, chunks = np.random.default_rng(seed), []
+    for share in np.geomspace(max_share, min_share, lists):
+        gaps = draw.geometric(share, int(documents * share + 10 * np.sqrt(documents * share) + 64))
+        at = np.cumsum(gaps) - 1
+        chunks.append(at[at < documents].astype(np.int32))
+    offsets = np.concatenate([[0], np.cumsum([len(found) for found in chunks])])
     joined = np.concatenate(chunks)
     return Columns("learned", documents, offsets, joined, bfloat16_logits(len(joined), seed), np.empty(0, np.int64))
 
@@ -167,16 +176,18 @@ def columns_of(rows: Rows) -> Columns:
     """Transpose documents to posting lists."""
     lengths = np.empty(0, np.int64)
     if rows.kind == "bm25":
-        sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows.values, dtype=np.int64)])
-        lengths = sums[rows.offsets[1:]] - sums[rows.offsets[:-1]]
-    offsets, chunks, values = transpose(rows.offsets, rows.terms, rows.values, rows.vocabulary)
-    return Columns(rows.kind, rows.documents, offsets, chunks, values, lengths)
+        lengths = np.add.reduceat(rows.values, rows.offsets[:-1], dtype=np.int64)
+    columns = csr_array((rows.values, rows.terms, rows.offsets), (rows.documents, rows.vocabulary)).tocsc()
+    offsets, chunks = columns.indptr.astype(np.int64), columns.indices.astype(np.int32)
+    return Columns(rows.kind, rows.documents, offsets, chunks, columns.data, lengths)
 
 
 def rows_of(columns: Columns) -> Rows:
     """Transpose posting lists to documents."""
-    offsets, terms, values = transpose(columns.offsets, columns.chunks, columns.values, columns.documents)
-    return Rows(columns.kind, columns.vocabulary, offsets, terms, values)
+    shape = columns.documents, columns.vocabulary
+    rows = csc_array((columns.values, columns.chunks, columns.offsets), shape).tocsr()
+    terms = rows.indices.astype(np.int32)
+    return Rows(columns.kind, columns.vocabulary, rows.indptr.astype(np.int64), terms, rows.data)
 
 
 def queries_for(columns: Columns, count: int, terms: int, weighted: bool, seed: int) -> list[Query]:
@@ -208,77 +219,3 @@ def queries_of_all_terms(columns: Columns, count: int, seed: int) -> list[Query]
 
 def _query_weights(count: int, weighted: bool, seed: int) -> np.ndarray:
     return value_table()[bfloat16_logits(count, seed)] if weighted else np.ones(count, np.float32)
-
-
-@njit(cache=True)
-def _draw_documents(
-    lengths: Any, numbers: Any, shift: float, repeats: float, seed: int, offsets: Any, terms: Any, values: Any
-) -> int:
-    np.random.seed(seed)
-    # The inverse of the continuous distribution function: one exponential a word.
-    span = np.log((len(numbers) + shift) / (1 + shift))
-    words = np.empty(lengths.max(), np.int32)
-    at = 0
-    for document in range(len(lengths)):
-        length = lengths[document]
-        for i in range(length):
-            if i > 0 and np.random.random() < repeats:
-                words[i] = words[np.random.randint(0, i)]
-            else:
-                rank = int((1 + shift) * np.exp(span * np.random.random()) - 1 - shift)
-                words[i] = numbers[min(rank, len(numbers) - 1)]
-        mine = words[:length]
-        mine.sort()
-        i = 0
-        while i < length:
-            j = i
-            while j < length and mine[j] == mine[i]:
-                j += 1
-            terms[at] = mine[i]
-            values[at] = j - i
-            at += 1
-            i = j
-        offsets[document + 1] = at
-    return at
-
-
-@njit(cache=True)
-def _draw_list(documents: int, share: float, seed: int, out: Any) -> int:
-    """Every document with the chance `share`: gaps are geometric."""
-    np.random.seed(seed)
-    scale = 1.0 / np.log1p(-share)
-    at, size = -1, 0
-    while size < len(out):
-        at += 1 + int(np.log(1.0 - np.random.random()) * scale)
-        if at >= documents:
-            break
-        out[size] = at
-        size += 1
-    return size
-
-
-@njit(cache=True)
-def transpose(offsets: Any, minor: Any, values: Any, minor_count: int) -> Any:
-    """CSR to CSC and back: a stable counting sort. Returns offsets int64, the other index int32, values."""
-    new_offsets = np.zeros(minor_count + 1, np.int64)
-    for i in range(len(minor)):
-        new_offsets[minor[i] + 1] += 1
-    for i in range(minor_count):
-        new_offsets[i + 1] += new_offsets[i]
-    slots = new_offsets[:-1].copy()
-    major, new_values = np.empty(len(minor), np.int32), np.empty(len(minor), values.dtype)
-    for row in range(len(offsets) - 1):
-        for i in range(offsets[row], offsets[row + 1]):
-            slot = slots[minor[i]]
-            slots[minor[i]] = slot + 1
-            major[slot] = row
-            new_values[slot] = values[i]
-    return new_offsets, major, new_values
-
-
-@njit(cache=True)
-def _bm25_weights(offsets: Any, chunks: Any, values: Any, idf: Any, norms: Any, out: Any) -> None:
-    for term in range(len(offsets) - 1):
-        for i in range(offsets[term], offsets[term + 1]):
-            tf = float(values[i])
-            out[i] = idf[term] * (tf / (tf + norms[chunks[i]]))

@@ -6,10 +6,8 @@ It shares no code with the engine: its results are what the engines' are compare
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numba import njit
 
 from benchmarks.retrieval.corpus import Columns, Query
 from retrieval.index import Ranking
@@ -31,7 +29,9 @@ class Oracle:
         """float64 [documents]."""
         scores = np.zeros(self._columns.documents)
         factors = query.weights.astype(np.float64) * self._idf[query.terms]
-        _add_lists(self._columns.offsets, self._columns.chunks, self._weights, query.terms, factors, scores)
+        for term, factor in zip(query.terms.tolist(), factors, strict=True):
+            postings = slice(*self._columns.offsets[term : term + 2])
+            scores[self._columns.chunks[postings]] += factor * self._weights[postings]  # a list has a document once
         return scores
 
     def judge(self, found: Sequence[Ranking], queries: Sequence[Query], k: int) -> str:
@@ -72,10 +72,3 @@ def _verdict(found: Ranking, scores: np.ndarray, k: int) -> tuple[int, float]:
     placed = np.allclose(scores[found.chunks], truth.scores, rtol=FLOAT32, atol=0)
     scored = np.allclose(found.scores, truth.scores, rtol=FLOAT32, atol=0)
     return (2 if placed and scored and len(set(found.chunks.tolist())) == len(found) else 3), share
-
-
-@njit(cache=True)
-def _add_lists(offsets: Any, chunks: Any, weights: Any, terms: Any, factors: Any, scores: Any) -> None:
-    for i in range(len(terms)):
-        for at in range(offsets[terms[i]], offsets[terms[i] + 1]):
-            scores[chunks[at]] += factors[i] * weights[at]

@@ -17,11 +17,12 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 from ratchet.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
 from ratchet.errors import UserError
+from ratchet.packages import DISTRIBUTION
 from retrieval.encoders.embedder import open_embedder
 from retrieval.index import Retriever
 from retrieval.sources.plugin import open_plugin_source
@@ -103,7 +104,7 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
         )
     contact = _from_environment(CONTACT)
     access = kind.access(key, contact)
-    agent = f"ratchet/{_version()}" + (f" ({contact})" if contact else "")
+    agent = f"ratchet/{version(DISTRIBUTION)}" + (f" ({contact})" if contact else "")
     refused = f"check the key in {variable}" if variable else access.refused
     return WebClient(
         kind.service,
@@ -122,10 +123,3 @@ def _printable(text: str, where: str) -> str:
     if not PRINTABLE.fullmatch(text):
         raise UserError(f"{where} holds characters that are not printable ASCII")
     return text
-
-
-def _version() -> str:
-    try:
-        return version("ratchet")
-    except PackageNotFoundError:
-        return "0"

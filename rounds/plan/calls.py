@@ -43,8 +43,6 @@ def _drag(settings: Any) -> Roles:
     queries, answers = (1 + settings.query_rounds) / 2, settings.answer_rounds
     search = Turns(queries, settings.documents)
     roles = {"query_proponent": search, "query_opponent": search, "judge": Turns(queries)}
-    if not answers:
-        return roles | {"reader": Turns(1, settings.documents)}
     debate = {"proponent": Turns(answers, settings.documents, 1), "opponent": Turns(answers, 0, 1)}
     return {**roles, **debate, "moderator": Turns(answers)}
 
@@ -52,7 +50,7 @@ def _drag(settings: Any) -> Roles:
 def _madke(settings: Any) -> Roles:
     rounds, pool = (1 + settings.rounds) / 2, sum(settings.pool.values())
     each = settings.agents * rounds
-    debate = {"selector": Turns(each, pool), "debater": Turns(each, settings.choose or pool)}
+    debate = {"selector": Turns(each, pool), "debater": Turns(each, settings.choose)}
     return {**debate, "judge": Turns(rounds), "summariser": Turns()}
 
 

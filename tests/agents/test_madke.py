@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agents.core.prompts.documents import quoted
 from inference.scripted import Replies, ScriptedEngine
 from questions.labels import choice_labels
 from ratchet.records import Question, Trajectory
@@ -52,19 +51,6 @@ async def test_without_agreement_all_rounds_are_played_over_one_pool() -> None:
     assert [(s.source, s.query, s.k) for s in trajectory.searches] == [("index", CLAIM.text, 10)]
     assert len(trajectory.conversations) == 16
     check_snapshot("madke", agent)
-
-
-async def test_in_turn_a_debater_reads_what_was_just_said() -> None:
-    turn = ["[1]", f"Again: {YES}", "[2]", NO]
-    _, agent = await debate([*ROUND, "No", *turn, "Yes", SUM], in_turn=True)
-    said = messages(agent)
-    assert len(said) == 11 and "[3] fact 3" in said[3] and "Agent 1" not in said[3]
-    assert "Again" not in said[6] and f"Agent 1:\n{quoted(f'Again: {YES}')}" in said[8]
-
-
-async def test_without_choosing_everybody_reads_the_whole_pool() -> None:
-    trajectory, agent = await debate([YES, YES, "Yes", SUM], choose=None, pool={"index": 12})
-    assert len(agent.calls) == 4 and "[12] fact 12" in messages(agent)[0] and len(trajectory.passages) == 12
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,6 @@ async def test_after_its_steps_a_verdict_is_asked_for() -> None:
     assert (trajectory.status, trajectory.answer) == ("unparsed", "")
 
 
-async def test_as_in_the_paper_used_up_steps_answer_nothing() -> None:
-    trajectory, _ = await react([SEARCH] * 2, steps=2, at_the_end="nothing")
-    assert (trajectory.status, trajectory.answer, len(trajectory.turns)) == ("out_of_budget", "", 2)
-    assert [p.id for p in trajectory.passages] == ["c1", "c2", "c3"]
-
-
 async def test_as_in_the_paper_the_first_sentences_of_one_document_are_shown_and_all_are_looked_up() -> None:
     trajectory, messages = await react([SEARCH, "Action: lookup[bridge]", FINISH], documents=1, sentences=2)
     assert messages[1] == f"{DATA}[1] Velm: The harbour is old. It was built by Ada Torrin."

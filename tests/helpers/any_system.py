@@ -18,7 +18,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in SYSTEMS),
     ("awe", {"citations": "checked"}),
     ("cot", {"documents": 2}),
-    ("drag", {"answer_rounds": 0}),
     ("mermaid", {"repeats": "refuse"}),
     ("mrag", {"style": "brief"}),
     ("no_retrieval", {"style": "brief"}),

@@ -10,7 +10,7 @@ import yaml
 
 from inference.adapters import adapter_digest
 from ratchet.runfolder import RunFolder
-from rounds.choice import read_choice
+from rounds.records import AdapterChoice
 from tests.helpers.experiment import command, make_experiment
 
 
@@ -23,8 +23,8 @@ def test_the_round_gets_the_adapter_that_the_reward_on_dev_chose(tmp_path: Path)
     done = command("selftrain.py", "--config", str(path))
     assert done.returncode == 0, done.stdout
     folder = RunFolder(tmp_path / "run").round(1)
-    choice = read_choice(folder)
-    assert choice is not None and [one.step for one in choice.candidates] == [1, 2, 3]
+    choice = AdapterChoice.model_validate_json(folder.choice.read_bytes())
+    assert [one.step for one in choice.candidates] == [1, 2, 3]
     assert adapter_digest(folder.adapter) == choice.digest
     facts = json.loads((folder.adapter / "training.json").read_text())
     assert (facts["step"], facts["chosen_by"]) == (choice.step, choice.reason)
