@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM, MixtralConfig, Qwen2Config
 
 from agents.core.system import load_system
+from commands.model import serve_models
 from commands.plan import main
-from inference.__main__ import main as inference_main
 from inference.footprint import footprint
 from ratchet.config import LoraConfig, SystemConfig, load_config
 from ratchet.errors import UserError
@@ -230,15 +230,13 @@ def test_the_page_on_qwen3_shows_what_its_commands_print(
 ) -> None:
     monkeypatch.chdir(ROOT)
     page = (ROOT / "docs/guides/qwen3.md").read_text()
-    dry = [line for line in page.splitlines() if line.startswith("ratchet plan ") or "serve --config" in line]
-    for line in (line for line in dry if "ratchet plan" in line or "--dry-run" in line):
-        words = shlex.split(line, comments=True)
-        if words[0] == "ratchet":
+    for line in page.splitlines():
+        words = shlex.split(line, comments=True) if line.startswith("ratchet ") else []
+        if words[1:2] == ["plan"]:
             main(words[2:])
-        else:
-            monkeypatch.setattr("sys.argv", words[2:])
+        elif "--dry-run" in words:
             with pytest.raises(SystemExit) as status:
-                inference_main()
+                serve_models(words[2:], "ratchet serve-models")
             assert status.value.code == 0
     printed = capsys.readouterr().out.splitlines()
     shown = [line for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
