@@ -23,6 +23,7 @@ from commands.extras import check_system_extras
 from commands.subcommands import Subcommand, run_subcommand
 from questions.labels import FEVER
 from ratchet.config import Config
+from ratchet.config.sampling import TOP_P
 from ratchet.console import PlainConsole
 from ratchet.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.text import plain_line, plain_text
@@ -73,7 +74,7 @@ def open_runner(config: Config, baselines: bool = False) -> SystemRunner:
     for name, system in config.evaluation.baselines.items() if baselines else ():
         systems[name] = load_system(system, f"evaluation.baselines.{name}")
     how, trained = config.evaluation, config.sampling
-    evaluated = RunContext(how.temperature, how.temperature, how.top_p, None, "base", NAME)
+    evaluated = RunContext(how.temperature, how.temperature, TOP_P, None, "base", NAME)
     sampled = RunContext(trained.temperature, trained.frozen_temperature, trained.top_p, None, "base", NAME)
     return SystemRunner(systems, config.environment, evaluated, sampled)
 

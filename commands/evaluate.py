@@ -134,7 +134,6 @@ def _agreement(words: Sequence[str], prog: str) -> None:
                 arguments.reward,
                 opened.environment,
                 config.rewards if config else None,
-                opened.evaluation.resamples,
             )
     elif arguments.reward:
         parser.error("--reward is compared with people: add --human FILE")
@@ -174,7 +173,7 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
 def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
     add_round_argument(parser, "the round whose adapter is evaluated")
     parser.add_argument(
-        "--split", help="train, dev, test, or one of evaluation.benchmarks (default: evaluation.split and all of those)"
+        "--split", help="train, dev, test, or one of evaluation.benchmarks (default: test and all of those)"
     )
 
 
@@ -223,7 +222,7 @@ def _show(suite: list[Results], folder: RoundFolder, evaluation: EvaluationConfi
         print_candidates(results)
         print_null_counts(results)
     for results in suite:
-        print(f"written to {results_path(folder, evaluation, results.split)}")
-    stored = [read_results(results_path(folder, evaluation, split)) for split in evaluation.question_sets]
+        print(f"written to {results_path(folder, results.split)}")
+    stored = [read_results(results_path(folder, split)) for split in evaluation.question_sets]
     if is_adapter(folder.adapter):
         complete_card(folder.adapter, [results for results in stored if results is not None])

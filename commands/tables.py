@@ -89,4 +89,4 @@ def _stored_results(folder: RoundFolder, evaluation: EvaluationConfig) -> dict[s
     from evaluation.results import read_results
     from evaluation.round_arms import results_path
 
-    return {split: read_results(results_path(folder, evaluation, split)) for split in evaluation.question_sets}
+    return {split: read_results(results_path(folder, split)) for split in evaluation.question_sets}

@@ -22,6 +22,7 @@ from agents.core.context import RunContext
 from agents.core.system import load_system
 from evaluation.comparisons import make_arm
 from evaluation.measures.measures import Scores
+from evaluation.measures.statistics import RESAMPLES
 from evaluation.question_sets import QuestionSet, split_of
 from evaluation.results import Arm
 from questions.leakage import check_adapter_leakage
@@ -35,6 +36,7 @@ from ratchet.config import (
     RewardsConfig,
     SystemConfig,
 )
+from ratchet.config.sampling import TOP_P
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
 from ratchet.records import Question, Trajectory, content_key
@@ -123,7 +125,7 @@ class ArmSettings:
     def store(self, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
         """Where an arm is kept, whoever asks for it."""
         identity = load_system(system).identity
-        digest = content_key(identity, self.evaluation.temperature, self.evaluation.top_p)
+        digest = content_key(identity, self.evaluation.temperature, TOP_P)
         name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
         return TrajectoryStore(self.run / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
 
@@ -170,7 +172,7 @@ def sample_arms(settings: ArmSettings, arms: Iterable[ArmPlan], title: str) -> N
             RunContext(
                 temperature=settings.evaluation.temperature,
                 frozen_temperature=settings.evaluation.temperature,
-                top_p=settings.evaluation.top_p,
+                top_p=TOP_P,
                 adapter=None if arm.adapter is None else str(arm.adapter),
                 policy=arm.policy,
                 scope=folder.relative_to(settings.run).as_posix(),  # What one arm remembers must not help another.
@@ -206,7 +208,7 @@ def measured_arm(
         scores,
         evaluation.scores,
         rewards.weights,
-        evaluation.resamples,
+        RESAMPLES,
         settings.seed,
         rewards.select.keep_status,
         NORMALISATIONS[rewards.normalisation],

@@ -27,6 +27,7 @@ from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity
 from evaluation.measures.gain import label_floor
 from evaluation.measures.measures import Scores
+from evaluation.measures.statistics import RESAMPLES
 from evaluation.results import (
     BASE,
     BASE_AGAIN,
@@ -41,6 +42,7 @@ from evaluation.results import (
 )
 from inference.adapters import is_adapter
 from ratchet.config import SPLITS, EvaluationConfig, SystemConfig, TrainedControl
+from ratchet.config.evaluation import FINAL
 from ratchet.errors import UserError
 from ratchet.files import read_record, write_record
 from ratchet.records import Record
@@ -59,9 +61,9 @@ class RoundArms(Record):
     """By arm name, its folder below the run folder, in the order of the table."""
 
 
-def results_path(folder: RoundFolder, evaluation: EvaluationConfig, split: str) -> Path:
+def results_path(folder: RoundFolder, split: str) -> Path:
     """The file that holds a round's results on a split."""
-    return folder.evaluation / ("results.json" if split == evaluation.split else f"results-{split}.json")
+    return folder.evaluation / ("results.json" if split == FINAL else f"results-{split}.json")
 
 
 def plan(
@@ -243,7 +245,7 @@ def build_results(
             )
         scores = fresh or stored_arm_scores(stores.values())
         results.append(_compared(settings, folder.number, split, stores, scores))
-        write_record(results_path(folder, settings.evaluation, split), results[-1])
+        write_record(results_path(folder, split), results[-1])
     return results
 
 
@@ -260,7 +262,7 @@ def _compared(
         measured_arm(settings, name, *store.system_and_policy(), questions, trajectories[name], scores)
         for name, store in stores.items()
     ]
-    resampling, also_trained = (evaluation.resamples, settings.seed), evaluation.adapters
+    resampling, also_trained = (RESAMPLES, settings.seed), evaluation.adapters
     enforced = {TRAINED: in_form(arms, *resampling)}
     comparisons = [compare(arms[0], arm, questions, primary, *resampling, enforced.get(arm.name)) for arm in arms[1:]]
     best = best_baseline(arms, primary, *resampling, without=also_trained)
@@ -274,7 +276,7 @@ def _compared(
         questions=len(questions),
         samples=evaluation.samples,
         seed=settings.seed,
-        resamples=evaluation.resamples,
+        resamples=RESAMPLES,
         primary=primary,
         arms=tuple(arms),
         comparisons=tuple(comparisons),

@@ -16,6 +16,7 @@ from evaluation.results import TRAINED, Results, read_results
 from evaluation.round_arms import evaluated_splits, read_arms, results_path
 from questions.load import load_questions
 from ratchet.config import EvaluationConfig, ModelConfig, QuestionsConfig, RewardsConfig
+from ratchet.config.evaluation import FINAL
 from ratchet.errors import UserError
 from ratchet.files import read_json_file
 from ratchet.records import Question
@@ -130,7 +131,7 @@ class Gatherer:
 
     def gather(self, folder: RoundFolder) -> Gathered:
         """What the page of a round shows, of what was read. UserError for records that cannot be read."""
-        settings, run = self.settings, RunFolder(self.settings.folder)
+        run = RunFolder(self.settings.folder)
         split, results = self._results(folder)
         missing: list[str] = []
         questions = self._questions("train", missing)
@@ -165,7 +166,7 @@ class Gatherer:
             training=training,
             rows=rows,
             missing=tuple(missing),
-            rounds=self._read(_small_files(run), lambda: gather_rounds(settings.evaluation, run)),
+            rounds=self._read(_small_files(run), lambda: gather_rounds(run)),
         )
 
     def _read(self, paths: Path | tuple[Path, ...], read: Callable[[], T]) -> T:
@@ -179,19 +180,18 @@ class Gatherer:
         return value
 
     def _results_on(self, folder: RoundFolder, split: str) -> Results | None:
-        path = results_path(folder, self.settings.evaluation, split)
+        path = results_path(folder, split)
         return self._read(path, lambda: read_results(path))
 
     def _results(self, folder: RoundFolder) -> tuple[str, Results | None]:
-        """The config's split and its results. Without results, the split on which promotion was decided; without that,
-        one that is being evaluated."""
-        final = self.settings.evaluation.split
-        if (results := self._results_on(folder, final)) is not None:
-            return final, results
+        """The test questions' results. Without them, the split on which promotion was decided; without that, one that
+        is being evaluated."""
+        if (results := self._results_on(folder, FINAL)) is not None:
+            return FINAL, results
         if (promotion := read_promotion(folder)) is not None:
             return promotion.split, self._results_on(folder, promotion.split)
         started = evaluated_splits(folder)
-        return (started[-1] if started and final not in started else final), None
+        return (started[-1] if started and FINAL not in started else FINAL), None
 
     def _questions(self, split: str, missing: list[str]) -> dict[str, Question]:
         """The questions of a split by id; none, with the reason in `missing`, where their files do not exist."""

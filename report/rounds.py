@@ -12,7 +12,7 @@ from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
 from evaluation.round_arms import results_path
-from ratchet.config import EvaluationConfig
+from ratchet.config.evaluation import FINAL
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Selection
 from report.training import LogLine, read_training_log
@@ -51,29 +51,28 @@ def numbers_on_disk(run: RunFolder) -> list[int]:
     return [folder.number for folder in run.rounds() if any(folder.path.iterdir())]
 
 
-def gather_rounds(evaluation: EvaluationConfig, run: RunFolder) -> tuple[RoundNumbers, ...]:
+def gather_rounds(run: RunFolder) -> tuple[RoundNumbers, ...]:
     """The numbers of every round with any records, in order."""
     rounds = []
     for n in numbers_on_disk(run):
         folder = run.round(n)
         promotion = read_promotion(folder)
-        split = promotion.split if promotion else evaluation.split
+        split = promotion.split if promotion else FINAL
         rounds.append(
             RoundNumbers(
                 number=n,
                 selection=folder.read_selection(),
                 losses=losses(read_training_log(folder.training / "log.jsonl")),
-                results=read_results(results_path(folder, evaluation, split)),
+                results=read_results(results_path(folder, split)),
                 promotion=promotion,
-                tested=_tested(evaluation, folder, split),
+                tested=_tested(folder, split),
             )
         )
     return tuple(rounds)
 
 
-def _tested(evaluation: EvaluationConfig, folder: RoundFolder, judged_on: str) -> Results | None:
-    split = evaluation.split
-    return read_results(results_path(folder, evaluation, split)) if split != judged_on else None
+def _tested(folder: RoundFolder, judged_on: str) -> Results | None:
+    return read_results(results_path(folder, FINAL)) if judged_on != FINAL else None
 
 
 def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:

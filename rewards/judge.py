@@ -29,6 +29,7 @@ from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
 from inference.thinking import generate
 from ratchet.config import RewardsConfig
+from ratchet.config.sampling import TOP_P
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment
 from ratchet.records import Record, content_key
@@ -218,7 +219,7 @@ class Judge:
             room = self.engine.max_context - dialogue.tokens
             params = SamplingParams(
                 temperature=self.settings.temperature if request.temperature is None else request.temperature,
-                top_p=self.settings.top_p,
+                top_p=TOP_P,
                 max_tokens=min(self.settings.max_tokens, room),
                 seed=int(content_key("judge", self.seed, request.parts)[:8], 16) >> 1,
                 schema=grammar(request.reply, self.settings.max_tokens) if self.settings.constrained else None,

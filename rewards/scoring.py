@@ -17,6 +17,7 @@ from inference.engine import Engine
 from inference.engines import close_engines, max_requests, open_engines
 from inference.session import session
 from ratchet.config import EmbedderConfig, ModelConfig, RewardsConfig
+from ratchet.config.sampling import TOP_P
 from ratchet.errors import UserError
 from ratchet.files import Segment, write_jsonl
 from ratchet.lease import Lease
@@ -36,7 +37,7 @@ from rewards.reward import ENDINGS_VERSION, Judged, Reward, Rule, judge_of, load
 from rewards.store import Settings, call_log_file, current_settings, read_scores, record_settings, score_file
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
-JUDGING = {"runs", "temperature", "top_p", "max_tokens", "constrained"}
+JUDGING = {"runs", "temperature", "max_tokens", "constrained"}
 """Settings under `rewards` that every judged score depends on."""
 
 MAX_IN_FLIGHT = 8
@@ -224,6 +225,7 @@ class Scorer:
             **({"replaced_prompts": replaced} if replaced else {}),
             "endings": ENDINGS_VERSION,
             "seed": self._seed,
+            "top_p": TOP_P,
             **self._rewards.model_dump(mode="json", include=JUDGING),
             **reward.settings(self._rewards),
         }

@@ -18,7 +18,7 @@ from evaluation.arms import ArmSettings
 from evaluation.comparisons import measure_difference
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import paired
+from evaluation.measures.statistics import RESAMPLES, paired
 from evaluation.results import BASE, PARENT, TRAINED
 from evaluation.round_arms import evaluate, results_path, run_arms
 from inference.adapters import adapter_digest
@@ -114,13 +114,13 @@ def promote(settings: ArmSettings, number: int, level: float, sampled: bool = Fa
         )
         return _write_promotion(folder, none)
     candidate = adapter_digest(folder.adapter)
-    decided, path = read_promotion(folder), results_path(folder, settings.evaluation, SPLIT)
+    decided, path = read_promotion(folder), results_path(folder, SPLIT)
     if decided and (decided.candidate, decided.parent) == (candidate, parent_digest) and path.exists():
         return decided
     [results] = evaluate(without_baselines(settings), folder, [SPLIT], folder.adapter, parent, sampled)
     before, after = results.arm(PARENT if parent else BASE), results.arm(TRAINED)
     assert before is not None and after is not None
-    difference = measure_difference(before, after, results.primary, settings.evaluation.resamples, settings.seed)
+    difference = measure_difference(before, after, results.primary, RESAMPLES, settings.seed)
     promoted, reason = decide(difference, level, results.primary)
     base = results.arms[0].measures.get(results.primary)
     pairs = paired(before.by_question(results.primary), after.by_question(results.primary))

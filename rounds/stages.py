@@ -20,6 +20,7 @@ from evaluation.question_sets import split_of
 from evaluation.round_arms import results_path
 from inference.engines import needs_server
 from ratchet.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
+from ratchet.config.evaluation import FINAL
 from ratchet.packages import ROOT, script_arguments
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder
@@ -202,7 +203,7 @@ def promotion_stages(experiment: ExperimentRun, number: int, origin: int | None,
     }
     if origin:
         reads |= {"parent": Adapter(experiment.run.round(origin).adapter)}
-    writes = {"evaluation": File(results_path(folder, config.evaluation, SPLIT)), **decision}
+    writes = {"evaluation": File(results_path(folder, SPLIT)), **decision}
     # No settings are read: what was decided stays decided, for the next rounds are built on it.
     agents = models_of([config.system])
     return _one_or_two_stages(experiment, number, "promote", command, (SPLIT,), agents, reads, writes)
@@ -230,10 +231,7 @@ def evaluation_stages(
     which = () if with_adapter else ("--base-only",)
     command = (*experiment.command("evaluation", number=number), *which)
     writes: dict[str, Artefact] = {
-        "evaluation" if split == config.evaluation.split else f"evaluation {split}": File(
-            results_path(folder, config.evaluation, split)
-        )
-        for split in splits
+        "evaluation" if split == FINAL else f"evaluation {split}": File(results_path(folder, split)) for split in splits
     }
     agents = models_of(systems)
     return _one_or_two_stages(experiment, number, id, command, splits, agents, reads, writes)

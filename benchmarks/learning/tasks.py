@@ -143,7 +143,6 @@ def pool_overrides(out: Path, setting: Setting, task: str) -> tuple[str, ...]:
         "evaluation.samples=1",
         "evaluation.baselines={}",
         "evaluation.adapters={}",
-        f"evaluation.split={setting.split}",
         "training.epochs=null",
         f"training.max_steps={setting.steps}",
         f"training.batch_size={setting.rows}",

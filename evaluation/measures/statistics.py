@@ -19,6 +19,8 @@ BLOCK = 2_000_000
 
 Rows = NDArray[np.float64]
 """What each question adds to some sums: one row per question."""
+RESAMPLES = 10_000
+"""Of a 95% interval, and of the questions' signs in a test."""
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Computes a statistic that is no mean over questions: from rows of such sums one number per row, NaN if undefined."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from evaluation.arms import measured_arm
 from evaluation.comparisons import compare_with_best, measure_difference
 from evaluation.measures.estimates import Difference
-from evaluation.measures.statistics import holm
+from evaluation.measures.statistics import RESAMPLES, holm
 from evaluation.results import Arm, BaselineComparison
 from evaluation.sweep.cells import Cell, Sweep, SweepQuestionSet
 from evaluation.sweep.choice import choose, evaluations_of, read_test_record
@@ -36,7 +36,7 @@ def merge(sweep: Sweep) -> SweepResults:
         run=sweep.arms.run.name,
         samples=sweep.arms.evaluation.samples,
         seed=sweep.arms.seed,
-        resamples=sweep.arms.evaluation.resamples,
+        resamples=RESAMPLES,
         checkpoints=tuple(sweep.checkpoints),
         systems={name: short_name(system.name) for name, system in sweep.systems.items()},
         sets=tuple(_set_facts(sweep, record, asked) for asked in (*sweep.dev, *sweep.test)),
@@ -93,7 +93,7 @@ def _compared(sweep: Sweep, record: TestRecord, cells: Sequence[Cell], arms: Map
 
 
 def _resampling(sweep: Sweep) -> tuple[int, int]:
-    return sweep.arms.evaluation.resamples, sweep.arms.seed
+    return RESAMPLES, sweep.arms.seed
 
 
 def _against_untrained(

@@ -21,7 +21,7 @@ from rich.table import Table
 from agents.mad import majority
 from evaluation.arms import ArmSettings
 from evaluation.measures.estimates import Estimate
-from evaluation.measures.statistics import bootstrap_interval
+from evaluation.measures.statistics import RESAMPLES, bootstrap_interval
 from evaluation.tables.stored import StoredSet
 from evaluation.tables.suite import percent
 from ratchet.records import ModelCall, Question, Trajectory
@@ -57,9 +57,9 @@ def print_budgets(settings: ArmSettings, stored: StoredSet) -> None:
     """Print one question set's table."""
     samples = {name: by_question(stored.questions, stored.trajectories(name)) for name in stored.stores}
     budget = max(map(mean_tokens, samples.values()))
-    resamples, seed = settings.evaluation.resamples, settings.seed
+    seed = settings.seed
     normalise, keep = NORMALISATIONS[settings.rewards.normalisation], settings.rewards.select.keep_status
-    rows = [within_budget(name, asked, budget, resamples, seed, normalise, keep) for name, asked in samples.items()]
+    rows = [within_budget(name, asked, budget, RESAMPLES, seed, normalise, keep) for name, asked in samples.items()]
     title = f"{stored.split}: {len(stored.questions)} questions, {budget:,.0f} tokens for each, in percent"
     print_table(budget_table(title, rows))
 

@@ -20,7 +20,7 @@ from rich.markup import escape
 
 from evaluation.formats import format_interval, format_number
 from evaluation.measures.estimates import Estimate
-from evaluation.measures.statistics import Rows, statistic_interval
+from evaluation.measures.statistics import RESAMPLES, Rows, statistic_interval
 from questions.load import read_rows
 from ratchet.config import Environment, RewardsConfig
 from ratchet.errors import UserError
@@ -181,7 +181,7 @@ def _sums(texts: Sequence[str], x: Values, y: Values) -> Rows:
 
 
 def print_human_agreement(
-    file: Path, asked: Sequence[str], environment: Environment, rewards: RewardsConfig | None, resamples: int
+    file: Path, asked: Sequence[str], environment: Environment, rewards: RewardsConfig | None
 ) -> None:
     """Print the agreement of rewards with the people whose labels `file` has, best first.
 
@@ -214,10 +214,10 @@ def print_human_agreement(
     for text, weights in named.items():
         values = [tuple(reward(answer.key, scores, weights) for answer in pair.answers) for pair in pairs]
         differences = [None if first is None or second is None else second - first for first, second in values]
-        agreements[text] = human_agreement(pairs, differences, resamples, seed)
+        agreements[text] = human_agreement(pairs, differences, RESAMPLES, seed)
     words = [[len(answer.answer.split()) for answer in pair.answers] for pair in pairs]
-    agreements[LENGTH] = human_agreement(pairs, [float(second - first) for first, second in words], resamples, seed)
-    _print_agreements(pairs, agreements, people_agreement(pairs, resamples, seed))
+    agreements[LENGTH] = human_agreement(pairs, [float(second - first) for first, second in words], RESAMPLES, seed)
+    _print_agreements(pairs, agreements, people_agreement(pairs, RESAMPLES, seed))
 
 
 def _default(weights: Weights) -> dict[str, Weights]:

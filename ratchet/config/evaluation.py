@@ -13,17 +13,15 @@ from ratchet.config.system import SystemConfig
 
 Control = Literal["base-again", "random", "gold", "form"]
 TrainedControl = Literal["random", "gold"]
+FINAL = "test"
+"""The split of `questions` that is evaluated."""
 
 
 class EvaluationConfig(Section):
     """What the adapter is measured on and against."""
 
-    split: Literal["dev", "test"] = "test"
-    """The split of `questions` that is evaluated."""
     temperature: float = Field(0.1, ge=0)
     """Temperature of all roles."""
-    top_p: float = Field(0.95, gt=0, le=1)
-    """Probability mass of nucleus sampling."""
     samples: int = Field(1, gt=0, le=100_000)
     """Number of trajectories per question. A question counts once, with the mean over its samples."""
     baseline_samples: dict[str, Annotated[int, Field(gt=0, le=100_000)]] = Field(
@@ -51,13 +49,11 @@ class EvaluationConfig(Section):
     skip: dict[str, tuple[str, ...]] = Field(default={})
     """Question sets that a baseline is not run on, by the baseline's name, such as a checker of claims on a choice of
     answers."""
-    resamples: int = Field(10_000, gt=0, le=10_000_000)
-    """Number of bootstrap resamples for a 95% interval."""
 
     @property
     def question_sets(self) -> list[str]:
-        """The question sets that are evaluated by default: the split and the benchmarks."""
-        return [self.split, *self.benchmarks]
+        """The question sets that are evaluated by default: the test questions and the benchmarks."""
+        return [FINAL, *self.benchmarks]
 
     def samples_of(self, arm: str) -> int:
         """Number of trajectories per question of an arm."""

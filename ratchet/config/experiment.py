@@ -195,17 +195,8 @@ class Config(Section):
     def _check_rounds(self) -> None:
         if self.training.choose_by == "reward" and self.members:
             raise ValueError("training.choose_by: members of a shared adapter have no common dev; set held_out_loss")
-        if self.training.choose_by == "reward" and self.evaluation.split == "dev":
-            raise ValueError(
-                "evaluation.split: dev chooses the adapter (training.choose_by), so it cannot say how good the choice "
-                "is; set test"
-            )
         if self.rounds.count > 1 and self.members:
             raise ValueError("rounds.count: members of a shared adapter run one round; leave it at 1")
-        if self.rounds.count > 1 and self.evaluation.split == "dev":
-            raise ValueError(
-                "evaluation.split: dev is what rounds are chosen by, so it cannot say how good the choice is; set test"
-            )
 
     def _check_controls(self) -> None:
         if (names := self.evaluation.trained_controls) and (problem := self.why_no_trained_control()):

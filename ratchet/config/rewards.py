@@ -101,8 +101,6 @@ class RewardsConfig(Section):
     """Number of judge runs that a score is averaged over."""
     temperature: float = Field(0.5, ge=0)
     """Temperature of the judge."""
-    top_p: float = Field(0.95, gt=0, le=1)
-    """Probability mass of the judge's nucleus sampling."""
     max_tokens: int = Field(16_384, gt=0)
     """Maximum number of new tokens of one verdict, or what its prompt leaves of the judge's context, if that is less. A
     verdict that is cut off is counted, and asked for again, once, with all that the context has, if that is more."""

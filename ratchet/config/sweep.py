@@ -35,8 +35,8 @@ class SweepConfig(Section):
     dev: tuple[str, ...] = ("dev",)
     """Question sets on which the best checkpoint is chosen: `dev`, `train`, or names of `evaluation.benchmarks`."""
     test: tuple[str, ...] | None = None
-    """Question sets on which only the chosen checkpoints are measured. Default: `evaluation.split` and all benchmarks,
-    except those under `dev`."""
+    """Question sets on which only the chosen checkpoints are measured. Default: `test` and all benchmarks, except those
+    under `dev`."""
 
     @field_validator("checkpoints", "systems")
     @classmethod

@@ -21,6 +21,6 @@ def config_path(tmp_path: Path) -> Path:
     ]
     script = [{"match": f"light {i}?", "reply": PEOPLE[i]} for i in range(3)] + [{"default": "nobody"}]
     baselines = {"plain": {"name": "no_retrieval", "settings": {"style": "brief"}}}
-    evaluation = {"scores": ["em", "f1"], "baselines": baselines, "resamples": 200}
+    evaluation = {"scores": ["em", "f1"], "baselines": baselines}
     save_adapter(tmp_path / "run" / "round-1" / "adapter")
     return scripted_experiment(tmp_path, script, {"test": questions}, evaluation=evaluation)

@@ -72,7 +72,7 @@ def test_arms_are_run_scored_and_compared(config_path: Path) -> None:
     )
     assert results.best_baseline is not None
     assert (results.best_baseline.name, results.best_baseline.costs["calls"].ratio) == ("plain", 1.0)
-    assert read_results(results_path(folder, config.evaluation, "test")) == results
+    assert read_results(results_path(folder, "test")) == results
 
 
 def test_a_baseline_may_skip_a_question_set_or_have_more_samples(
@@ -113,7 +113,7 @@ def test_running_again_asks_no_model_and_the_table_needs_none(
 ) -> None:
     config, folder = opened(config_path)
     results = evaluate(config, folder, "test", folder.adapter)
-    results_path(folder, config.evaluation, "test").unlink()
+    results_path(folder, "test").unlink()
 
     async def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a stored trajectory was sampled again")
@@ -121,9 +121,9 @@ def test_running_again_asks_no_model_and_the_table_needs_none(
     monkeypatch.setattr(ScriptedEngine, "generate", refuse)
     assert evaluate(config, folder, "test", folder.adapter) == results
     monkeypatch.setattr("inference.engines.open_engine", refuse)
-    results_path(folder, config.evaluation, "test").unlink()
+    results_path(folder, "test").unlink()
     assert build_results(config, folder, "test") == results
-    assert read_results(results_path(folder, config.evaluation, "test")) == results
+    assert read_results(results_path(folder, "test")) == results
 
 
 def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
@@ -136,7 +136,7 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
     main(["--phase", "sample", "--config", str(config_path)])
     assert "base 6, adapter 6, plain 6" in capsys.readouterr().out
     assert not any(scores_path(store).exists() for store in read_arms(folder, "test").values())
-    assert not results_path(folder, config.evaluation, "test").exists()
+    assert not results_path(folder, "test").exists()
 
     def refuse(*args: object) -> None:
         raise AssertionError("a model was opened")
@@ -157,7 +157,7 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
 
 def test_results_are_of_one_adapter_and_split_each(config_path: Path) -> None:
     config, folder = opened(config_path)
-    path = results_path(folder, config.evaluation, "test")
+    path = results_path(folder, "test")
     assert read_results(path) is None
     with pytest.raises(UserError, match="ratchet evaluate"):
         build_results(config, folder, "test")

@@ -85,7 +85,7 @@ def make_experiment(folder: Path, questions: int = 8, delay: float = 0.0) -> Pat
         "sampling": {"samples": 4, "concurrency": 6},
         "rewards": {"weights": {"f1": 4.0, "lexical_support": 1.0}},
         "training": {"max_steps": 4, "eval_steps": 2, "batch_size": 4, "micro_batch": 2, "warmup_steps": 1},
-        "evaluation": {"scores": ["em", "f1"], "resamples": 200},
+        "evaluation": {"scores": ["em", "f1"]},
     }
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))

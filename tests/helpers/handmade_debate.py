@@ -114,7 +114,6 @@ def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
         evaluation={
             "baselines": {"loop": {"name": "mermaid"}},
             "benchmarks": {"beside": {"path": str(folder / "test.jsonl")}},
-            "resamples": 200,
         },
     )
     config = Config.model_validate(values)

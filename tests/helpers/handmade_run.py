@@ -191,7 +191,7 @@ def make_config(folder: Path, train: int = 24, test: int = 30, dev: int = 4) -> 
         write_jsonl(folder / f"{split}.jsonl", questions_of(split, count))
     save_tiny_tokenizer(folder / "model")
     rewards = {"weights": {"f1": 2.0, "lexical_support": 1.0}, "select": {"min_reward": 0.25}}
-    arms = {"scores": SCORES, "baselines": {"no retrieval": {"name": "no_retrieval"}}, "resamples": 2000}
+    arms = {"scores": SCORES, "baselines": {"no retrieval": {"name": "no_retrieval"}}}
     return Config.model_validate(config_values(folder, rewards=rewards, evaluation=arms))
 
 

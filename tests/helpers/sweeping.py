@@ -23,7 +23,7 @@ def make_sweep(folder: Path, questions: int = 6, **settings: Any) -> Path:
         for split, text in asked.items()
     }
     script = [{"match": "", "replies": [NAME, "nobody", "Ada"]}]
-    scores = {"scores": ["em", "f1"], "resamples": 200}
+    scores = {"scores": ["em", "f1"]}
     path = scripted_experiment(folder, script, splits, evaluation=scores, sweep=settings)
     for number in (1, 2):
         make_adapter(folder / "run" / f"round-{number}" / "adapter", f"weights {number}")

@@ -85,7 +85,7 @@ def make_thinking_experiment(folder: Path, **changes: Any) -> Path:
     settings["system"] = {"name": str(folder / "twice.py"), "roles": {"player": {"max_tokens": 64}}}
     settings["sampling"] |= {"samples": 2}
     settings["rewards"] = {"weights": {"relevance": 1.0}, "select": {"min_reward": None}, "runs": 1}
-    settings["evaluation"] = {"scores": ["f1"], "resamples": 100}
+    settings["evaluation"] = {"scores": ["f1"]}
     settings["training"] |= {"max_steps": 2, "eval_steps": 2, "learning_rate": 1e-2, "dev_fraction": 0.0}
     path.write_text(yaml.safe_dump(settings))
     return path

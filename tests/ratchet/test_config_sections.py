@@ -94,7 +94,6 @@ def test_an_unknown_key_is_named_in_full_with_the_file_and_the_closest_key(
         ),
         ({"evaluation": {"skip": {"plain": ["test"]}}}, r"evaluation\.skip\.plain: no such baseline"),
         ({"sweep": {"test": ["tset"]}}, r"sweep\.test: tset: no such split .*did you mean 'test'"),
-        ({"rounds": {"count": 2}, "evaluation": {"split": "dev"}}, r"evaluation\.split: dev is what rounds are chosen"),
         ({"generation": {"out": "x", "language": "eng"}}, r"generation\.language: no language 'eng' .*'en'"),
         ({"models": {"agent": {"path": "m", "serve": {"arguments": {"model": "x"}}}}}, r"serve\.arguments: --model is"),
         ({"embedder": {"path": "", "device": "cpu"}}, r"embedder: path is missing"),

@@ -92,8 +92,8 @@ def test_a_command_names_the_file_the_section_and_itself(experiment: Path) -> No
 def test_the_scores_of_an_evaluation_are_those_of_the_rewards(experiment: Path) -> None:
     config = load_config(without(experiment, "evaluation"))
     assert config.evaluation.scores == ("f1", "lexical_support")
-    config = load_config(without(experiment, evaluation={"resamples": 9}, rewards={"weights": {"em": 1.0}}))
-    assert config.evaluation.scores == ("em",) and config.evaluation.resamples == 9
+    config = load_config(without(experiment, evaluation={"samples": 9}, rewards={"weights": {"em": 1.0}}))
+    assert config.evaluation.scores == ("em",) and config.evaluation.samples == 9
     assert Config.model_validate(config.model_dump(mode="json")) == config
 
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from evaluation.arms import arm_settings
 from ratchet.errors import UserError
@@ -58,8 +57,3 @@ def test_nothing_to_choose_from_is_said(tmp_path: Path) -> None:
     one = experiment(tmp_path, training={"choose_by": "reward"})
     with pytest.raises(UserError, match=r"nothing to choose from; train with training\.choose_by=reward"):
         candidate_arms(arm_settings(one.config), one.run.round(1))
-
-
-def test_dev_cannot_choose_and_measure(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=r"dev chooses the adapter"):
-        experiment(tmp_path, training={"choose_by": "reward"}, evaluation={"scores": ["f1"], "split": "dev"})

@@ -195,9 +195,7 @@ def test_a_stage_is_planned_after_the_one_before_was_run(tmp_path: Path) -> None
     assert next(s for s in found if (s.round, s.id) == (2, "sample")).command[-2] == "--adapter"
 
 
-def test_several_rounds_need_a_dev_that_is_not_the_test_and_no_members(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=r"evaluation\.split: dev"):
-        experiment(tmp_path, rounds={"count": 2}, evaluation={"scores": ["f1"], "split": "dev"})
+def test_several_rounds_need_no_members(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=r"rounds\.count: members"):
         experiment(tmp_path, rounds={"count": 2}, members={"a": "a.yaml"})
     with pytest.raises(ValidationError, match=r"rounds\.level"):

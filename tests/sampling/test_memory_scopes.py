@@ -57,7 +57,7 @@ def config_path(tmp_path: Path) -> Path:
         system=MERMAID,
         sampling={"samples": 1, "concurrency": 1},
         rewards={"weights": {"accuracy": 1.0}},
-        evaluation={"resamples": 10, "baselines": {"other": OTHER}},
+        evaluation={"baselines": {"other": OTHER}},
     )
 
 

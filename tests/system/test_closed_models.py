@@ -68,7 +68,6 @@ def make_config(folder: Path, service: Service) -> Path:
         index=None,
         system={"name": "no_retrieval"},
         rewards={"judge": "judge", "weights": {"em": 1.0, "correctness": 1.0}},
-        evaluation={"resamples": 50},
     )
 
 

@@ -131,7 +131,7 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
     benchmarks = {
         name: small(split, "test") | {"rows": [0, 1]} for name, split in evaluation.get("benchmarks", {}).items()
     }
-    config["evaluation"] = {**evaluation, "benchmarks": benchmarks, "resamples": 50}
+    config["evaluation"] = {**evaluation, "benchmarks": benchmarks}
     baselines, votes = list(evaluation.get("baselines", {}).items()), evaluation.get("baseline_samples", {})
     if len(baselines) > 12:  # Tool-MAD's, which are the same with its closed model
         kept = dict(baselines[:: 4 if votes else 15])

@@ -36,7 +36,6 @@ def config_path(tmp_path: Path) -> Path:
         "scores": ["em", "f1"],
         "benchmarks": {"towers": split_of(tmp_path, "towers")},
         "baselines": {"reads": {"name": "naive_rag"}},
-        "resamples": 200,
     }
     rules = [*script, {"default": "nobody"}]
     return scripted_experiment(tmp_path, rules, {"test": light, "towers": tower}, evaluation=evaluation)

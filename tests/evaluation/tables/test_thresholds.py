@@ -92,7 +92,7 @@ def debate_config(folder: Path) -> Path:
         script,
         {"test": [QUESTION.model_dump(mode="json")]},
         rewards={"weights": {"accuracy": 1.0}},
-        evaluation={"scores": ["accuracy"], "resamples": 50, "baselines": {"debate": debate}},
+        evaluation={"scores": ["accuracy"], "baselines": {"debate": debate}},
     )
 
 

@@ -104,7 +104,7 @@ def test_a_set_without_labels_is_refused_by_name() -> None:
 def test_the_command_tells_verdicts_from_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [question.model_dump(mode="json") for question in claims("SR")]
     baselines = {"again": {"name": "no_retrieval"}}
-    evaluation = {"scores": ["accuracy"], "resamples": 100, "baselines": baselines}
+    evaluation = {"scores": ["accuracy"], "baselines": baselines}
     rewards = {"weights": {"accuracy": 1.0}}
     path = scripted_experiment(
         tmp_path, [{"default": "SUPPORTS"}], {"test": rows}, rewards=rewards, evaluation=evaluation
