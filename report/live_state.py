@@ -73,7 +73,7 @@ class RunState:
             "damaged": damaged,
             "tokens": f"{tokens:,} new tokens in {sum(tally.total for tally in gathered.tallies):,} trajectories"
             + (f", {_pace(rate)}" if rate else "")
-            + f"; {100 * cached / prompt if prompt else 0:.0f}% of prompt tokens came from a prefix cache.",
+            + (f"; {100 * cached / prompt:.0f}% of prompt tokens came from a prefix cache." if prompt else "."),
             "engines": [self._engine(*engine) for engine in read_engines(self._experiment.config.models)],
             "gpus": read_gpus(),
             "machine": platform.node(),

@@ -131,6 +131,14 @@ function drawQuestion(found) {
     ...(hidden ? [el("p", { class: "hidden-runs" }, `The filters hide ${hidden} of its ${question.runs.length} trajectories.`)] : []));
   byId("runs").replaceChildren(...places.map((i) => column(question, i)));
   byId("runs").classList.toggle("alone", Boolean(view.open));
+  shadeSides();
+}
+
+// A shadow at each side where more trajectories are. It lies over them, since they would cover one behind them.
+function shadeSides() {
+  const shown = byId("runs").parentElement;
+  shown.parentElement.classList.toggle("more-left", shown.scrollLeft > 1);
+  shown.parentElement.classList.toggle("more-right", shown.scrollWidth - shown.clientWidth - shown.scrollLeft > 1);
 }
 
 function summary(question, passed, isSampled) {
@@ -251,6 +259,8 @@ function browser() {
     byId("trajectories").classList.toggle("with-control", event.target.checked));
   byId("questions").addEventListener("keydown", keysOfList);
   byId("runs").addEventListener("keydown", keysOfRuns);
+  byId("runs").parentElement.addEventListener("scroll", shadeSides);
+  new ResizeObserver(shadeSides).observe(byId("runs").parentElement);
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-outcome]");
     if (!button) return;

@@ -24,7 +24,7 @@ from report import live
 from report.engines import parse_gpus, parse_metrics, read_engines
 from report.live_state import Pace
 from sampling.store import TrajectoryStore
-from tests.helpers.browser import CHROMIUM, needs_chromium
+from tests.helpers.browser import CHROMIUM, contrasts, needs_chromium
 from tests.helpers.handmade_run import HOSTILE, add_sampling, make_config, make_run
 from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -123,6 +123,7 @@ def test_a_run_that_is_sampled_is_followed_with_its_rate(tmp_path: Path) -> None
         first = wait_for(lambda: now_with(client, "6 of 20 trajectories"))
         assert "nothing is running Sample, round 1" in first and "1 index not recorded" in first
         assert "1 sample now" in first and "1 train to do" in first
+        assert 'id="results"' not in client.get("/").text and 'href="#results"' not in client.get("/").text
         write_jsonl(folder.trajectories / "part-1.jsonl", made[6:12])
         later = wait_for(lambda: now_with(client, "12 of 20 trajectories"))
         assert re.search(r"trajectories · [\d.]+/(s|min) · \d+s left", later)
@@ -267,6 +268,37 @@ def test_what_was_opened_stays_open_while_the_page_is_refreshed(page: Any, width
     assert page.locator("#runs .messages[open]").count() == 1
     assert page.locator("#endings details[open]").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_narrow_screen_shows_whole_tables(page: Any) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.locator("#runs .answer").first.wait_for()
+    hidden = """() => [...document.querySelectorAll(".scroll, .legend span")]
+        .filter((part) => part.clientWidth && part.scrollWidth > part.clientWidth).map((part) => part.textContent)"""
+    assert page.evaluate(hidden) == []
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_shadow_shows_that_more_trajectories_are_beside_those_in_sight(page: Any) -> None:
+    page.locator("#runs .answer").first.wait_for()
+    page.locator(".browser.more-right:not(.more-left)").wait_for()
+    page.evaluate("document.querySelector('.shown').scrollLeft = 1e6")
+    page.locator(".browser.more-left:not(.more-right)").wait_for()
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.locator(".browser:not(.more-left):not(.more-right)").wait_for()
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_small_words_have_enough_contrast_in_both_schemes(page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.locator("#runs .badge.gold").first.wait_for()
+    shown = (".badge.gold", ".badge.kept", ".badge.finished", ".legend", ".eyebrow", "td small")
+    assert [found for found in contrasts(page, shown) if found[1] < 4.5] == []
 
 
 @pytest.mark.slow

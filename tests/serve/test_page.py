@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.any_system import Library, Talker
-from tests.helpers.browser import CHROMIUM, needs_chromium
+from tests.helpers.browser import CHROMIUM, contrasts, needs_chromium
 from tests.helpers.served_systems import Served, serving
 from tests.helpers.waiting import wait_for
 
@@ -130,22 +130,8 @@ def test_a_narrow_screen_has_one_column_and_no_sideways_scrolling(page: Any) -> 
 def test_colours_have_enough_contrast_in_both_schemes(page: Any, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     ask(page)
-    contrasts = page.evaluate("""() => {
-      const levels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((level) => level / 255);
-      const light = (colour) => levels(colour)
-        .map((level) => level <= 0.03928 ? level / 12.92 : ((level + 0.055) / 1.055) ** 2.4)
-        .reduce((sum, level, n) => sum + level * [0.2126, 0.7152, 0.0722][n], 0);
-      const behind = (node) => {
-        const colour = getComputedStyle(node).backgroundColor;
-        return colour.endsWith(", 0)") && node.parentElement ? behind(node.parentElement) : colour;
-      };
-      return [".answer", ".status", ".role", ".said", "h3", "small", "#ask", "#text", "#stop"].map((selector) => {
-        const node = document.querySelector(selector);
-        const pair = [light(getComputedStyle(node).color), light(behind(node))].sort((a, b) => b - a);
-        return [selector, (pair[0] + 0.05) / (pair[1] + 0.05)];
-      });
-    }""")
-    assert [(selector, contrast) for selector, contrast in contrasts if contrast < 4.5] == []
+    shown = (".answer", ".status", ".role", ".said", "h3", "small", "#ask", "#text", "#stop")
+    assert [found for found in contrasts(page, shown) if found[1] < 4.5] == []
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 21, 23)"
     assert dark is (scheme == "dark")
 
