@@ -40,6 +40,7 @@ from ratchet.parsing import read_mapping
 from ratchet.progress import duration
 from rounds.artefacts import Digests
 from rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
+from rounds.promotion import why_it_ended
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
 from rounds.status import LEASE, print_status
@@ -160,6 +161,8 @@ def loop(experiment: ExperimentRun, until: int | None = None) -> None:
                     f"the stage '{title}' ended with status {status}; what it finished is kept. After fixing what it "
                     "says above, run the same command again."
                 )
+    if ended := why_it_ended(experiment.run, experiment.config.rounds):
+        print(f"\n{ended}")
     print(f"\ndone in {duration(time.monotonic() - began)}; the report is {experiment.run.report}")
 
 

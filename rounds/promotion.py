@@ -22,6 +22,7 @@ from evaluation.measures.statistics import RESAMPLES, paired
 from evaluation.results import BASE, PARENT, TRAINED
 from evaluation.round_arms import evaluate, results_path, run_arms
 from inference.adapters import adapter_digest
+from ratchet.config import RoundsConfig
 from ratchet.files import read_record, write_json
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Selection
@@ -45,6 +46,20 @@ def read_promotions(run: RunFolder) -> list[Promotion]:
 def last_promoted(run: RunFolder, before: int) -> int | None:
     """The last round, before round `before`, whose adapter was promoted; None where the base model stands."""
     return max((p.round for p in read_promotions(run) if p.promoted and p.round < before), default=None)
+
+
+def last_round(run: RunFolder, rounds: RoundsConfig) -> int:
+    """The run's last round: `count`, or with `until_flat` the one that was decided last, if it promoted nothing."""
+    decided = read_promotions(run) if rounds.until_flat else []
+    return decided[-1].round if decided and not decided[-1].promoted else rounds.count
+
+
+def why_it_ended(run: RunFolder, rounds: RoundsConfig) -> str:
+    """A sentence where `until_flat` ended the run before round `count`; else empty."""
+    number = last_round(run, rounds)
+    if number >= rounds.count:
+        return ""
+    return f"The run ended after round {number} of at most {rounds.count}, which promoted nothing (rounds.until_flat)."
 
 
 def kept_any(folder: RoundFolder) -> bool:

@@ -39,7 +39,7 @@ from rounds.artefacts import (
     JsonlFiles,
     Questions,
 )
-from rounds.promotion import SPLIT, kept_any, last_promoted
+from rounds.promotion import SPLIT, kept_any, last_promoted, last_round
 from rounds.records import StageId
 from rounds.stage import MODULE, Command, ExperimentRun, Stage
 
@@ -80,11 +80,13 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
             yield training_stage(experiment, number, origin)
             yield from choice_stages(experiment, number)
         yield from promotion_stages(experiment, number, origin, has_candidate)
-    best = last_promoted(run, before=count + 1)
+        if number == last_round(run, experiment.config.rounds):
+            break
+    best = last_promoted(run, before=number + 1)
     if best is not None:
         yield from control_stages(experiment, best, last_promoted(run, before=best))
-    yield from evaluation_stages(experiment, best or count, with_adapter=best is not None, id="test")
-    yield report_stage(experiment, count)
+    yield from evaluation_stages(experiment, best or number, with_adapter=best is not None, id="test")
+    yield report_stage(experiment, number)
 
 
 def stages_before_training(experiment: ExperimentRun, number: int, origin: int | None) -> list[Stage]:

@@ -22,7 +22,7 @@ from ratchet.runfolder import RoundFolder
 from ratchet.tables import print_table
 from rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
 from rounds.ledger import SENTENCES, latest_entries, reason_to_run
-from rounds.promotion import last_promoted, read_promotions
+from rounds.promotion import last_promoted, read_promotions, why_it_ended
 from rounds.records import Entry
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
@@ -126,5 +126,7 @@ def _promotion_lines(experiment: ExperimentRun) -> Iterator[str]:
         yield f"round {promotion.round}: {promotion.reason}"
     if promotions and promotions[-1].warning:
         yield f"warning: {promotions[-1].warning}"
+    if ended := why_it_ended(experiment.run, experiment.config.rounds):
+        yield ended
     best = last_promoted(experiment.run, before=count + 1)
     yield f"Promoted last: {experiment.run.round(best).adapter if best else 'the base model'}"

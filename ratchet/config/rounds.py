@@ -15,6 +15,9 @@ class RoundsConfig(Section):
     count: int = Field(1, gt=0)
     """Number of rounds of sampling, selecting and training. It may be raised on a run that is finished, which then
     resumes."""
+    until_flat: bool = False
+    """Whether the run ends before `count` rounds, after the first one whose adapter is not promoted: a gain on dev that
+    chance may explain (`level`) is none. The best adapter is then tested as after the last round."""
     start: Literal["promoted", "base"] = "promoted"
     """What a round's training starts from. `promoted`: the last promoted adapter. `base`: a new adapter on the base
     model, as in ReST-EM (Singh et al. 2023, arXiv 2312.06585). In both cases the round samples with the last promoted

@@ -13,6 +13,7 @@ from ratchet.files import write_json
 from ratchet.runfolder import RunFolder
 from ratchet.selection import QuestionChoice, Selection
 from rounds.artefacts import Adapter, File
+from rounds.promotion import why_it_ended
 from rounds.records import Promotion
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
@@ -183,6 +184,21 @@ def test_a_round_that_kept_nothing_trains_nothing_and_the_next_goes_on(tmp_path:
     ]
     last = next(s for s in stages_of(one) if s.id == "test")
     assert last.command[-1] == "--base-only", "nothing was promoted: the base alone"
+
+
+def test_rounds_that_run_until_dev_is_flat_end_with_the_round_that_promotes_nothing(tmp_path: Path) -> None:
+    one = experiment(tmp_path, rounds={"count": 9, "until_flat": True})
+    done = []
+    for stage in stages_of(one):
+        done.append((stage.round, stage.id))
+        if stage.id == "promote":
+            assert not why_it_ended(one.run, one.config.rounds)
+            promote(one.run, stage.round, stage.round < 3)
+    assert done[-3:] == [(3, "promote"), (2, "test"), (3, "report")], "what round 2 promoted is tested"
+    assert shown(one) == done, "the same when it is asked again"
+    assert "after round 3 of at most 9" in why_it_ended(one.run, one.config.rounds)
+    on = experiment(tmp_path, rounds={"count": 9})
+    assert shown(on)[-1] == (9, "report") and not why_it_ended(on.run, on.config.rounds)
 
 
 def test_a_stage_is_planned_after_the_one_before_was_run(tmp_path: Path) -> None:
