@@ -40,21 +40,21 @@ def follow(page: str, folder: Path) -> dict[str, str]:
     found = COMMANDS.search(text, start)
     assert found is not None
     printed = {}
-    build = ["python", "-m", "index_build", "--config", "experiment.yaml"]
+    build = ["ratchet", "index", "--config", "experiment.yaml"]
     for words in (build, *commands_in(found["text"])):
-        assert words[0] == "python"
-        done = command(*words[1:], folder=folder)
+        assert words[0] == "ratchet"
+        done = command("-m", *words, folder=folder)
         assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}"
-        printed[" ".join(words[2:4])] = done.stdout
+        printed[" ".join(words[1:3])] = done.stdout
     return printed
 
 
 @pytest.mark.slow
 def test_a_reward_of_ones_own_scores_selects_and_is_shown(tmp_path: Path) -> None:
     printed = follow("own-reward.md", tmp_path)
-    assert "Brevity" in printed["rewards --config"] and "Politeness" in printed["rewards --config"]
-    assert "./politeness.py=1" in printed["rewards whatif"]
-    assert "Brevity (rule)" in printed["evaluation --config"] and "Politeness (judge)" in printed["evaluation --config"]
+    assert "Brevity" in printed["score --config"] and "Politeness" in printed["score --config"]
+    assert "./politeness.py=1" in printed["whatif --config"]
+    assert "Brevity (rule)" in printed["evaluate --config"] and "Politeness (judge)" in printed["evaluate --config"]
     [selection] = tmp_path.rglob("selection.json")
     assert json.loads(selection.read_text())["weights"] == {"f1": 2.0, "./brevity.py": 1.0}
 
@@ -62,7 +62,7 @@ def test_a_reward_of_ones_own_scores_selects_and_is_shown(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_system_of_ones_own_is_asked_sampled_and_scored(tmp_path: Path) -> None:
     printed = follow("own-system.md", tmp_path)
-    assert printed["agents Who built the harbour of Velm?"]
+    assert printed["ask Who built the harbour of Velm?"]
     [part] = tmp_path.glob("run*/**/trajectories/part-0.jsonl")
     trajectory = json.loads(part.read_text().splitlines()[0])
     assert re.fullmatch(r"shortest-[0-9a-f]{8}", trajectory["system"])

@@ -43,7 +43,7 @@ PLACES = ("Velm", "Tarn", "Oskel", "Brimm")
 BUILT, NOT_BUILT = "Ada Torrin built the harbour of {}", "Nobody built the harbour of {}"
 ASKED = re.compile(r"harbour of (\w+)[?:]")
 """The place of a question; facts end otherwise."""
-ELSEWHERE = re.compile(r"^export|^ratchet slurm|--dry-run|question_generation")
+ELSEWHERE = re.compile(r"^export|^ratchet slurm|--dry-run|ratchet generate")
 """What is left out: keys of services, SLURM (tests/system/test_slurm_jobs.py), plans for vLLM (tests/inference), and
 questions to be made (tests/question_generation)."""
 
@@ -171,7 +171,8 @@ class Shell:
 
 def run(words: Sequence[str]) -> int:
     """The exit status of a command of a recipe; what stands behind `--` alone."""
-    return run_words(words[words.index("--") + 2 :] if "--" in words else words[1:])
+    program, *rest = words[words.index("--") + 1 :] if "--" in words else words
+    return run_words(["-m", program, *rest] if program == "ratchet" else rest)
 
 
 @pytest.mark.slow
@@ -191,8 +192,8 @@ def test_the_recipe_runs_to_its_end(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ScriptedEngine, "from_config", classmethod(played))
     monkeypatch.setattr(selftrain, "run_stage", run_stage)
-    if "index_build" not in str(commands := recipe(ROOT / name)):
-        assert run(["python", "-m", "index_build", "--config", name]) == 0
+    if "'index'" not in str(commands := recipe(ROOT / name)):
+        assert run(["ratchet", "index", "--config", name]) == 0
     shell = Shell(capsys)
     for words in commands:
         shell(words)
