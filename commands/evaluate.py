@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m evaluation")
 
 def _run(words: Sequence[str], prog: str) -> None:
     """Run the arms and score them, or one of the two."""
-    parser = _parser(prog, ABOUT)
+    parser = stored_parser(prog, ABOUT)
     add_phase_argument(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--adapter", type=Path, help="another adapter folder than the round's")
@@ -57,7 +57,7 @@ def _run(words: Sequence[str], prog: str) -> None:
     config = config_of(arguments)
     check_system_extras(config)
     check_scoring_extras(config)
-    folder, splits = _open(config, arguments)
+    folder, splits = open_round(config, arguments)
     from evaluation.arms import arm_settings
     from evaluation.round_arms import evaluate, run_arms
     from inference.adapters import is_adapter
@@ -87,10 +87,10 @@ def _run(words: Sequence[str], prog: str) -> None:
 
 def _stored(action: str, words: Sequence[str], prog: str) -> None:
     """Print a table of what earlier runs stored."""
-    parser = _parser(prog, f"{STORED[action].capitalize()}. It reads stored results and needs no model.")
+    parser = stored_parser(prog, f"{STORED[action].capitalize()}. It reads stored results and needs no model.")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    folder, splits = _open(config, arguments)
+    folder, splits = open_round(config, arguments)
     from evaluation.arms import arm_settings
     from evaluation.round_arms import build_results
     from evaluation.tables.savings import print_savings
@@ -145,7 +145,7 @@ def _agreement(words: Sequence[str], prog: str) -> None:
         from evaluation.round_arms import build_results, read_arms
 
         config = config_of(arguments)
-        folder, splits = _open(config, arguments)
+        folder, splits = open_round(config, arguments)
         for results in build_results(arm_settings(config), folder, splits):
             print(f"{results.title}:")
             scores = stored_arm_scores(read_arms(folder, results.split).values())
@@ -164,7 +164,8 @@ def _leakage(words: Sequence[str], prog: str) -> None:
     print_leaks(leakage_between_splits(config.splits, config.seed))
 
 
-def _parser(prog: str, description: str) -> argparse.ArgumentParser:
+def stored_parser(prog: str, description: str) -> argparse.ArgumentParser:
+    """For every command on a round's evaluation: --config, --set, --round and --split."""
     parser = config_parser(prog, description)
     _add_stored_arguments(parser)
     return parser
@@ -177,7 +178,7 @@ def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _open(config: Config, arguments: argparse.Namespace) -> tuple[RoundFolder, list[str]]:
+def open_round(config: Config, arguments: argparse.Namespace) -> tuple[RoundFolder, list[str]]:
     """The folder of the round, and the question sets that are asked for."""
     if config.members:
         raise UserError("this config's tasks are its members'; `ratchet selftrain` evaluates them all")

@@ -27,8 +27,7 @@ def main(arguments: Sequence[str], prog: str = "ratchet mcp") -> None:
     need_extra("mcp", "an MCP server")
     key = read_key(given.host, given.key_file) if given.http else None
     from retrieval.loader import open_index
-    from retrieval.serving.mcp import close_sources, create_server
-    from retrieval.serving.tools import serve_stdio
+    from retrieval.serving.mcp import create_server
     from retrieval.sources.registry import open_sources
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
@@ -37,19 +36,23 @@ def main(arguments: Sequence[str], prog: str = "ratchet mcp") -> None:
         sources = open_sources(config.sources, retriever, config.embedder)
         server = create_server(retriever, sources)
     if not given.http:
-        asyncio.run(serve_stdio(server, lambda: close_sources(sources)))
-        return
+        return asyncio.run(_serve(server, sources))
     with listen(given.host, given.port) as listener:
         print(f"serving MCP on {address_of(listener)}/mcp", file=sys.stderr, flush=True)
-        asyncio.run(_serve_http(server, sources, listener, key))
+        asyncio.run(_serve(server, sources, listener, key))
 
 
-async def _serve_http(
-    server: Server[Any], sources: Mapping[str, Source], listener: socket.socket, key: str | None
+async def _serve(
+    server: Server[Any], sources: Mapping[str, Source], listener: socket.socket | None = None, key: str | None = None
 ) -> None:
-    from retrieval.serving.mcp import close_sources, guarded_app
+    """Over stdin and stdout, or where `listener` listens; the sources are closed in the end."""
+    from retrieval.serving.mcp import guarded_app
+    from retrieval.serving.tools import serve_stdio
 
-    try:
-        await serve_until_stopped(guarded_app(server, key), listener, drain_seconds=5)
-    finally:
-        await close_sources(sources)
+    async with contextlib.AsyncExitStack() as stack:
+        for source in sources.values():
+            stack.push_async_callback(source.close)
+        if listener is None:
+            await serve_stdio(server, stack.aclose)
+        else:
+            await serve_until_stopped(guarded_app(server, key), listener, drain_seconds=5)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from commands.arguments import (
     add_card_arguments,
@@ -101,27 +101,27 @@ def _rate_line(rate: float | None, source: str) -> str:
 def _stage_lines(stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry], rate: float | None) -> list[str]:
     """The table of the stages, and the arithmetic below it."""
     several = len({stage.key.round for stage in stages}) > 1
-    names = [f"round {stage.key.round}: {stage.key.title}" if several else stage.key.title for stage in stages]
-    width = max(map(len, [*names, "together"]))
-    table = [(f"{'stage':<{width}}", "trajectories", "judge calls", "GPU hours", "hours it took")]
-    for name, stage in zip(names, stages, strict=True):
+    rows = [("stage", "trajectories", "judge calls", "GPU hours", "hours it took")]
+    arithmetic: list[str] = []
+    for stage in stages:
+        name = f"round {stage.key.round}: {stage.key.title}" if several else stage.key.title
         entry = entries.get(stage.key)
-        hours = _hours(entry.seconds) if entry else ""
         counts = _cell(stage.trajectories), _cell(stage.judge_calls), _planned_hours(stage.work, rate)
-        table.append((f"{name:<{width}}", *counts, hours))
-    calls = sum(stage.judge_calls for stage in stages)
+        rows.append((name, *counts, _hours(entry.seconds) if entry else ""))
+        texts = [*([stage.counted] if stage.counted else []), *([_measured_line(entry)] if entry else [])]
+        arithmetic += ["", name, *(f"  {text}" for text in texts)] if texts else []
+    calls = _cell(sum(stage.judge_calls for stage in stages))
     seconds = sum(entries[stage.key].seconds for stage in stages if stage.key in entries)
     planned = _planned_hours(sum(stage.work for stage in stages), rate)
-    table.append((f"{'together':<{width}}", "", _cell(calls), planned, _hours(seconds) if seconds else ""))
-    lines = [
-        f"{name}  {cells[0]:>12}  {cells[1]:>11}  {cells[2]:>9}  {cells[3]:>13}".rstrip() for name, *cells in table
-    ]
-    for name, stage in zip(names, stages, strict=True):
-        arithmetic = [stage.counted] if stage.counted else []
-        if entry := entries.get(stage.key):
-            arithmetic.append(_measured_line(entry))
-        lines += ["", name, *(f"  {text}" for text in arithmetic)] if arithmetic else []
-    return lines
+    rows.append(("together", "", calls, planned, _hours(seconds) if seconds else ""))
+    return [*_aligned(rows, str.rjust), *arithmetic]
+
+
+def _aligned(rows: Sequence[Sequence[str]], pad: Callable[[str, int], str] = str.ljust) -> list[str]:
+    """The lines of a table, whose cells `pad` fills up; those of the first column stand on the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ((row[0].ljust(widths[0]), *map(pad, row[1:], widths[1:])) for row in rows)
+    return ["  ".join(line).rstrip() for line in lines]
 
 
 def _measured_line(entry: Entry) -> str:
@@ -170,13 +170,12 @@ def _role_line(role: RoleUse) -> str:
 
 def render(rows: Sequence[TableRow], node: Node, run: str) -> str:
     """The table of what fits, and the arithmetic below it."""
-    widths = [max(len(getattr(line, key)) for line in rows) for key in ("step", "needs")]
     memory = f", {format_gb(node.memory)} of main memory" if node.memory else ""
     out = [
         f"{run} on nodes of {node.gpus} GPU{'s' * (node.gpus > 1)} of {format_gb(node.gpu)}{memory}; GB are 10^9 bytes",
         "",
+        *_aligned([(line.step, line.needs, line.limit) for line in rows]),
     ]
-    out += [f"{line.step:<{widths[0]}}  {line.needs:<{widths[1]}}  {line.limit}" for line in rows]
     for line in rows:
         out += [] if not line.arithmetic else ["", line.step, *(f"  {text}" for text in line.arithmetic)]
     return _wrapped(out)

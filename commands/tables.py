@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from commands.arguments import add_round_argument, config_of, config_parser
-from questions.manifest import open_run
-from ratchet.config import Config, EvaluationConfig, load_members
+from commands.evaluate import open_round, stored_parser
+from ratchet.config import EvaluationConfig, load_members
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder, RunFolder
 
@@ -18,39 +17,43 @@ if TYPE_CHECKING:
 
 def thresholds(words: Sequence[str], prog: str) -> None:
     """Print thresholds for the scores by which a debate may end."""
-    parser = _parser(
-        prog, "Thresholds for the scores by which a debate may end, by quantile, from stored trajectories."
+    parser = stored_parser(
+        prog, "Thresholds for the scores by which a debate may end, by quantile, from stored trajectories of dev."
     )
-    parser.add_argument("--split", default="dev", help="dev (default) or train")
+    parser.set_defaults(split="dev")
     about = "the share of correct answers that may stay below a threshold (default 0.25)"
     parser.add_argument("--quantile", type=float, default=0.25, help=about)
     about = "print only the argument of --set that gives the first method's thresholds to every system"
     parser.add_argument("--setting", action="store_true", help=about)
-    arguments, config, folder = _opened(parser, words)
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    folder, [split] = open_round(config, arguments)
     from evaluation.arms import arm_settings
     from evaluation.tables.stored import stored_set
     from evaluation.tables.thresholds import print_thresholds
 
-    stored = stored_set(arm_settings(config), folder, arguments.split)
-    print_thresholds(stored, arguments.quantile, arguments.setting)
+    print_thresholds(stored_set(arm_settings(config), folder, split), arguments.quantile, arguments.setting)
 
 
 def budgets(words: Sequence[str], prog: str) -> None:
     """Print the methods' accuracy with equal numbers of tokens."""
-    parser = _parser(prog, "Compare methods with equal numbers of tokens: cheap ones vote. It needs no model.")
-    _, config, folder = _opened(parser, words)
+    parser = stored_parser(prog, "Compare methods with equal numbers of tokens: cheap ones vote. It needs no model.")
+    arguments = parser.parse_args(words)
+    config = config_of(arguments)
+    folder, splits = open_round(config, arguments)
     from evaluation.arms import arm_settings
     from evaluation.tables.budgets import print_budgets
     from evaluation.tables.stored import stored_set
 
     settings = arm_settings(config)
-    for split in config.evaluation.question_sets:
+    for split in splits:
         print_budgets(settings, stored_set(settings, folder, split))
 
 
 def members(words: Sequence[str], prog: str) -> None:
     """Print one adapter's results on the tasks of all members."""
-    parser = _parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
+    parser = config_parser(prog, "One adapter's results on the tasks of all the config's members, from stored results.")
+    add_round_argument(parser, "the round that was evaluated")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     from evaluation.results import TRAINED
@@ -69,19 +72,6 @@ def members(words: Sequence[str], prog: str) -> None:
                 )
             rows.append((name, results))
     print_members(rows)
-
-
-def _parser(prog: str, about: str) -> argparse.ArgumentParser:
-    parser = config_parser(prog, about)
-    add_round_argument(parser, "the round that was evaluated")
-    return parser
-
-
-def _opened(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, Config, RoundFolder]:
-    """The arguments, the config that they name and the folder of their round."""
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    return arguments, config, open_run(config).round(arguments.round)
 
 
 def _stored_results(folder: RoundFolder, evaluation: EvaluationConfig) -> dict[str, Results | None]:

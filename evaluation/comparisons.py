@@ -17,7 +17,7 @@ from evaluation.measures.measures import (
     values_of_samples,
 )
 from evaluation.measures.statistics import bootstrap_interval, paired, paired_difference
-from evaluation.measures.verdicts import MACRO_F1, macro_f1_difference, macro_f1_interval, verdicts_of
+from evaluation.measures.verdicts import MACRO_F1, average_macro_f1, macro_f1_difference, verdicts_of
 from evaluation.results import (
     BASE_IN_FORM,
     RANDOM,
@@ -83,7 +83,7 @@ def make_arm(
     verdicts = verdicts_of(questions, trajectories)
     if verdicts is not None:
         for measure, lenient in MACRO_F1.items():
-            measures[measure] = macro_f1_interval(verdicts, resamples, seed, lenient)
+            measures[measure] = average_macro_f1([verdicts], resamples, seed, lenient)
     return Arm(
         name=name,
         system=system,

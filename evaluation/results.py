@@ -126,6 +126,11 @@ class Results(Record):
     def comparison(self, arm: str) -> Comparison | None:
         return next((comparison for comparison in self.comparisons if comparison.arm == arm), None)
 
+    def difference(self, arm: str, name: str = "") -> Difference | None:
+        """An arm's difference from base in a measure, by default the primary one; None where there is none."""
+        comparison = self.comparison(arm)
+        return comparison.measures.get(name or self.primary) if comparison else None
+
     def changes(self, arm: str) -> QuestionChanges | None:
         """The questions that an arm gained and broke against base."""
         comparison = self.comparison(arm)

@@ -20,7 +20,7 @@ from evaluation.formats import SECTIONS, format_p_value, paired_count, paired_es
 from evaluation.headline import changes_sentence, verdict
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
+from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results
 from ratchet.plugins import short_name
 from report.gather import Gathered, RunSettings
 from report.outcomes import count_outcomes
@@ -152,8 +152,7 @@ def _verdict(results: Results | None) -> tuple[str, str]:
 
 
 def _primary(results: Results | None) -> Difference | None:
-    trained = results.arm(TRAINED) if results else None
-    difference = _difference(results, trained, results.primary) if results and trained else None
+    difference = results.difference(TRAINED) if results else None
     return difference if difference and difference.mean is not None else None
 
 
@@ -166,9 +165,8 @@ def result_row(results: Results, name: str) -> dict[str, Any]:
     """One measure of the table of results, base against trained."""
     measure = BY_NAME[name]
     base = results.arms[0].measures.get(name)
-    arm, comparison = results.arm(TRAINED), results.comparison(TRAINED)
+    arm, difference = results.arm(TRAINED), results.difference(TRAINED, name)
     trained = arm.measures.get(name) if arm else None
-    difference = comparison.measures.get(name) if comparison else None
     is_over_a_part = measure.form in ("lenient", "words") or name == "parse_rate"
     nulls = [f"{e.nulls} {label}" for label, e in (("base", base), ("trained", trained)) if e and e.nulls]
     is_drawn = measure.group != "cost" and name != "answer_words"
@@ -188,13 +186,10 @@ def result_row(results: Results, name: str) -> dict[str, Any]:
 
 def _extent(results: Results) -> float:
     """Half the width of the drawn differences: the farthest bound, rounded up to a tenth."""
-    comparison = results.comparison(TRAINED)
-    if comparison is None:
-        return 1.0
     bounds = [
         abs(bound)
         for name in shown_measures(results, "quality", "ending")
-        if name != "answer_words" and (difference := comparison.measures.get(name)) is not None
+        if name != "answer_words" and (difference := results.difference(TRAINED, name)) is not None
         for bound in (difference.low, difference.high)
         if bound is not None
     ]
@@ -220,16 +215,11 @@ def _baselines(results: Results) -> dict[str, Any] | None:
         {
             "title": measure_term(name),
             "digits": BY_NAME[name].digits,
-            "cells": [(arm.measures.get(name), _difference(results, arm, name)) for arm in arms],
+            "cells": [(arm.measures.get(name), results.difference(arm.name, name)) for arm in arms],
         }
         for name in shown_measures(results, "quality", "ending", "cost")
     ]
     return {"names": [arm.name for arm in arms], "rows": rows}
-
-
-def _difference(results: Results, arm: Arm, name: str) -> Difference | None:
-    comparison = results.comparison(arm.name)
-    return comparison.measures.get(name) if comparison else None
 
 
 def _kinds(results: Results) -> list[dict[str, Any]]:

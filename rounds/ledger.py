@@ -60,14 +60,9 @@ def reason_to_run(stage: Stage, known: LatestEntries, digests: Digests) -> RunRe
         return RunReason("not done yet", again=False)
     if changed := _changed(entry.inputs, digests_of(stage.reads, digests)):
         return RunReason(f"its input changed: {changed}", again=True)
-    if changed := changed_outputs(stage, entry, digests):
+    if changed := _changed(entry.outputs, digests_of(stage.writes, digests)):
         return RunReason(f"{changed} changed since it was done", again=True)
     return None
-
-
-def changed_outputs(stage: Stage, entry: Entry, digests: Digests) -> str:
-    """The names of a stage's outputs that changed since it was done, as a text; empty where none did."""
-    return _changed(entry.outputs, digests_of(stage.writes, digests))
 
 
 def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> str:

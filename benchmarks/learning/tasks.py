@@ -18,7 +18,6 @@ TASKS: dict[str, tuple[str, ...]] = {
     "demo": ("configs/demo.yaml",),
     "demo-rag": ("configs/demo.yaml", VANILLA_RAG),
     "claims": ("benchmarks/learning/claims_cot.yaml",),
-    "claims-mermaid": ("benchmarks/learning/claims_mermaid.yaml",),
     "popqa": (
         "configs/small/popqa_naive_rag.yaml",
         "index.documents=[{data}/openqa/corpus.jsonl.gz]",

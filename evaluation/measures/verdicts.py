@@ -176,11 +176,6 @@ def _macro_f1_rows(verdicts: Verdicts, lenient: bool = False) -> dict[str, NDArr
     return rows
 
 
-def macro_f1_interval(verdicts: Verdicts, resamples: int, seed: int, lenient: bool = False) -> Estimate:
-    """An arm's macro-F1 over one question set, with its interval."""
-    return average_macro_f1([verdicts], resamples, seed, lenient)
-
-
 def average_macro_f1(sets: Sequence[Verdicts], resamples: int, seed: int, lenient: bool = False) -> Estimate:
     """The mean over question sets of an arm's macro-F1."""
     groups = [(_stacked(list(_macro_f1_rows(verdicts, lenient).values())), macro_f1) for verdicts in sets]

@@ -78,14 +78,8 @@ def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
 
 def _p(results: Results, arm: Arm) -> float | None:
     """The p value of an arm's difference from base; None for base itself and for base again."""
-    difference = _against_base(results, arm.name)
+    difference = results.difference(arm.name)
     return difference.p if difference is not None and arm.name not in UNTESTED else None
-
-
-def _against_base(results: Results, arm: str, name: str = "") -> Difference | None:
-    """The arm's difference from base in a measure, by default the primary one."""
-    comparison = results.comparison(arm)
-    return comparison.measures.get(name or results.primary) if comparison else None
 
 
 def _unit(results: Results) -> str:
@@ -112,14 +106,14 @@ def _method_table(results: Results, adjusted: Mapping[str, float]) -> Table:
     headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]
     table = new_table(title, ["method"], headings, LABELLED if _labelled(results) else CAPTION)
     for arm in results.arms:
-        difference = _against_base(results, arm.name)
+        difference = results.difference(arm.name)
         p = adjusted.get(arm.name)
         table.add_row(
             label(arm),
             *(percent(arm.measures.get(name)) for name in quality),
             _signed(difference) + paired_count(difference, arm.measures.get(results.primary)),
             "" if p is None else format_p(p),
-            _signed(_against_base(results, arm.name, "macro_f1"))
+            _signed(results.difference(arm.name, "macro_f1"))
             if _labelled(results)
             else percent(arm.measures.get("answer_recall"), interval=False),
             *(format_mean(arm.measures.get(name), name) for name in costs),
@@ -231,7 +225,7 @@ def _short(name: str) -> str:
 
 def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = None) -> None:
     """Print a row for the results of each (member, question set), all of them with the shared adapter."""
-    gains = [_against_base(results, TRAINED) or Difference(n=0) for _, results in members]
+    gains = [results.difference(TRAINED) or Difference(n=0) for _, results in members]
     texts, numbers = ("member", "system", "questions", "measure"), ("n", "base", "adapter", "difference", "p")
     title = f"One adapter, {len(dict(members))} systems"
     table = new_table(title, texts, numbers, MEMBERS, (0, 1))

@@ -72,16 +72,11 @@ def known_values(scores: Iterable[TurnScore], right: bool, name: str) -> list[fl
     return [s.value for s in scores if s.right is right and s.value is not None and s.name == name]
 
 
-def names_of(scores: Iterable[TurnScore]) -> list[str]:
-    """The names of the scores."""
-    return list(dict.fromkeys(score.name for score in scores))
-
-
 def find_thresholds(scores: Sequence[TurnScore], quantile: float) -> dict[str, float | None]:
     """By score name, the value that at least 1 - `quantile` of the correct turns reach, rounded down to three digits;
     None where no turn is correct."""
     thresholds: dict[str, float | None] = {}
-    for name in names_of(scores):
+    for name in dict.fromkeys(score.name for score in scores):
         right = known_values(scores, True, name)
         at = float(np.quantile(right, quantile, method="lower")) if right else None
         thresholds[name] = None if at is None else math.floor(1000 * at) / 1000

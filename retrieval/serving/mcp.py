@@ -8,7 +8,6 @@ same as JSON text; what a tool refuses comes back as its error, as a message for
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -111,10 +110,3 @@ def _page(passages: Sequence[Passage], offset: int, more: bool) -> Results:
 def guarded_app(server: Server[Any], key: str | None) -> ASGIApp:
     """The server's app over streamable HTTP, at /mcp. `key`: what clients must send."""
     return Guard(http_app(server), key, MAX_BODY)
-
-
-async def close_sources(sources: Mapping[str, Source]) -> None:
-    """Close the sources of an MCP server."""
-    async with contextlib.AsyncExitStack() as stack:
-        for source in sources.values():
-            stack.push_async_callback(source.close)

@@ -5,7 +5,6 @@ Assumptions are constants here, and `ratchet plan` prints each one that it uses.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +15,7 @@ from inference.serving.specs import ModelUse
 from ratchet.config import RewardsConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
-from ratchet.records import Trajectory
+from ratchet.records import Conversation, ModelCall, Trajectory
 from ratchet.runfolder import RunFolder
 from ratchet.selection import Score
 from rewards.reward import judged
@@ -117,35 +116,27 @@ def _assumed_role(role: str, model: str, turns: Turns, passage_tokens: float) ->
 
 def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
     """The mean calls of these trajectories; None without a call."""
-    count, models = 0, dict[str, str]()
-    calls: Counter[str] = Counter()
-    tokens: dict[str, Counter[str]] = {"prompt": Counter(), "cached": Counter(), "new": Counter(), "thought": Counter()}
-    lengths: dict[str, list[int]] = {}
+    count, calls, talks = 0, dict[str, list[ModelCall]](), dict[str, list[Conversation]]()
     for trajectory in trajectories:
         count += 1
         for call in trajectory.model_calls:
-            calls[call.role] += 1
-            tokens["prompt"][call.role] += call.prompt_tokens
-            tokens["cached"][call.role] += call.cached_tokens
-            tokens["new"][call.role] += call.new_tokens
-            tokens["thought"][call.role] += call.thought_tokens
+            calls.setdefault(call.role, []).append(call)
         for talk in trajectory.conversations:
-            models[talk.role] = talk.model
-            lengths.setdefault(talk.role, []).append(len(talk.ids))
+            talks.setdefault(talk.role, []).append(talk)
     roles = tuple(
         RoleUse(
             role,
-            models[role],
-            number / count,
-            tokens["prompt"][role] / number,
-            tokens["cached"][role] / number,
-            tokens["new"][role] / number,
-            fmean(lengths[role]),
-            len(lengths[role]) / count,
-            tokens["thought"][role] / number,
+            talks[role][-1].model,
+            len(own) / count,
+            fmean(call.prompt_tokens for call in own),
+            fmean(call.cached_tokens for call in own),
+            fmean(call.new_tokens for call in own),
+            fmean(len(talk.ids) for talk in talks[role]),
+            len(talks[role]) / count,
+            fmean(call.thought_tokens for call in own),
         )
-        for role, number in calls.items()
-        if role in models
+        for role, own in calls.items()
+        if role in talks
     )
     return SystemUse(roles, source) if roles else None
 

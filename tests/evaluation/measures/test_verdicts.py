@@ -8,9 +8,9 @@ from evaluation.comparisons import make_arm
 from evaluation.measures.verdicts import (
     APART,
     Verdicts,
+    average_macro_f1,
     label_scores,
     macro_f1_difference,
-    macro_f1_interval,
     uncertainty,
     verdicts_of,
 )
@@ -30,7 +30,7 @@ def verdicts(gold: str, *samples: str, labels: tuple[Label, ...] = FEVER) -> Ver
 
 
 def macro(found: Verdicts, lenient: bool = False) -> float:
-    interval = macro_f1_interval(found, 200, 0, lenient)
+    interval = average_macro_f1([found], 200, 0, lenient)
     assert interval is not None and interval.mean is not None
     return interval.mean
 
