@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from ratchet.config.paths import PathText
 from ratchet.config.section import AsGiven, Section
@@ -36,29 +35,12 @@ class SourceConfig(Section):
     """`mode: local`: index folder that answers. Default: the config's own index."""
     cache: PathText = Field("cache/sources", validate_default=True)
     """Folder of the cached responses. Runs may share it."""
-    url: str | None = None
-    """Address to use instead of the service's own, such as a proxy's."""
     max_tokens: MaxTokens = None
     """Maximum number of tokens of a passage, by the tokenizer of the model that searches. A longer passage is truncated
     at a word, ends with an ellipsis, and is named in a note of the trajectory. Default: what fits the context. The
     passages of one search share an eighth of the model's `max_context`."""
     summarise: int | None = Field(None, gt=0)
     """Shorten each passage to this number of its own sentences, chosen with the config's `embedder`."""
-
-    @field_validator("url")
-    @classmethod
-    def _check_address(cls, url: str | None) -> str | None:
-        if url is None:
-            return url
-        try:
-            parsed = urlsplit(url)
-            _ = parsed.port
-        except ValueError as error:
-            raise ValueError(f"not an address ({error})") from None
-        odd = any(c.isspace() or not c.isprintable() for c in url)
-        if odd or parsed.scheme not in ("http", "https") or not parsed.hostname or "@" in parsed.netloc or parsed.query:
-            raise ValueError("expected an address such as https://en.wikipedia.org")
-        return url
 
 
 class McpConfig(Section):

@@ -108,7 +108,7 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
     refused = f"check the key in {variable}" if variable else access.refused
     return WebClient(
         kind.service,
-        config.url or kind.url,
+        kind.url,
         replace(access, headers={"User-Agent": agent, **access.headers}, secret=key, refused=refused),
         (kind.per_second_with_key if key else None) or kind.per_second,
     )

@@ -252,8 +252,9 @@ def sources(**settings: dict[str, Any]) -> Sources:
 
 def opened(up: Upstream, service: str, folder: Path, per_second: int = 10_000, **settings: Any) -> Source:
     """The service as a config opens it, at another pace."""
-    where = {"service": service, "url": up.url, "cache": str(folder)}
+    where = {"service": service, "cache": str(folder)}
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SERVICES[service], "url", up.url)
         patch.setattr(SERVICES[service], "per_second", per_second)
         patch.setattr(SERVICES[service], "per_second_with_key", None)
         return open_sources(sources(web=where | settings), Plain())["web"]

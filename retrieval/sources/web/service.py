@@ -134,7 +134,7 @@ class WebService(ProcessedSource):
             if error.busy or (error.busy is None and BUSY.search(text[:2000])):
                 raise Busy(str(error) if error.busy else text) from None
             raise SourceError(
-                f"{self.service}: {self._client.url} did not answer as this service does ({error}); is url right?"
+                f"{self.service}: {self._client.url} did not answer as this service does ({error})"
             ) from None
 
     def _passage(self, result: SearchResult, rank: int) -> Passage:

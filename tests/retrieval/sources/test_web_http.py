@@ -92,7 +92,8 @@ async def test_slow_answers_are_given_up_and_tried_again(
 async def test_a_service_that_is_not_there(up: Upstream, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    source = opened(up, "tavily", tmp_path, url=nobody)
+    up.url = nobody
+    source = opened(up, "tavily", tmp_path)
     with pytest.raises(SourceError, match=rf"tavily: cannot reach {nobody} .*after 5 tries"):
         await source.search("tide", 3)
 
