@@ -249,7 +249,9 @@ def _facts(settings: RunSettings, gathered: Gathered) -> list[tuple[str, str]]:
     manifest, results = gathered.manifest, gathered.results
     adapter = results.arm(TRAINED) if results else None
     judge = settings.models.get(settings.rewards.judge)
-    weights = ", ".join(f"{short_name(name)} {weight:g}" for name, weight in settings.rewards.weights.items())
+    weights = ", ".join(
+        f"{weight:g} × {short_name(name).replace('_', ' ')}" for name, weight in settings.rewards.weights.items()
+    )
     return [
         ("Run folder", str(settings.folder)),
         ("System", short_name(settings.system)),

@@ -25,7 +25,7 @@ function selectionList() {
         else return;
         event.preventDefault();
       } },
-    el("td", null, el("bdi", null, choice.text || choice.id), choice.kind ? el("small", null, choice.kind) : null),
+    el("td", null, el("bdi", null, choice.text || choice.id), " ", choice.kind ? el("small", null, choice.kind) : null),
     el("td", null, choice.reason), el("td", { class: "n", "data-label": "best" }, fixed(choice.best)), el("td", { class: "n", "data-label": "mean" }, fixed(choice.mean)),
     el("td", { class: "n", "data-label": "kept" }, `${choice.kept} of ${choice.sampled}`));
   }

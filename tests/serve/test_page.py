@@ -92,6 +92,14 @@ def test_claims_are_asked_of_systems_that_give_verdicts(page: Any) -> None:
     assert page.locator(".answer").all_text_contents() == ["SUPPORTS"]
 
 
+def test_steps_that_do_not_fit_are_shaded_where_more_of_them_are(page: Any) -> None:
+    ask(page)
+    steps = page.locator(".steps > ol").first
+    assert steps.evaluate("(list) => getComputedStyle(list).overflowY") == "auto"
+    attached = steps.evaluate("(list) => getComputedStyle(list).backgroundAttachment")
+    assert attached == "local, local, scroll, scroll, scroll"
+
+
 def test_all_of_it_works_by_the_keyboard(page: Any) -> None:
     assert page.evaluate("document.activeElement.id") == "text"
     page.keyboard.type("Who built it?")
