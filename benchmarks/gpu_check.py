@@ -28,7 +28,7 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM
 
 from benchmarks.training import SHAPES, benchmark, parse, random_model
-from benchmarks.vllm_check import VllmFailed, demo_survives_a_killed_server, two_servers_share
+from benchmarks.vllm_check import StepFailed, demo_survives_a_killed_server, two_servers_share
 from ratchet.console import wide_console
 from ratchet.errors import UserError
 from training.memory import Activations
@@ -40,10 +40,6 @@ MFU = 0.35
 """The goal for training the 7B shape on rows of 16,000 tokens."""
 PACKED_GAIN = 1.3
 """How many times faster rows of mixed lengths have to be without padding."""
-
-
-class StepFailed(Exception):
-    """A measurement that did not end with a result."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +94,9 @@ def measure(sizes: Sizes, *words: object, launch: Sequence[str] = ()) -> dict[st
     return found
 
 
-def difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The largest relative difference between the losses of the same steps."""
-    return max(abs(one - other) / abs(other) for one, other in zip(ours, theirs, strict=True))
-
-
 def losses_agree(what: str, ours: Sequence[float], theirs: Sequence[float], tolerance: float) -> Line:
-    """The line that compares the losses of two runs."""
-    off = difference(ours, theirs)
+    """The line that compares the losses of two runs, by the largest relative difference of a step."""
+    off = max(abs(one - other) / abs(other) for one, other in zip(ours, theirs, strict=True))
     return Line(what, f"{ours[0]:.5f} and {theirs[0]:.5f}, {off:.1e} off", f"{tolerance:.0e} off", off <= tolerance)
 
 
@@ -174,13 +165,6 @@ def packed_rows(sizes: Sizes) -> Iterator[Line]:
     yield losses_agree("the same rows: loss", packed["losses"], padded["losses"], tolerance)
 
 
-def not_run(sizes: Sizes, what: str, package: str) -> Line | None:
-    """The line of a step that needs a GPU and a package, where one of them is missing."""
-    if sizes.on_gpu and importlib.util.find_spec(package) is not None:
-        return None
-    return Line(what, "not run", f"{what} is not installed" if sizes.on_gpu else "needs a GPU", None)
-
-
 def sharded(sizes: Sizes) -> Iterator[Line]:
     """FSDP: one process on the GPU, two on a CPU, against training without it."""
     words = (
@@ -227,8 +211,8 @@ def adapter_settings() -> PeftLoraConfig:
 
 def served_by_vllm(sizes: Sizes) -> Iterator[Line]:
     """Two servers on the GPU, then the demo through vLLM while one of its servers is killed."""
-    if absent := not_run(sizes, "vLLM", "vllm"):
-        yield absent
+    if not sizes.on_gpu or importlib.util.find_spec("vllm") is None:
+        yield Line("vLLM", "not run", "vLLM is not installed" if sizes.on_gpu else "needs a GPU", None)
         return
     for what, check in (
         ("two vLLM servers with drawn weights share the GPU", two_servers_share),
@@ -236,7 +220,7 @@ def served_by_vllm(sizes: Sizes) -> Iterator[Line]:
     ):
         try:
             yield Line(what, check(ROOT), "it finishes", True)
-        except VllmFailed as error:
+        except StepFailed as error:
             yield Line(what, str(error), "it finishes", False)
 
 

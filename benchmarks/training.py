@@ -85,6 +85,10 @@ DRAWN_ON_CPU = 1e9
 """Models with fewer parameters are drawn on the CPU, so that they are the same on every device."""
 
 
+LEARNT = 0.15
+"""The share of tokens with loss."""
+
+
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of a measurement; by default those of the command line."""
     parser = argparse.ArgumentParser(description="Speed and memory of the training stage.")
@@ -92,7 +96,6 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=16_000, help="tokens of the longest row")
     parser.add_argument("--spread", type=float, default=0.0, help="rows are this share shorter at most")
     parser.add_argument("--mean", type=int, help="instead, lengths with this mean, log-normal, --length at most")
-    parser.add_argument("--learnt", type=float, default=0.15, help="share of tokens with loss")
     parser.add_argument("--rows", type=int, default=4, help="rows a step")
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--steps", type=int, default=4, help="steps; the first warms up and is not counted")
@@ -216,7 +219,7 @@ def make_rows(arguments: argparse.Namespace, vocabulary: int) -> list[TokenRow]:
         length = arguments.length - draw.randint(0, int(arguments.spread * arguments.length))
         if arguments.mean:
             length = min(arguments.length, max(2, int(draw.lognormvariate(math.log(arguments.mean) - 0.32, 0.8))))
-        learnt = max(1, int(arguments.learnt * length))
+        learnt = max(1, int(LEARNT * length))
         ids = (*prefix, *(draw.randrange(vocabulary) for _ in range(length)))[:length]
         mask = (0,) * (length - learnt) + (1,) * learnt
         rows.append(TokenRow(trajectory=str(number), conversation=0, role="agent", ids=ids, loss_mask=mask))

@@ -19,15 +19,15 @@ MODEL = Path("models/smollm2-135m-instruct")
 SERVE_SECONDS, DEMO_SECONDS = 300, 540
 
 
-class VllmFailed(Exception):
-    """A command that did not end as it should."""
+class StepFailed(Exception):
+    """A step that did not end with a result."""
 
 
 def config_on_gpu(root: Path) -> dict[str, Any]:
     """configs/demo_vllm.yaml with vLLM of this environment, in bfloat16 on the GPU, 128 requests wide."""
     config: dict[str, Any] = yaml.safe_load((root / "configs" / "demo_vllm.yaml").read_text())
     if not (root / MODEL / "model.safetensors").exists():
-        raise VllmFailed(f"{MODEL} is not there: run `make model` where there is a network")
+        raise StepFailed(f"{MODEL} is not there: run `make model` where there is a network")
     agent = config["models"]["agent"] | {"dtype": "bfloat16", "device": "auto", "concurrency": 128}
     agent["serve"] = {}
     del agent["send_seed"]
@@ -44,17 +44,17 @@ def run(root: Path, folder: Path, config: dict[str, Any], command: list[str]) ->
 
 
 def end(process: subprocess.Popen[str], folder: Path, seconds: float) -> str:
-    """Wait for a command; the time it took. Raises VllmFailed with the last line of its output."""
+    """Wait for a command; the time it took. Raises StepFailed with the last line of its output."""
     began = time.monotonic()
     try:
         status = process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.terminate()
         process.wait(60)
-        raise VllmFailed(f"not finished after {seconds:.0f} s") from None
+        raise StepFailed(f"not finished after {seconds:.0f} s") from None
     if status:
         last = ((folder / "output").read_text().strip().splitlines() or ["it said nothing"])[-1]
-        raise VllmFailed(f"exit status {status}: {last[:120]}")
+        raise StepFailed(f"exit status {status}: {last[:120]}")
     return f"finished in {time.monotonic() - began:.0f} s"
 
 
@@ -84,7 +84,7 @@ def demo_survives_a_killed_server(root: Path) -> str:
         killed = kill_server(process, folder / "run" / "round-1" / "trajectories", DEMO_SECONDS / 2)
         said = end(process, folder, DEMO_SECONDS)
         if not killed:
-            raise VllmFailed(f"{said}, and no server was found to kill")
+            raise StepFailed(f"{said}, and no server was found to kill")
         return f"{said}, one server killed"
 
 

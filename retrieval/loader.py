@@ -24,31 +24,24 @@ from retrieval.sparse.terms import encoded_queries, word_queries
 MILVUS_LITE = "milvus.db"
 
 
-def open_index(config: IndexConfig | str | Path, threads: int | None = None) -> Retriever:
+def open_index(config: IndexConfig | str | Path) -> Retriever:
     """Open an index: `config` is a config's `index` section, or the path of an index folder.
 
-    A config's index is a search server or a folder. `threads` limits the threads of one search
-    by our engine; default: one per core. Encoder models are loaded by the first query that needs them.
-
+    A config's index is a search server or a folder. Encoder models are loaded by the first query that needs them.
     Raises UserError, which says what to do, where there is no index, or a damaged one.
     """
     if not isinstance(config, IndexConfig):
-        return open_folder(config, threads=threads)
+        return open_folder(config)
     if is_missing(config):
         return NoIndex(config)
     if config.url is not None:
         from retrieval.backends.remote import RemoteIndex
 
         return RemoteIndex(config.url, config.served_name, key=_server_key(config))
-    return open_folder(config.path, config.encoder, config.milvus, threads)
+    return open_folder(config.path, config.encoder, config.milvus)
 
 
-def open_folder(
-    path: str | Path,
-    encoder: EncoderConfig | DenseConfig | None = None,
-    milvus: str = "",
-    threads: int | None = None,
-) -> Index:
+def open_folder(path: str | Path, encoder: EncoderConfig | DenseConfig | None = None, milvus: str = "") -> Index:
     """Open the index in a folder. `encoder`: settings that replace those it was built with, such as the device."""
     folder = Path(path)
     manifest = read_manifest(folder)
@@ -59,7 +52,7 @@ def open_folder(
         if now == manifest:
             raise
         manifest, store = now, open_store(folder, now)  # documents were added or removed in between
-    return Index(store, _ranker(folder, manifest, store, encoder, milvus, threads), manifest.digest)
+    return Index(store, _ranker(folder, manifest, store, encoder, milvus), manifest.digest)
 
 
 def _server_key(config: IndexConfig) -> str | None:
@@ -87,12 +80,7 @@ def open_store(folder: Path, manifest: Manifest) -> Store:
 
 
 def _ranker(
-    folder: Path,
-    manifest: Manifest,
-    store: Store,
-    given: EncoderConfig | DenseConfig | None,
-    milvus: str,
-    threads: int | None,
+    folder: Path, manifest: Manifest, store: Store, given: EncoderConfig | DenseConfig | None, milvus: str
 ) -> Ranker:
     settings = manifest.settings
     # The given paths as they were found: the dump has them as they are written.
@@ -113,12 +101,12 @@ def _ranker(
             )
         return lucene
     if settings.engine == "milvus" or settings.kind == "dense":
-        return _vector_ranker(folder, manifest, store, encoder, milvus, threads)
+        return _vector_ranker(folder, manifest, store, encoder, milvus)
     if settings.kind == "bm25":
         read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
-        return Engine(store.shards, Bm25(settings.k1, settings.b), threads, read, store.allowed())
+        return Engine(store.shards, Bm25(settings.k1, settings.b), None, read, store.allowed())
     read = encoded_queries(_encoder_loader(folder, settings, encoder))
-    return Engine(store.shards, None, threads, read, store.allowed())
+    return Engine(store.shards, None, None, read, store.allowed())
 
 
 def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, Any]) -> Callable[[], Any]:
@@ -154,9 +142,7 @@ def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, An
     return get
 
 
-def _vector_ranker(
-    folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str, threads: int | None
-) -> Ranker:
+def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str) -> Ranker:
     settings = manifest.settings
     load = _encoder_loader(folder, settings, encoder)
     if settings.engine == "milvus":
@@ -169,7 +155,7 @@ def _vector_ranker(
 
     matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
     codes = [shard.array("codes") for shard in store.shards]
-    return DenseRanker(matrices, codes, lambda texts: load().encode_queries(texts), threads)
+    return DenseRanker(matrices, codes, lambda texts: load().encode_queries(texts))
 
 
 def milvus_uri(folder: Path, address: str) -> str:

@@ -53,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     names = lambda text: [name.strip() for name in text.split(",") if name.strip()]  # noqa: E731
     parser.add_argument("--tasks", type=names, default=list(TASKS), help=f"of {', '.join(TASKS)}, or config files")
-    parser.add_argument("--arms", "--objectives", type=names, default=list(ARMS), help=f"of {', '.join(ARMS)}")
+    parser.add_argument("--arms", type=names, default=list(ARMS), help=f"of {', '.join(ARMS)}")
     parser.add_argument("--seeds", type=names, default=["1", "2", "3"], help="training seeds (default 1,2,3)")
     parser.add_argument("--out", type=Path, default=Path("runs/learning"), help="folder of all runs and results")
     parser.add_argument("--minutes", type=positive_number, help="start no further cell after so many minutes")

@@ -10,7 +10,7 @@ from benchmarks.learning.cell import CellResult
 from benchmarks.learning.tasks import BASE, RANDOM, SFT
 from evaluation.formats import format_difference, format_estimate, format_number, format_p_value
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.statistics import bootstrap_interval, holm, paired_difference, stratified_interval
+from evaluation.measures.statistics import bootstrap_interval, holm, paired_difference
 from ratchet.errors import UserError
 from ratchet.tables import new_table, print_table
 
@@ -30,14 +30,12 @@ Arms = Mapping[str, Sequence[CellResult]]
 
 
 def print_comparison(results: Iterable[CellResult]) -> None:
-    """Print a table for each task, and the mean differences over tasks where there are several."""
+    """Print a table for each task."""
     tasks: dict[str, dict[str, list[CellResult]]] = {}
     for one in results:
         tasks.setdefault(one.task, {}).setdefault(one.arm, []).append(one)
     for task, arms in tasks.items():
         _print_task(task, arms)
-    if len(tasks) > 1:
-        _print_average(tasks)
 
 
 def _print_task(task: str, arms: Arms) -> None:
@@ -119,28 +117,6 @@ def _paired(reference: Sequence[CellResult], arm: Sequence[CellResult], part: Pa
                 pairs.setdefault(question, []).append((theirs[one.seed][question], value))
     before = [fmean(pair[0] for pair in found) for found in pairs.values()]
     return before, [fmean(pair[1] for pair in found) for found in pairs.values()]
-
-
-def _print_average(tasks: Mapping[str, Arms]) -> None:
-    """Every arm's mean differences over the tasks that have both it and the arm that it is compared with."""
-    caption = "the mean of the tasks' mean differences \\[95% bootstrap interval, questions drawn within their task]"
-    parts = parts_of([one for arms in tasks.values() for results in arms.values() for one in results])
-    table = new_table("All tasks", ["arm"], ["tasks", *(PARTS[part] for part in parts)], caption)
-    for arm in dict.fromkeys(arm for arms in tasks.values() for arm in arms):
-        for reference in (SFT, RANDOM):
-            having = [arms for arms in tasks.values() if arm in arms and reference in _references(arm, arms)]
-            if having:
-                cells = [_average([_paired(arms[reference], arms[arm], part) for arms in having]) for part in parts]
-                table.add_row(f"{arm} - {reference}", str(len(having)), *cells)
-    print_table(table)
-
-
-def _average(pairs: Sequence[tuple[list[float], list[float]]]) -> str:
-    groups = [[b - a for a, b in zip(before, after, strict=True)] for before, after in pairs if before]
-    if not groups:
-        return "-"
-    found = stratified_interval(groups, RESAMPLES, seed=0)
-    return format_difference(Difference(mean=found.mean, low=found.low, high=found.high, n=found.n), DIGITS)
 
 
 def estimate(arm: Sequence[CellResult], part: Part) -> Estimate:

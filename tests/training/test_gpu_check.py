@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.gpu_check import CPU, STEPS, Line, StepFailed, check, main
+from benchmarks.gpu_check import CPU, STEPS, Line, check, main
+from benchmarks.vllm_check import StepFailed
 from tests.helpers.experiment import preloaded
 
 
