@@ -8,8 +8,7 @@ finish; a retrieval for each search, so 0 to 7.
 
 Deviations from the paper
 - Documents are ranked chunks, three a search, as Tool-MAD's agent reads them. The paper finds one Wikipedia page and
-  shows its first five sentences: `documents: 1`, `sentences: 5`. A search that finds nothing says so; the paper names
-  pages with similar titles.
+  shows its first five sentences. A search that finds nothing says so; the paper names pages with similar titles.
 - Where the turns are used up, a last call asks for the verdict. The paper answers nothing.
 - No worked examples: the paper shows three to six, which a config can give (`roles.actor.examples`).
 - No stop words. Chat models emit several actions a turn and invent what comes back: such a turn is malformed, so never
@@ -85,8 +84,6 @@ class Settings(Section):
 
     steps: int = Field(7, gt=0)
     documents: int = Field(3, gt=0)
-    sentences: int | None = Field(None, gt=0)
-    """Show no more than the first few sentences of each document; lookup reads all of them."""
     source: str = "index"
     """Where it searches: the index, or a name under `sources`."""
     actions: Actions = Field("text", exclude_if=lambda actions: actions == "text")
@@ -113,9 +110,9 @@ class Workspace:
     def __init__(self, tools: Tools, settings: Settings) -> None:
         self.tools, self.settings = tools, settings
         self.read: dict[str, Passage] = {}
-        """The documents, with those of their sentences that were shown."""
-        self.sentences: list[tuple[str, str]] = []
-        """(a document's id, a sentence of it), of the last search."""
+        """The documents."""
+        self.sentences: list[str] = []
+        """Of the last search's documents."""
         self.word, self.shown = "", 0
 
     async def search(self, query: str) -> ToolResult:
@@ -123,9 +120,9 @@ class Workspace:
         settings = self.settings
         result = await self.tools.try_search("actor", query, settings.documents, source=settings.source)
         if not result.error:
-            for passage in first_sentences(result.passages, settings.sentences):
+            for passage in result.passages:
                 self.read.setdefault(passage.id, passage)
-            self.sentences = [(passage.id, one) for passage in result.passages for one in sentences(passage.text)]
+            self.sentences = [one for passage in result.passages for one in sentences(passage.text)]
             self.word, self.shown = "", 0
         return result
 
@@ -133,15 +130,11 @@ class Workspace:
         """The next sentence with the word."""
         if word.casefold() != self.word:
             self.word, self.shown = word.casefold(), 0
-        matching = [(id, sentence) for id, sentence in self.sentences if self.word in sentence.casefold()]
+        matching = [sentence for sentence in self.sentences if self.word in sentence.casefold()]
         if self.shown >= len(matching):
             return "No more sentences." if matching else "No sentence has these words."
-        id, sentence = matching[self.shown]
         self.shown += 1
-        passage = self.read[id]
-        if sentence not in " ".join(passage.text.split()):
-            self.read[id] = passage.model_copy(update={"text": f"{passage.text} {sentence}"})
-        return f"(sentence {self.shown} of {len(matching)}) {sentence}"
+        return f"(sentence {self.shown} of {len(matching)}) {matching[self.shown - 1]}"
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -166,7 +159,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         if step.action == "search":
             result = await workspace.search(step.argument)
             passages = result.passages
-            documents = documents_text(first_sentences(passages, settings.sentences)) or "none"
+            documents = documents_text(passages) or "none"
             shown |= {"result": result.error} if result.error else {"documents": documents}
         elif step.action == "lookup":
             shown["result"] = workspace.lookup(step.argument)
@@ -237,15 +230,6 @@ def _step(text: str, thought: str, action: str, argument: str, problem: str, lab
     elif not argument:
         problem = f"Write in {action}[...] what to {action}."
     return Step(text, thought, action if argument else "", argument, problem)
-
-
-def first_sentences(passages: Sequence[Passage], max_sentences: int | None) -> list[Passage]:
-    """The passages, no more than the first sentences of each."""
-    if max_sentences is None:
-        return list(passages)
-    return [
-        passage.model_copy(update={"text": " ".join(sentences(passage.text)[:max_sentences])}) for passage in passages
-    ]
 
 
 def sentences(text: str) -> list[str]:

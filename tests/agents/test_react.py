@@ -64,14 +64,6 @@ async def test_after_its_steps_a_verdict_is_asked_for() -> None:
     assert (trajectory.status, trajectory.answer) == ("unparsed", "")
 
 
-async def test_as_in_the_paper_the_first_sentences_of_one_document_are_shown_and_all_are_looked_up() -> None:
-    trajectory, messages = await react([SEARCH, "Action: lookup[bridge]", FINISH], documents=1, sentences=2)
-    assert messages[1] == f"{DATA}[1] Velm: The harbour is old. It was built by Ada Torrin."
-    assert messages[2] == "(sentence 1 of 1) Ada also built a bridge."
-    [read] = trajectory.passages
-    assert read.text == "The harbour is old. It was built by Ada Torrin. Ada also built a bridge.", "what was shown"
-
-
 async def test_several_actions_in_a_turn_are_malformed_and_the_first_is_carried_out() -> None:
     invented = f"{SEARCH}\nObservation: Bo built it.\nThought: So no.\nAction: finish[REFUTES]"
     trajectory, messages = await react([invented, FINISH])
