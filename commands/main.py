@@ -23,6 +23,7 @@ COMMANDS = {
     "whatif": Subcommand("select from stored scores under other weights; writes nothing", "commands.score:whatif"),
     "rows": Subcommand("build a round's token rows and sum them up", "commands.rows:rows"),
     "show": Subcommand("print one token row, its learnt tokens marked", "commands.rows:show"),
+    "distill": Subcommand("teach a system of one call what the agents of a run answered", "commands.distill:main"),
     "train": Subcommand(
         "train a LoRA adapter, in one process (several: accelerate launch train.py)", "commands.train:main"
     ),

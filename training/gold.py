@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agents.core.system import load_system
+from agents.core.system import System, load_system
 from inference.chat import ChatFormat
 from inference.chat_formats import open_chat_format
 from questions.load import load_questions
@@ -24,13 +24,14 @@ from ratchet.runfolder import RoundFolder
 from ratchet.selection import QuestionChoice, Selection
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
 
-GoldAction = Callable[[Question], tuple[str, str]]
+GoldAction = Callable[[Question, Any], tuple[str, str]]
 
 
 def write_gold(folder: RoundFolder, system: SystemConfig, asked: SplitConfig, seed: int, model: ModelConfig) -> None:
     """Write trajectories and selection of the round's control of gold answers to the questions `asked`, in the model's
     chat format. Raises UserError where it has none."""
-    role, action = _gold_action(system)
+    loaded = load_system(system)
+    role, action = gold_action_of(loaded, "--control gold")
     selection = folder.read_selection()
     if selection is None:
         raise UserError(f"{folder.selection}: does not exist; select the round's trajectories first: `ratchet score`")
@@ -38,11 +39,7 @@ def write_gold(folder: RoundFolder, system: SystemConfig, asked: SplitConfig, se
     rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
     chosen = _one_for_each_question(TrajectoryStore(folder.trajectories), rewards, questions, role)
     chat = open_chat_format(model)
-    if chat.reply_opening:
-        raise UserError(
-            f"--control gold is not possible here: the prompts of {model.path} begin a thought, and gold answers have "
-            "none; set its template: {enable_thinking: false}, where it knows that"
-        )
+    check_takes_given_answers(chat, model, "--control gold")
     made: dict[str, Trajectory] = {}
     reasons: dict[str, str] = {}
     for name, question in questions.items():
@@ -51,7 +48,7 @@ def write_gold(folder: RoundFolder, system: SystemConfig, asked: SplitConfig, se
         elif name not in chosen:
             reasons[name] = f"dropped: in no trajectory did the role {role} act"
         else:
-            made[name] = with_last_action(chosen[name], question, role, action(question)[1], chat)
+            made[name] = with_last_action(chosen[name], question, role, action(question, loaded.settings)[1], chat)
             reasons[name] = "kept: one trajectory, with the gold answer"
     if not made:
         [(reason, count)] = Counter(reasons.values()).most_common(1)
@@ -77,22 +74,31 @@ def write_gold(folder: RoundFolder, system: SystemConfig, asked: SplitConfig, se
         write_record(control.selection, gold)
 
 
-def _gold_action(config: SystemConfig) -> tuple[str, GoldAction]:
-    """(the role whose action is the answer, what gives that action for a question)."""
-    system = load_system(config)
-    if system.spec.gold_action is None:
-        raise UserError(
-            f"--control gold is not possible here: the system {system.name} does not say which action gives the right "
-            "answer (`gold_action` of its `SYSTEM`)"
-        )
+def gold_action_of(system: System, what: str) -> tuple[str, GoldAction]:
+    """(the role whose action is the answer, what gives that action for a question). UserError where the system has
+    none, or the role is not trained; `what` is not possible then."""
     make = system.spec.gold_action
+    if make is None:
+        raise UserError(
+            f"{what} is not possible here: the system {system.name} does not say which action gives the right answer "
+            "(`gold_action` of its `SYSTEM`)"
+        )
     role = make(Question(id="", text=""), system.settings)[0]
     if not system.config.role(role).trainable:
         raise UserError(
-            f"--control gold is not possible here: the role {role}, which gives the answer, is not trained "
+            f"{what} is not possible here: the role {role}, which gives the answer, is not trained "
             f"(system.roles.{role}.trainable)"
         )
-    return role, lambda question: make(question, system.settings)
+    return role, make
+
+
+def check_takes_given_answers(chat: ChatFormat, model: ModelConfig, what: str) -> None:
+    """UserError where an answer that no model wrote cannot stand in the dialogue; `what` is not possible then."""
+    if chat.reply_opening:
+        raise UserError(
+            f"{what} is not possible here: the prompts of {model.path} begin a thought, and given answers have none; "
+            "set its template: {enable_thinking: false}, where it knows that"
+        )
 
 
 def _one_for_each_question(
