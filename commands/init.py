@@ -118,7 +118,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
     out.write_text(text)
     load_config(out)  # a config that this command writes is never refused by the next one
     print("\n".join(summary(arguments.docs, corpus, questions, model, judge)), *warnings, sep="\n")
-    print(f"\nwritten to {out}; every key is explained in docs/reference/config.md\n")
+    print(f"\nwritten to {out}; docs/reference/config.md in Ratchet's source explains every key\n")
     build = "" if model_is_there(arguments.model) else f"  ratchet model --out {SMALL_MODEL}\n"
     print(f"next:\n{build}  ratchet questions check --config {out}\n  ratchet selftrain --config {out}")
 
@@ -263,7 +263,7 @@ def summary(docs: Path, corpus: Corpus, questions: QuestionSummary, model: Model
 
 TEMPLATE = """\
 # Written by `ratchet init` for {docs}: {documents:,} documents, {count:,} questions.
-# docs/reference/config.md explains every key.
+# docs/reference/config.md in Ratchet's source explains every key.
 #   ratchet selftrain --config {out}      one round of self-training; after an interruption, run it again to resume
 #   ratchet status --config {out}         what is done and what is left
 run: {run}

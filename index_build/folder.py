@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,14 @@ def _read_text(path: Path) -> str:
     """A text that is not UTF-8 is noted in the log."""
     text, encoding = decode_text(path.read_bytes(), path)
     if encoding != "utf-8":
-        logger.warning("%s: not UTF-8; read as %s", path, encoding)
+        _note_encoding(path, encoding)
     return text
+
+
+@cache
+def _note_encoding(path: Path, encoding: str) -> None:
+    """Once for each file: a build reads it when it plans and again when it writes."""
+    logger.warning("%s: not UTF-8; read as %s", path, encoding)
 
 
 def cannot_read(path: Path, error: OSError) -> UserError:

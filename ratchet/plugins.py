@@ -20,6 +20,7 @@ import hashlib
 import importlib
 import importlib.util
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ from types import CodeType, ModuleType
 from typing import Literal
 
 from ratchet.errors import UserError, did_you_mean
-from ratchet.packages import module_name
+from ratchet.packages import IN_WHEEL, PACKAGES, module_name
 from ratchet.text import short_line
 
 Kind = Literal["systems", "rewards", "benchmarks", "sources", "objectives"]
@@ -180,7 +181,15 @@ def _from_path(kind: Kind, name: str, key: str) -> Plugin:
     try:
         return Plugin(name, _import_file(kind, file.resolve(), digest), digest)
     except (Exception, SystemExit) as error:
-        raise UserError(f"{key}: {file} cannot be imported ({describe_error(error, file)})") from error
+        hint = _installed_names(file) if IN_WHEEL and isinstance(error, ImportError) else ""
+        raise UserError(f"{key}: {file} cannot be imported ({describe_error(error, file)}){hint}") from error
+
+
+def _installed_names(file: Path) -> str:
+    """How a file that imports our packages as a checkout has them must name them where Ratchet is installed."""
+    found = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(errors="replace"), re.MULTILINE)
+    ours = [name for name in PACKAGES if name in found]
+    return "".join(f"; of an installed Ratchet, import ratchet.{name} and not {name}" for name in ours[:1])
 
 
 class _SourceLoader(SourceFileLoader):

@@ -1,0 +1,76 @@
+"""The wheel of this checkout, installed into an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.helpers.pages import ROOT
+
+SECONDS = 1_600_000_000
+"""When every file of the wheel was written: Numba keeps a kernel with the time of its source."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel, and an empty folder to work in."""
+
+    environment: Path
+    folder: Path
+
+    def run(self, *words: str, status: int = 0, is_preloaded: bool = True) -> str:
+        """Run a program of the environment, without the checkout, and return what it printed; it must end with this
+        status. Preloaded, modules that it or the test starts by `python -m` find torch loaded (tests/preloaded)."""
+        kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        preloaded = {"PYTHONPATH": str(ROOT / "tests" / "preloaded")} if is_preloaded else {}
+        done = subprocess.run(
+            [str(self.environment / "bin" / words[0]), *words[1:]],
+            cwd=self.folder,
+            env={**kept, "HF_HUB_OFFLINE": "1", **preloaded},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, f"{' '.join(words)}\n{done.stdout}"
+        return done.stdout
+
+
+def install_wheel(folder: Path, environment: Path) -> None:
+    """Build the wheel in `folder` and install it beside another project's `agents`; its dependencies are the tests' own
+    packages."""
+    source = folder / "source"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    for name in tracked:
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "benchmarks/", "docs/")):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    wheels = folder / "wheels"
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source)]
+    subprocess.run(build, check=True)
+    [wheel] = wheels.glob("*.whl")
+    venv.create(environment, clear=True, with_pip=False)
+    python = str(environment / "bin" / "python")
+    install = [*pip, "--python", python, "install", "--no-deps", "--no-index", "--no-compile", str(wheel)]
+    subprocess.run(install, check=True)
+    [packages] = environment.glob("lib/python*/site-packages")
+    for module in (packages / "ratchet").rglob("*.py"):
+        os.utime(module, (SECONDS, SECONDS))
+    assert {path.name for path in packages.iterdir() if not path.name.endswith(".dist-info")} <= {"ratchet"}
+    # .pth files in the tests' packages, as that of an editable install, are not read.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (packages / "agents").mkdir()
+    (packages / "agents" / "__init__.py").write_text("raise ImportError('this is another project')\n")
