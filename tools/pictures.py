@@ -14,7 +14,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 from rich.console import Console
-from rich.terminal_theme import SVG_EXPORT_THEME
+from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 COLUMNS = 100
@@ -42,7 +42,7 @@ def terminal_page(recording: str, command: str = "", first: str = "", last: str 
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for line in shown:
         console.print(line, soft_wrap=True)
-    return console.export_html(theme=SVG_EXPORT_THEME, code_format=TERMINAL)
+    return console.export_html(theme=MONOKAI, code_format=TERMINAL)
 
 
 def take(
