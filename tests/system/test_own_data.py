@@ -1,81 +1,145 @@
-"""The first hour with one's own data: files of five kinds and ten questions, by the commands of the guide alone."""
+"""The first hour with one's own data: an installed wheel, an empty folder, files of five kinds, ten questions with
+flaws, and the commands of the guides alone. It prints what each command took."""
 
 from __future__ import annotations
 
+import re
+import resource
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.experiment import command
+from tests.helpers.pages import ROOT
 from tests.helpers.pdf import pdf
 from tests.helpers.small_models import terse_model
+from tests.helpers.wheel import Installed
 
 TOWNS = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Gale")
 BUILDERS = ("Torrin", "Maddock", "Fenwright", "Askel", "Brandt", "Corvey", "Dunmore", "Elstow", "Farrow", "Garrick")
+ROWS = [f"Who built the harbour of {town}?,{builder}" for town, builder in zip(TOWNS, BUILDERS, strict=True)]
+FLAWS = {
+    "scan.pdf: holds no text": pdf(""),
+    "cut.pdf: cannot be read as PDF": pdf("Cut off")[:300],
+    "blank.md: 'text' is empty": b" \n",
+    "binary.txt: not UTF-8 text": b"\0\1",
+}
+CONFIG = ("--config", "notes.yaml")
+# Less of all, and every trajectory is kept: one of a question need not be a good one.
+LESS = ("sampling.samples=1", "rewards.select.min_reward=-1", "training.max_steps=1")
+PLUGIN = re.compile(r"^`(?P<path>\w+\.py)`[^\n]*:\n\n```python\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def ratchet(folder: Path, *words: str, status: int = 0) -> str:
-    """Run `ratchet ...` in the folder as a user would, and return what it printed."""
-    done = command("-m", "ratchet", *words, folder=folder)
-    assert done.returncode == status, done.stdout
-    return done.stdout
+@dataclass
+class Walk:
+    """Runs commands in the folder and notes how long each took: seconds, and seconds of a core."""
+
+    installed: Installed
+    took: list[tuple[str, float, float]] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.installed.folder
+
+    def __call__(self, *words: str, status: int = 0) -> str:
+        begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        said = self.installed.run("ratchet", *words, status=status, is_preloaded=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        core = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        self.took.append((" ".join(words[:2]), time.monotonic() - begun, core))
+        return said
+
+    def table(self) -> str:
+        rows = [f"{seconds:6.1f} s  {core:6.1f} s of a core  {words}" for words, seconds, core in self.took]
+        total = [sum(column) for column in zip(*(row[1:] for row in self.took), strict=True)]
+        return "\n".join([*rows, f"{total[0]:6.1f} s  {total[1]:6.1f} s of a core  {len(rows)} commands"])
 
 
-@pytest.mark.model
-@pytest.mark.slow
-def test_from_a_folder_and_a_table_to_a_report(smollm2: Path, tmp_path: Path) -> None:
-    (tmp_path / "models").mkdir()
-    terse_model(smollm2, tmp_path / "models" / smollm2.name)
-    (tmp_path / "notes").mkdir()
+@pytest.fixture
+def walk(installed: Installed, smollm2: Path) -> Walk:
+    (installed.folder / "models").mkdir()
+    terse_model(smollm2, installed.folder / "models" / smollm2.name)
+    return Walk(installed)
+
+
+def write_documents(notes: Path) -> None:
+    notes.mkdir()
     for town, builder in zip(TOWNS, BUILDERS, strict=True):
         text = f"# The harbour of {town}\n\nThe harbour of {town} was built by {builder} after the great storm.\n"
-        (tmp_path / "notes" / f"{town.lower()}.md").write_text(text)
-    rows = [f"Who built the harbour of {town}?,{builder}" for town, builder in zip(TOWNS, BUILDERS, strict=True)]
-    table = tmp_path / "questions.csv"
-
-    notes = tmp_path / "notes"
+        (notes / f"{town.lower()}.md").write_text(text)
     page = "<p>The lighthouse of Velm was lit by Torrin.</p><table><tr><td>Height</td><td>41 m</td></tr></table>"
     (notes / "light.html").write_text(f"<html><head><title>Light</title></head><body>{page}</body></html>")
     (notes / "ferry.pdf").write_bytes(pdf("The ferry of Tarn was built by Maddock."))
     (notes / "bridge.txt").write_bytes("Die Brücke von Oskel wurde von Fenwright gebaut.".encode("latin-1"))
     (notes / "slides.pptx").touch()
 
-    # Seven flaws at first, which one run names, each with its file and line.
-    flaws = {
-        "scan.pdf: holds no text": pdf(""),
-        "cut.pdf: cannot be read as PDF": pdf("Cut off")[:300],
-        "blank.md: 'text' is empty": b" \n",
-        "binary.txt: not UTF-8 text": b"\0\1",
-    }
-    for flaw, data in flaws.items():
+
+def hints(said: str) -> list[list[str]]:
+    """The commands that `init` tells to type next."""
+    return [line.split()[1:] for line in said.partition("\nnext:\n")[2].splitlines() if line.startswith("  ratchet ")]
+
+
+def plugin(page: str, folder: Path) -> str:
+    """Write the first plug-in of a page into the folder, as the page says for an installed package."""
+    text = (ROOT / "docs" / "guides" / page).read_text()
+    found = PLUGIN.search(text)
+    assert found is not None
+    (folder / found["path"]).write_text(found["text"])
+    return found["path"]
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, notes, table = walk.folder, walk.folder / "notes", walk.folder / "questions.csv"
+    assert "is complete already" in walk("model")
+
+    # Seven flaws, which one run names, each with its file and line.
+    write_documents(notes)
+    for flaw, data in FLAWS.items():
         (notes / flaw.partition(":")[0]).write_bytes(data)
-    table.write_text(
-        "\n".join(["question,answer", *rows[:7], " ,Sallow", "Who built the harbour of Ember?", 'Who?,"a"b'])
-    )
-    said = ratchet(tmp_path, "init", "notes", "questions.csv", status=2)
+    odd = (" ,Sallow", "Who built the harbour of Ember?", 'Who?,"a"b')
+    table.write_text("\n".join(["question,answer", *ROWS[:7], *odd]))
+    said = walk("init", "notes", "questions.csv", status=2)
     lines = ("questions.csv:9: ", "questions.csv:10: ", "questions.csv:11: ")
-    assert all(flaw in said for flaw in (*flaws, *lines)), said
-    for flaw in flaws:
+    assert all(flaw in said for flaw in (*FLAWS, *lines)), said
+    for flaw in FLAWS:
         (notes / flaw.partition(":")[0]).unlink()
     # A spreadsheet's table, and its misspelt column.
-    table.write_bytes("\r\n".join(["Question;Anwser", *(row.replace(",", ";") for row in rows)]).encode("utf-8-sig"))
-    said = ratchet(tmp_path, "init", "notes", "questions.csv", status=2)
+    table.write_bytes("\r\n".join(["Question;Anwser", *(row.replace(",", ";") for row in ROWS)]).encode("utf-8-sig"))
+    said = walk("init", "notes", "questions.csv", status=2)
     assert "questions.csv:2: Anwser: unknown field (did you mean 'answer'?)" in said
     table.write_bytes(table.read_bytes().replace(b"Anwser", b"Answer"))
 
-    said = ratchet(tmp_path, "init", "notes", "questions.csv")
-    assert "not read    1 .pptx" in said
-    assert "documents   13 in notes" in said
-    assert "7 train, 1 dev, 2 test" in said and "ratchet selftrain --config notes.yaml" in said
-    said = ratchet(tmp_path, "questions", "check", "--config", "notes.yaml")
-    assert "questions.train: 7 questions of questions.csv: 7 with answers" in said
-    ratchet(tmp_path, "index", "--config", "notes.yaml")
-    assert "The harbour of Velm" in ratchet(tmp_path, "search", "Who built Velm's harbour?", "--config", "notes.yaml")
-    assert "41 m" in ratchet(tmp_path, "search", "Height of the lighthouse", "--config", "notes.yaml")
-    # Less of all, and every trajectory is kept: two of a question need not hold a good one.
-    changes = ("sampling.samples=2", "rewards.select.min_reward=-1", "training.max_steps=2")
-    less = [word for change in changes for word in ("--set", change)]
-    said = ratchet(tmp_path, "selftrain", "--config", "notes.yaml", *less)
-    assert "14 trajectories of 7 questions" in said
-    assert (tmp_path / "runs" / "notes" / "report.html").exists()
-    assert "report" in ratchet(tmp_path, "status", "--config", "notes.yaml", *less)
+    said = walk("init", "notes", "questions.csv")
+    assert said.count("1 .pptx") == 1 and said.count("bridge.txt: not UTF-8; read as windows-1252") == 1
+    assert "documents   13 in notes" in said and "7 train, 1 dev, 2 test" in said
+    checking, training = hints(said)
+    assert checking[:2] == ["questions", "check"] and training[0] == "selftrain"
+    assert "questions.train: 7 questions of questions.csv: 7 with answers" in walk(*checking)
+
+    said = walk("index", *CONFIG)
+    assert said.count("1 .pptx") == 1 and said.count("bridge.txt: not UTF-8; read as windows-1252") == 1
+    assert "The harbour of Velm" in walk("search", "Who built Velm's harbour?", *CONFIG)
+    assert "41 m" in walk("search", "Height of the lighthouse", *CONFIG)
+    assert "model calls" in walk("ask", "Who built Velm's harbour?", *CONFIG)
+    assert "trajectories" in walk("plan", *CONFIG)
+
+    assert "7 trajectories of 7 questions" in walk(*training, *(word for one in LESS for word in ("--set", one)))
+    assert "report" in walk("status", *CONFIG)
+    assert "report.html" in walk("report", *CONFIG)
+    assert "written to" in walk("export", *CONFIG, "--adapter-only", "--gguf", "q8_0")
+    assert list(folder.glob("runs/notes/export/round-1/gguf/*-q8_0.gguf"))
+
+    # A reward and a system of the user's own.
+    reward = plugin("own-reward.md", folder)
+    assert "Brevity" in walk("score", *CONFIG, "--also", f"./{reward}")
+    system = plugin("own-system.md", folder)
+    own = (*CONFIG, "--set", "run=runs/mine", "--set", f"system={{name: ./{system}, settings: {{tries: 2}}}}")
+    said = walk("ask", "Who built Velm's harbour?", *own, status=2)
+    assert "of an installed Ratchet, import ratchet.agents and not agents" in said
+    (folder / system).write_text((folder / system).read_text().replace("from agents.", "from ratchet.agents."))
+    assert "model calls 2," in walk("ask", "Who built Velm's harbour?", *own)
+    with capsys.disabled():
+        print(f"\n{walk.table()}")
