@@ -127,7 +127,7 @@ def config_of(arguments: argparse.Namespace) -> Config:
     kept = config.overrides[: len(config.overrides) - len(arguments.overrides)]
     if kept and not os.environ.get(IN_LOOP):
         words = " ".join(f"--set {one}" for one in kept)
-        print(f"{config.folder}: {words}, with which it was made, is in force", file=sys.stderr)
+        print(f"{config.folder}: the run was started with {words}, which still applies", file=sys.stderr)
     return config
 
 

@@ -87,7 +87,7 @@ def _typed_lines(console: Console) -> Iterator[str]:
                 console.print(Text(f"> {plain_line(line.strip())}", "bold"), soft_wrap=True)
                 yield line.strip()
         return
-    print("one question a line; Ctrl-D ends", flush=True)
+    print("write one question on each line; Ctrl-D ends the command", flush=True)
     while True:
         try:
             line = input("> ").strip()

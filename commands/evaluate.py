@@ -66,7 +66,7 @@ def _run(words: Sequence[str], prog: str) -> None:
     adapter = None if arguments.base_only else arguments.adapter or folder.adapter
     if adapter is not None and not is_adapter(adapter):
         raise UserError(
-            f"{adapter}: there is no adapter here; train one first (accelerate launch train.py; with "
+            f"{adapter}: there is no adapter here; train an adapter first (accelerate launch train.py; with "
             "training.choose_by=reward, then `ratchet choose`), or measure the base model alone with "
             "--base-only"
         )
@@ -181,7 +181,7 @@ def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
 def open_round(config: Config, arguments: argparse.Namespace) -> tuple[RoundFolder, list[str]]:
     """The folder of the round, and the question sets that are asked for."""
     if config.members:
-        raise UserError("this config's tasks are its members'; `ratchet selftrain` evaluates them all")
+        raise UserError("the config has `members`, which `ratchet selftrain` evaluates")
     splits = [arguments.split] if arguments.split else config.evaluation.question_sets
     return open_run(config).round(arguments.round), splits
 

@@ -59,7 +59,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> 
     if given.gguf or given.ollama:
         need_extra("gguf", "writing GGUF files")
     if given.dataset and given.adapter:
-        raise UserError("--dataset: belongs to a round; name it with --round instead of --adapter")
+        raise UserError("--dataset exports the data of a round; give --round instead of --adapter")
     export(config_of(given), given)
 
 

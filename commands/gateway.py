@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet gateway") -> N
         need_extra("server", "ratchet gateway")
     config = config_of(arguments)
     if config.system.name != "external":
-        raise UserError(f"system.name: {config.system.name!r} asks models by itself; the gateway is for `external`")
+        raise UserError(f"system.name: {config.system.name!r} calls models itself; the gateway needs `external`")
     if not arguments.recorded:
         sample_round(_all_open(config), arguments.round, arguments.adapter or None)
     store = TrajectoryStore(RunFolder(config.folder).round(arguments.round).trajectories)
@@ -49,7 +49,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet gateway") -> N
 def _all_open(config: Config) -> Config:
     settings = load_system(config.system).settings.model_dump()
     if started := next((key for key in ("command", "url") if settings[key]), None):
-        raise UserError(f"system.settings.{started}: the programs are started by `ratchet sample`; leave it out")
+        raise UserError(f"system.settings.{started}: `ratchet sample` starts the programs; remove this setting")
     trajectories = len(load_questions(config.questions.train, config.seed)) * config.sampling.samples
     open_at_once = config.sampling.model_copy(update={"concurrency": min(trajectories, MAX_OPEN)})
     return config.model_copy(update={"sampling": open_at_once})

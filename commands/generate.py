@@ -41,9 +41,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m question_gen
     if config.generation is None:
         raise UserError(f"{arguments.config}: no section `generation`; at least: generation: {{out: data/made}}")
     if not config.index.documents:
-        raise UserError(
-            f"{arguments.config}: index.documents is empty; name the documents that questions are made from"
-        )
+        raise UserError(f"{arguments.config}: index.documents is empty; name the documents to write questions from")
     for line in build(config, config.generation):
         print(line)
 

@@ -77,7 +77,7 @@ def show(words: Sequence[str], prog: str) -> None:
     pieces, key = memory_of(config_of(given)).pieces(), entity_key(given.entity)
     matches = [(scope, piece) for scope in pieces.scopes() for piece in pieces.under(scope, key)]
     if not matches:
-        raise UserError(f"{plain_line(given.entity)}: nothing is kept under this name; `list` gives what there is")
+        raise UserError(f"{plain_line(given.entity)}: no such entity; `ratchet memory list` shows all entities")
     for scope, piece in matches:
         print(format_piece(scope, piece))
     print(f"{len(matches)} piece(s)")

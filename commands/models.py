@@ -36,7 +36,7 @@ def check(words: Sequence[str], prog: str) -> None:
     try:
         template = yaml.safe_load(given.template)
     except yaml.YAMLError as error:
-        raise UserError(f"--template {given.template}: is no YAML: {first_line(error)}") from error
+        raise UserError(f"--template {given.template}: is not valid YAML: {first_line(error)}") from error
     settings = {"path": given.path, "revision": given.revision, "template": template}
     model = parse(ModelConfig, settings, "ratchet models check")
     tokenizer = load_tokenizer(model.path, model.revision)

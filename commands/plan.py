@@ -58,7 +58,7 @@ def main(arguments: Sequence[str], prog: str = "ratchet plan") -> None:
     options = parser.parse_args(arguments)
     config = config_of(options)
     if config.members:
-        raise UserError(f"{options.config}: its tasks are its members'; plan each of them by its own config")
+        raise UserError(f"{options.config}: the config has `members`; plan each member with its own config")
     card = card_asked(options) or CARDS["A100-80"]
     node = Node(card.gb * GB, options.gpus, options.memory_gb * GB if options.memory_gb else None)
     sets = config.evaluation.question_sets

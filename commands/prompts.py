@@ -38,5 +38,8 @@ def main(words: Sequence[str], prog: str = "ratchet prompts") -> None:
         name, prompts = system.name, system.prompts
     folder = Path(given.out)
     files = list(write_prompts(prompts, folder))
-    print(f"{len(files)} prompts of {name} are in {folder}; edit them, delete what stays as it is, and write")
+    print(
+        f"{len(files)} prompts of {name} are in {folder}; edit them, delete the files that "
+        "you do not change, and add to the config:"
+    )
     print(f"{given.system}.prompts: {folder}")

@@ -31,7 +31,7 @@ def write_evidence(names: list[str], out: Path, without: Sequence[str] = ()) -> 
         count = corpus.add(source)
         if not count:
             raise UserError(
-                f"{name}: carries no texts of evidence (gold: {source.benchmark.gold}); bring a corpus of your own for "
+                f"{name}: has no texts of evidence (gold: {source.benchmark.gold}); use your own corpus for "
                 "it, and remove it from the command"
             )
         print(f"{name}: {count} documents")

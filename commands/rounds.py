@@ -100,7 +100,7 @@ def _stages_of(phase: Phase, sampling: StageId, scoring: StageId) -> list[StageI
 def _config_of_rounds(arguments: argparse.Namespace) -> Config:
     config = config_of(arguments)
     if config.members:
-        raise UserError("members: this config has some, which run one round; there is nothing to choose or promote")
+        raise UserError("members: a config with members runs one round, so there is nothing to choose or promote")
     return config
 
 

@@ -161,7 +161,7 @@ def whatif(words: Sequence[str], prog: str) -> None:
         raise UserError(f"{config.folder}: no such run folder; sample and score before `whatif`")
     round_folder = RunFolder(config.folder).round(arguments.round)
     again = f"ratchet score --config {arguments.config} --round {arguments.round}"
-    now = read_record(round_folder.selection, Selection, f"make it again: `{again}`")
+    now = read_record(round_folder.selection, Selection, f"write it again with `{again}`")
     if now is None:
         raise UserError(f"{round_folder.selection}: does not exist; score and select first: `{again}`")
     questions = load_questions(config.questions.train, config.seed)

@@ -125,7 +125,7 @@ def training_processes(experiment: ExperimentRun) -> int | None:
     if gpus < 2 and file is None:
         return None
     fewer = f" (training.batch_size={training.batch_size} cannot be divided over more)" if processes < gpus else ""
-    print(f"training takes {processes} of the visible GPUs, of which there are {gpus}{fewer}", flush=True)
+    print(f"training uses {processes} of {gpus} visible GPUs{fewer}", flush=True)
     return processes
 
 

@@ -132,8 +132,8 @@ def _keys(specs: Sequence[ServerSpec], has_command: bool) -> dict[str, str]:
     for name, key in keys.items():
         if not key and not has_command:
             raise UserError(
-                f"{name} is not set: clients of the servers need their key, which is never printed. Set it here "
-                f"and there, such as: export {name}=$(openssl rand -hex 32)"
+                f"{name} is not set: clients of the servers need this key, which is never printed. Set the key for "
+                f"the servers and for the clients, such as: export {name}=$(openssl rand -hex 32)"
             )
     return {name: key or secrets.token_urlsafe(32) for name, key in keys.items()}
 

@@ -76,7 +76,7 @@ def _run_test(words: Sequence[str], prog: str) -> None:
         raise UserError("sweep.test: no question set is left to test on; name one that is not under dev")
     results = merge(plan)
     if results.undecided:
-        raise UserError("dev has not chosen for every system yet:\n  " + "\n  ".join(results.undecided))
+        raise UserError("no checkpoint is chosen on dev yet for these systems:\n  " + "\n  ".join(results.undecided))
     _test(plan, results.choices, options.again, options.phase)
     if options.phase != "sample":
         _show(plan, _write(plan))
@@ -100,7 +100,7 @@ def _plan(options: argparse.Namespace) -> Sweep:
     """The sweep of a config, whose run folder is made or checked."""
     config = config_of(options)
     if config.members:
-        raise UserError("this config's tasks are its members'; sweep each of them")
+        raise UserError("the config has `members`; sweep each member with its own config")
     plan = plan_sweep(arm_settings(config), config.sweep)
     open_run(config)
     return plan

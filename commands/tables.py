@@ -60,7 +60,7 @@ def members(words: Sequence[str], prog: str) -> None:
     from evaluation.tables.suite import print_members
 
     if not config.members:
-        raise UserError("members: this config has none; `ratchet evaluate table` shows its own results")
+        raise UserError("members: the config has no members; `ratchet evaluate table` shows its results")
     rows: list[tuple[str, Results]] = []
     for name, member in load_members(config).items():
         folder = RunFolder(config.folder / name).round(arguments.round)

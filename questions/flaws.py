@@ -26,9 +26,9 @@ def question_flaws(splits: Sequence[LoadedSplit]) -> list[str]:
             if not any((question.answers, question.reference, question.label, question.nuggets)):
                 unanswered.append(place)
     flaws = [
-        (contradicting, "are asked before with another answer; keep the right one"),
-        (repeated, "are asked before with the same answer; remove them, or they count twice"),
-        (unanswered, "have no answer, reference, label or nuggets; nothing can reward a right answer to them"),
+        (contradicting, "repeat an earlier question with another answer; keep the right one"),
+        (repeated, "repeat an earlier question with the same answer; remove them, or they count twice"),
+        (unanswered, "have no answer, reference, label or nuggets, so no reward can recognise a right answer"),
     ]
     return [f"warning: {len(places)} questions {what} ({_shown(places)})" for places, what in flaws if places]
 

@@ -114,8 +114,8 @@ def best_candidate(
     shared = set.intersection(*(set(by_question) for by_question in rewards.values()))
     if not shared:
         raise UserError(
-            "no question of dev has a reward from every adapter, so none can be chosen: change rewards.weights to "
-            "scores that dev's questions allow, or set training.choose_by=held_out_loss"
+            "no question of dev has a reward from every adapter, so no adapter can be chosen: change "
+            "rewards.weights to scores that dev's questions allow, or set training.choose_by=held_out_loss"
         )
     means = {step: fmean(by_question[name] for name in sorted(shared)) for step, by_question in rewards.items()}
     best = max(means, key=lambda step: (round(means[step], 12), -step))

@@ -33,7 +33,7 @@ def print_trace(run: RunFolder, question: str, out: TextIO | None = None) -> Non
         for line in lines:
             console.print(f"  {escape(line)}", soft_wrap=True)
     if not traced:
-        raise UserError(f"{run.path}: no trajectory of a question with the id {question!r} in any round")
+        raise UserError(f"{run.path}: no round has a trajectory of the question {question!r}")
 
 
 def print_questions(run: RunFolder) -> None:

@@ -114,8 +114,10 @@ def test_what_is_odd_but_can_be_used_is_a_warning(mine: Path, capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "12 in notes" in said and "not read    1 .pptx" in said and "13 questions with answers" in said
     assert "1 documents have the text of another one, such as notes/copy.html as notes/again.html" in said
-    assert "1 questions are asked before with another answer; keep the right one (q.csv:13 as q.csv:4)" in said
-    assert "1 questions are asked before with the same answer" in said and "(q.csv:12 as q.csv:3)" in said
+    assert (
+        "1 questions repeat an earlier question with another answer; keep the right one (q.csv:13 as q.csv:4)" in said
+    )
+    assert "1 questions repeat an earlier question with the same answer" in said and "(q.csv:12 as q.csv:3)" in said
     assert "1 questions have no answer, reference, label or nuggets" in said and "(q.csv:14)" in said
     questions = load_questions(load_config("notes.yaml").questions.train)
     assert any(question.answers[0].startswith("Müller") for question in questions if question.answers)

@@ -66,7 +66,7 @@ def test_what_is_no_model_is_one_line(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "nonesuch"}))
     with pytest.raises(UserError, match=rf"^{folder}: cannot[^\n]*$"):
         models.main(["check", str(folder)])
-    with pytest.raises(UserError, match=r"^--template \{: is no YAML"):
+    with pytest.raises(UserError, match=r"^--template \{: is not valid YAML"):
         models.main(["check", str(folder), "--template", "{"])
 
 

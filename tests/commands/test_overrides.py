@@ -25,12 +25,12 @@ def path(tmp_path: Path) -> Path:
 
 def test_later_commands_need_none_of_them_and_say_which_are_in_force(path: Path) -> None:
     made = command("-m", "sampling", "--config", str(path), "--set", "sampling.samples=2")
-    assert made.returncode == 0 and "in force" not in made.stdout, made.stdout
+    assert made.returncode == 0 and "still applies" not in made.stdout, made.stdout
     again = command("-m", "sampling", "--config", str(path))
-    assert "run: --set sampling.samples=2, with which it was made, is in force" in again.stdout
+    assert "run: the run was started with --set sampling.samples=2, which still applies" in again.stdout
     assert "6 trajectories of 3 questions" in again.stdout
     scored = command("-m", "rewards", "--config", str(path))
-    assert scored.returncode == 0 and scored.stdout.count("in force") == 1, scored.stdout
+    assert scored.returncode == 0 and scored.stdout.count("still applies") == 1, scored.stdout
     assert Experiment(path).config.sampling.samples == 2
     refused = command("-m", "sampling", "--config", str(path), "--set", "sampling.samples=3")
     assert refused.returncode == 2 and "sampling.samples: 2 there, 3 now" in refused.stdout

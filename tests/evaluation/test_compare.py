@@ -211,7 +211,7 @@ def test_no_adapter_is_said_and_the_base_alone_can_be_measured(
 ) -> None:
     _, folder = opened(config_path)
     (folder.adapter / "adapter_config.json").unlink()
-    with pytest.raises(UserError, match="train one first"):
+    with pytest.raises(UserError, match="train an adapter first"):
         main(["--config", str(config_path)])
     main(["--config", str(config_path), "--base-only"])
     assert "no adapter to compare it with" in capsys.readouterr().out

@@ -189,7 +189,7 @@ def test_an_adapter_of_another_model_is_refused(
     ("words", "message"),
     [
         ([], "nothing to export: name --adapter-only"),
-        (["--dataset", "--adapter", "x"], "belongs to a round"),
+        (["--dataset", "--adapter", "x"], "exports the data of a round"),
         (["--merged", "--round", "7"], "round-7/adapter/adapter_config.json: cannot read"),
     ],
 )

@@ -143,11 +143,11 @@ def test_the_open_split_of_fever_symmetric_leaves_out_what_was_made_up(tmp_path:
 def test_a_benchmark_without_evidence_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "feverous" / "dev.json", [{**FEVEROUS, "evidence": LINES}])
     write(tmp_path / "hover" / "dev.jsonl", [])
-    with pytest.raises(UserError, match=r"hover.*carries no texts of evidence \(gold: titles.*remove it"):
+    with pytest.raises(UserError, match=r"hover.*has no texts of evidence \(gold: titles.*remove it"):
         corpus(tmp_path, f"feverous:{tmp_path / 'feverous'}", f"hover:{tmp_path / 'hover'}")
     assert not (tmp_path / "corpus.jsonl.gz").exists()
     write(tmp_path / "feverous" / "dev.json", [FEVEROUS])  # the release's form has ids in place of texts
-    with pytest.raises(UserError, match=r"feverous.*carries no texts"):
+    with pytest.raises(UserError, match=r"feverous.*has no texts"):
         corpus(tmp_path, f"feverous:{tmp_path / 'feverous'}")
 
 

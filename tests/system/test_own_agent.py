@@ -103,4 +103,4 @@ def test_programs_that_come_by_themselves_find_the_open_trajectories(tmp_path: P
     assert done.returncode == 0 and "12 trajectories: 12 finished" in done.stdout, done.stdout
     assert {one.answer for one in stored(tmp_path)} == {"Ada Torrin", "nobody"}
     refused = command("-m", "ratchet", "gateway", "--config", str(config), "--set", "system.settings.command=[x]")
-    assert "system.settings.command: the programs are started by `ratchet sample`" in refused.stdout
+    assert "system.settings.command: `ratchet sample` starts the programs" in refused.stdout

@@ -50,7 +50,7 @@ def test_training_takes_the_visible_gpus_that_divide_the_batch(
 ) -> None:
     settings = ("--set", f"training.batch_size={batch}", "--set", f"training.micro_batch={micro}")
     printed = planned(gpus, *settings)
-    assert f"training takes {processes} of the visible GPUs, of which there are {gpus}" in printed
+    assert f"training uses {processes} of {gpus} visible GPUs" in printed
     assert ("cannot be divided over more" in printed) == (processes < gpus)
     launched = f"-m accelerate.commands.launch --config_file {DDP} --num_processes {processes} {ROOT / 'train.py'}"
     assert launched in printed

@@ -65,7 +65,7 @@ def test_merge_names_what_is_missing_and_chooses_nothing(path: Path, capsys: pyt
     results = results_of(path)
     missing = (f"{CELLS[0]}: 12 of 12 scores are missing", *(f"{cell}: not started" for cell in CELLS[2:]))
     assert (results.missing, results.choices) == (missing, ())
-    with pytest.raises(UserError, match=f"(?s)dev has not chosen.*{CELLS[2]}"):
+    with pytest.raises(UserError, match=f"(?s)no checkpoint is chosen on dev yet.*{CELLS[2]}"):
         run(path, "test")
     assert run(path, "cell", "0/4", "--phase", "score") == 0
     assert states(path) == ["done", "done", "missing", "missing"]

@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 def test_an_empty_memory(command: Command, tmp_path: Path) -> None:
     assert command() == f"{tmp_path / 'run' / 'memory'}: 0 segment(s), 0 bytes\n"
     assert command("list") == "0 entities\n"
-    with pytest.raises(UserError, match="nothing is kept under this name"):
+    with pytest.raises(UserError, match="no such entity"):
         command("show", "Velm")
     assert not (tmp_path / "run").exists()
 
