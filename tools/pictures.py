@@ -1,7 +1,7 @@
 """Take the pictures in docs/images, of a terminal's recorded output or of a page, with the Chromium of `make browser`.
 
 script -q -c "stty cols 100 rows 30; ratchet selftrain --config configs/demo.yaml" demo.typescript
-python -m tools.pictures terminal demo.typescript docs/images/demo.png --command "ratchet ..." --first "== 5/6"
+python -m tools.pictures terminal demo.typescript docs/images/demo.png --command "ratchet ..." --part "Round 1" "test:"
 python -m tools.pictures page runs/demo/report.html docs/images/report.png --height 1000
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -25,20 +26,21 @@ pre {{ margin: 0; width: 100ch; white-space: pre-wrap; font: 13px/1.35 "DejaVu S
 </style><pre>{code}</pre>"""
 
 
-def terminal_page(recording: str, command: str = "", first: str = "", last: str = "") -> str:
-    """The page of a recording of `script`, from the line that begins with `first` to before the one that begins with
-    `last`. `command` stands above it behind a prompt."""
+def terminal_page(recording: str, command: str, parts: Sequence[tuple[str, str]]) -> str:
+    """The page of a recording of `script`. A part reaches from the line that begins with its first text to before the
+    line that begins with its second; without parts, all is shown. `command` stands above it behind a prompt."""
     # The first and the last line are those of `script` itself. Of a progress bar, rich keeps what stayed on its line.
     lines = [Text.from_ansi(line.rstrip("\r")) for line in recording.split("\n")]
     lines = [line for line in lines if not line.plain.startswith(("Script started", "Script done"))]
-    start = next(n for n, line in enumerate(lines) if line.plain.startswith(first))
-    end = next((n for n, line in enumerate(lines) if last and n > start and line.plain.startswith(last)), len(lines))
-    shown = lines[start:end]
-    while shown and not shown[-1].plain.strip():
+    begins = [line.plain.lstrip() for line in lines]
+    shown = [Text.assemble(("$ ", "green"), (command, "bold"))] if command else []
+    for first, last in parts:
+        start = next(n for n, begin in enumerate(begins) if begin.startswith(first))
+        end = next(n for n, begin in enumerate(begins) if n > start and begin.startswith(last))
+        shown += [Text("[...]", "dim"), *lines[start:end]]
+    shown += [] if parts else lines
+    while not shown[-1].plain.strip():
         shown.pop()
-    if command:
-        before = [Text("[...]", "dim")] if start else []
-        shown = [Text.assemble(("$ ", "green"), (command, "bold")), *before, *shown]
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for line in shown:
         console.print(line, soft_wrap=True)
@@ -71,8 +73,8 @@ def main() -> None:
     kinds = parser.add_subparsers(dest="kind", required=True)
     terminal = kinds.add_parser("terminal", help="what `script` recorded")
     terminal.add_argument("--command", default="", help="the command, shown above its output")
-    terminal.add_argument("--first", default="", help="how the first line that is shown begins")
-    terminal.add_argument("--last", default="", help="how the first line that is no longer shown begins")
+    help_of_parts = "how the first line that is shown begins, and the first that is no longer shown; may be repeated"
+    terminal.add_argument("--part", nargs=2, action="append", default=[], metavar=("FIRST", "LAST"), help=help_of_parts)
     page = kinds.add_parser("page", help="a file or an address")
     page.add_argument("--width", type=int, default=1400)
     page.add_argument("--height", type=int, default=1000)
@@ -89,7 +91,7 @@ def main() -> None:
         take(given.source, given.out, given.width, given.height, given.scheme, given.seconds, given.whole)
         return
     recording = Path(given.source).read_text()
-    take(terminal_page(recording, given.command, given.first, given.last), given.out, 860, 40, whole=True)
+    take(terminal_page(recording, given.command, given.part), given.out, 860, 40, whole=True)
 
 
 if __name__ == "__main__":
