@@ -126,7 +126,7 @@ def _export_dataset(config: Config, number: int, scope: Scope, out: Path) -> Pat
     ]
     rows = None
     if scope == "kept" or all(member.selection and member.selection.kept for member in members):
-        rows, _ = prepare_rows(learnt_rounds(config, own), own.rows, config.training)
+        rows, _ = prepare_rows(learnt_rounds(config, own), own, config.training)
     return export_dataset(config.folder.name, number, scope, members, rows, out)
 
 

@@ -38,6 +38,8 @@ class RoundFolder:
     scores = _Below("scores")
     selection = _Below("selection.json")
     rows = _Below("rows.parquet")
+    gains = _Below("gains")
+    """What each action did for the gold answer (training.credit)."""
     training = _Below("training")
     adapter = _Below("adapter")
     candidate = _Below("training/candidate")
@@ -77,6 +79,7 @@ class ControlFolder(RoundFolder):
     """round-<n>/control-<name>: another selection of the round's trajectories, with rows, training and adapter."""
 
     trajectories = _Beside("trajectories")
+    gains = _Beside("gains")
 
     @property
     def number(self) -> int:
@@ -91,6 +94,7 @@ class GoldFolder(ControlFolder):
     """round-<n>/control-gold: trajectories of its own too, with gold answers in place of what was sampled."""
 
     trajectories = _Below("trajectories")
+    gains = _Below("gains")
 
     @property
     def trained_control(self) -> TrainedControl | None:

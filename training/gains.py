@@ -1,0 +1,104 @@
+"""The gains of actions for `training.credit: information_gain`, computed with the model that training starts from.
+
+Before each of its actions, a conversation ends where the model is to speak. There the gold answer's log-probability is
+taken, as the mean over its tokens; the gain of an action is what it rose by until the next time that the model speaks
+in this conversation. All of a conversation's values come from one forward pass over its stored ids, and one over the
+answer for each action, which reuses the keys and values of what stands before it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from inference.adapters import checked_digest
+from inference.chat_formats import open_chat_format
+from inference.local.model import model_fingerprint
+from ratchet.config import LoraConfig, ModelConfig
+from ratchet.files import Segment, read_json_file, write_json
+from ratchet.progress import Progress
+from ratchet.records import Question, Trajectory
+from training.actions import Action, parsed_actions
+from training.credit import ActionGain, TrajectoryGains, credited, read_gains
+from training.kept import KeptTrajectories
+from training.lora import add_lora, load_model, on_cpu, start_from_adapter
+
+SEGMENT = "part-0.jsonl"
+
+
+def compute_gains(
+    kept: Sequence[KeptTrajectories],
+    questions: Mapping[str, Question],
+    model: ModelConfig,
+    lora: LoraConfig,
+    start: Path | None,
+    folder: Path,
+) -> None:
+    """Compute what `folder` lacks, trajectory by trajectory; each is on disk before the next one. `questions`: by the
+    names that `credited` gives. `start`: the adapter that training continues; gains of another one are deleted."""
+    policy_file = folder / "policy.json"
+    made_of = {"model": model_fingerprint(model), "adapter": checked_digest(start) if start else None}
+    if folder.exists() and (not policy_file.exists() or read_json_file(policy_file) != made_of):
+        shutil.rmtree(folder)
+    write_json(policy_file, made_of)
+    known = read_gains(folder)
+    missing = [(part, [key for key in credited(part) if key not in known]) for part in kept]
+    left = sum(len(keys) for _, keys in missing)
+    if not left:
+        return
+    chat = open_chat_format(model)
+    policy = load_model(model)
+    if start is not None:
+        policy = add_lora(policy, lora, 0)
+        start_from_adapter(policy, start)
+    policy = policy.to("cpu" if on_cpu(model) else "cuda").eval()
+    with Segment(folder / SEGMENT) as segment, Progress("credit of actions", len(known) + left, len(known)) as progress:
+        for part, keys in missing:
+            for trajectory in part.store.read(keys):
+                answer = questions[credited(part)[trajectory.key]].gold_answer
+                segment.append(_gains_of(policy, trajectory, tuple(chat.encode(answer))))
+                progress.advance()
+
+
+def _gains_of(policy: Any, trajectory: Trajectory, answer: Sequence[int]) -> TrajectoryGains:
+    """No gains where the question has no gold answer."""
+    by_conversation: dict[int, list[Action]] = {}
+    for action in parsed_actions(trajectory):
+        by_conversation.setdefault(action.conversation, []).append(action)
+    gains: list[ActionGain] = []
+    for number, actions in by_conversation.items():
+        starts = [action.start for action in actions]
+        if len(starts) < 2 or not answer:
+            continue
+        values = log_probabilities(policy, trajectory.conversations[number].ids, starts, answer)
+        gains += [
+            ActionGain(number, at, after - before)
+            for at, before, after in zip(starts, values, values[1:], strict=False)
+        ]
+    return TrajectoryGains(trajectory=trajectory.key, gains=tuple(gains))
+
+
+@torch.no_grad()
+def log_probabilities(policy: Any, ids: Sequence[int], starts: Sequence[int], answer: Sequence[int]) -> list[float]:
+    """At each of these ascending positions of `ids`, the mean log-probability of the tokens of `answer` there."""
+    device = next(policy.parameters()).device
+    cache = DynamicCache()
+    values: list[float] = []
+    # The cache holds what stands before the last token of the prompt, and is cut back after each answer.
+    at = 0
+    target = torch.tensor(answer, device=device)
+    for start in starts:
+        prefix = torch.tensor([ids[at : start - 1]], device=device)
+        if prefix.shape[1]:
+            policy(input_ids=prefix, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        at = start - 1
+        asked = torch.tensor([[ids[at], *answer[:-1]]], device=device)
+        logits = policy(input_ids=asked, past_key_values=cache, use_cache=True).logits[0].float()
+        values.append(float(logits.log_softmax(-1).gather(1, target[:, None]).mean()))
+        cache.crop(-len(answer))
+    return values
