@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from agents.core.context import RunContext
@@ -139,5 +140,9 @@ class View:
         )
 
     def _line(self, role: str, text: str, style: str = "") -> None:
-        line = Text(role.rjust(self.width) + "  ", self.colours.get(role, ""))
-        self.console.print(line.append(plain_text(text), style), soft_wrap=True)
+        name, said = Text(role.rjust(self.width) + "  ", self.colours.get(role, "")), Text(plain_text(text), style)
+        if not self.console.is_terminal:
+            return self.console.print(name.append_text(said), soft_wrap=True)
+        beside = Table.grid()  # a long text goes on below its first line, not below the role
+        beside.add_row(name, said)
+        self.console.print(beside)

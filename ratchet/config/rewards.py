@@ -56,8 +56,8 @@ class SelectConfig(Section):
     paper (Salemi et al. 2025, arXiv 2506.10844)."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
     """Ways of ending with which a trajectory is a candidate. Trajectories that ended otherwise have the reward 0. With
-    `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it; `rounds choose`
-    and the primary measure of an evaluation then count it as well."""
+    `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it; it then counts
+    for `ratchet choose` and for the primary measure of an evaluation as well."""
     # Rules that came after the first run folders are written only where they are used: stage digests of those stay.
     only_mixed: bool = Field(False, exclude_if=lambda on: not on)
     """Drop a question unless some of its trajectories succeeded and some did not."""
