@@ -128,8 +128,7 @@ def _compute_gains(config: Config, task: TrainingTask) -> None:
         for name, member in members.items()
         for question in load_split(member.questions.train, member.seed).questions
     }
-    kept, training = read_kept(task.rounds), task.training
-    compute_gains(kept, questions, task.model, training.lora, task.start, task.folder.gains)
+    compute_gains(read_kept(task.rounds), questions, task.model, task.training, task.start, task.folder.gains)
 
 
 def _write_control(config: Config, folder: RoundFolder, control: TrainedControl) -> None:

@@ -8,7 +8,6 @@ answer for each action, which reuses the keys and values of what stands before i
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,14 @@ from transformers import DynamicCache
 from inference.adapters import checked_digest
 from inference.chat_formats import open_chat_format
 from inference.local.model import model_fingerprint
-from ratchet.config import LoraConfig, ModelConfig
+from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.files import Segment, read_json_file, write_json
 from ratchet.progress import Progress
-from ratchet.records import Question, Trajectory
+from ratchet.records import Question, Trajectory, content_key
 from training.actions import Action, parsed_actions
 from training.credit import ActionGain, TrajectoryGains, credited, read_gains
 from training.kept import KeptTrajectories
-from training.lora import add_lora, load_model, on_cpu, start_from_adapter
+from training.lora import add_lora, load_model, mixes_precision, on_cpu, start_from_adapter
 
 SEGMENT = "part-0.jsonl"
 
@@ -35,7 +34,7 @@ def compute_gains(
     kept: Sequence[KeptTrajectories],
     questions: Mapping[str, Question],
     model: ModelConfig,
-    lora: LoraConfig,
+    training: TrainingConfig,
     start: Path | None,
     folder: Path,
 ) -> None:
@@ -43,8 +42,8 @@ def compute_gains(
     names that `credited` gives. `start`: the adapter that training continues; gains of another one are deleted."""
     policy_file = folder / "policy.json"
     made_of = {"model": model_fingerprint(model), "adapter": checked_digest(start) if start else None}
-    if folder.exists() and (not policy_file.exists() or read_json_file(policy_file) != made_of):
-        shutil.rmtree(folder)
+    if policy_file.exists() and read_json_file(policy_file) != made_of:
+        (folder / SEGMENT).unlink(missing_ok=True)
     write_json(policy_file, made_of)
     known = read_gains(folder)
     missing = [(part, [key for key in credited(part) if key not in known]) for part in kept]
@@ -54,19 +53,29 @@ def compute_gains(
     chat = open_chat_format(model)
     policy = load_model(model)
     if start is not None:
-        policy = add_lora(policy, lora, 0)
+        policy = add_lora(policy, training.lora, 0)
         start_from_adapter(policy, start)
-    policy = policy.to("cpu" if on_cpu(model) else "cuda").eval()
-    with Segment(folder / SEGMENT) as segment, Progress("credit of actions", len(known) + left, len(known)) as progress:
+    device = "cpu" if on_cpu(model) else "cuda"
+    policy = policy.to(device).eval()
+    known_values: dict[str, list[float]] = {}
+    with (
+        torch.autocast(device, torch.bfloat16, enabled=mixes_precision(model, training, 1)),
+        Segment(folder / SEGMENT) as segment,
+        Progress("credit of actions", len(known) + left, len(known)) as progress,
+    ):
         for part, keys in missing:
+            names = credited(part)
             for trajectory in part.store.read(keys):
-                answer = questions[credited(part)[trajectory.key]].gold_answer
-                segment.append(_gains_of(policy, trajectory, tuple(chat.encode(answer))))
+                answer = tuple(chat.encode(questions[names[trajectory.key]].gold_answer))
+                segment.append(_gains_of(policy, trajectory, answer, known_values))
                 progress.advance()
 
 
-def _gains_of(policy: Any, trajectory: Trajectory, answer: Sequence[int]) -> TrajectoryGains:
-    """No gains where the question has no gold answer."""
+def _gains_of(
+    policy: Any, trajectory: Trajectory, answer: Sequence[int], known: dict[str, list[float]]
+) -> TrajectoryGains:
+    """No gains where the question has no gold answer. `known`: values by conversation, since attempts at one question
+    often do the same."""
     by_conversation: dict[int, list[Action]] = {}
     for action in parsed_actions(trajectory):
         by_conversation.setdefault(action.conversation, []).append(action)
@@ -75,7 +84,11 @@ def _gains_of(policy: Any, trajectory: Trajectory, answer: Sequence[int]) -> Tra
         starts = [action.start for action in actions]
         if len(starts) < 2 or not answer:
             continue
-        values = log_probabilities(policy, trajectory.conversations[number].ids, starts, answer)
+        ids = trajectory.conversations[number].ids[: starts[-1]]
+        asked = content_key(ids, starts, answer)
+        if asked not in known:
+            known[asked] = log_probabilities(policy, ids, starts, answer)
+        values = known[asked]
         gains += [
             ActionGain(number, at, after - before)
             for at, before, after in zip(starts, values, values[1:], strict=False)

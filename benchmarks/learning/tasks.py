@@ -17,6 +17,7 @@ VANILLA_RAG = "system={name: vanilla_rag, settings: {style: brief}, roles: {defa
 TASKS: dict[str, tuple[str, ...]] = {
     "demo": ("configs/demo.yaml",),
     "demo-rag": ("configs/demo.yaml", VANILLA_RAG),
+    "demo-searches": ("configs/small/demo_rounds.yaml", "rounds.count=1"),
     "claims": ("benchmarks/learning/claims_cot.yaml",),
     "popqa": (
         "configs/small/popqa_naive_rag.yaml",
@@ -45,6 +46,8 @@ ARMS: dict[str, tuple[str, ...]] = {
     GOLD: (),
     SFT: (),
     "weighted": ("training.objective=weighted",),
+    "information_gain": ("training.credit=information_gain",),
+    "evidence": ("training.credit=evidence",),
     "dpo": ("training.objective=dpo", PREFERENCE),
     "dpo-action": ("training.objective=dpo", "training.preference.level=action", PREFERENCE),
     "kto": ("training.objective=kto", PREFERENCE),
