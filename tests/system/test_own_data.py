@@ -1,8 +1,13 @@
 """The first hour with one's own data: an installed wheel, an empty folder, files of five kinds, ten questions with
-flaws, and the commands of the guides alone. It prints what each command took."""
+flaws, and the commands of the guides alone.
+
+`RATCHET_TIMES=1 python -m pytest -s tests/system/test_own_data.py` prints what each command takes a user, who has no
+libraries loaded beforehand.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import time
@@ -26,6 +31,7 @@ FLAWS = {
     "binary.txt: not UTF-8 text": b"\0\1",
 }
 CONFIG = ("--config", "notes.yaml")
+IS_TIMED = "RATCHET_TIMES" in os.environ
 # Less of all, and every trajectory is kept: one of a question need not be a good one.
 LESS = ("sampling.samples=1", "rewards.select.min_reward=-1", "training.max_steps=1")
 PLUGIN = re.compile(r"^`(?P<path>\w+\.py)`[^\n]*:\n\n```python\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
@@ -44,7 +50,9 @@ class Walk:
 
     def __call__(self, *words: str, status: int = 0) -> str:
         begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        said = self.installed.run("ratchet", *words, status=status, is_preloaded=False)
+        # The stages that `selftrain` starts are preloaded; itself it has to be a process of the environment.
+        started = ("ratchet",) if IS_TIMED or words[0] == "selftrain" else ("python", "-m", "ratchet")
+        said = self.installed.run(*started, *words, status=status, is_preloaded=not IS_TIMED)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         core = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         self.took.append((" ".join(words[:2]), time.monotonic() - begun, core))
@@ -141,5 +149,6 @@ def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.Captur
     assert "of an installed Ratchet, import ratchet.agents and not agents" in said
     (folder / system).write_text((folder / system).read_text().replace("from agents.", "from ratchet.agents."))
     assert "model calls 2," in walk("ask", "Who built Velm's harbour?", *own)
-    with capsys.disabled():
-        print(f"\n{walk.table()}")
+    if IS_TIMED:
+        with capsys.disabled():
+            print(f"\n{walk.table()}")
