@@ -7,7 +7,6 @@ evaluate` and `ratchet report` with the student's config go on from there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from commands.arguments import add_round_argument, config_of, config_parser
 
@@ -29,7 +28,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet distill") -> N
     from questions.load import load_questions
     from questions.manifest import open_run
     from ratchet.runfolder import RunFolder
-    from training.distillation import Student, describe, distil
+    from training.distillation import Student, describe, distill
     from training.kept import KeptTrajectories, LearntRound, read_kept_selection
     from training.task import check_model_is_open
 
@@ -40,6 +39,6 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet distill") -> N
     student = Student(config.system, model, questions, config.seed)
     folder = open_run(config).round(1)
     teacher = KeptTrajectories(LearntRound(agents), read_kept_selection(agents))
-    selection = distil(teacher, student, folder)
+    selection = distill(teacher, student, folder)
     print(f"{folder.selection}: {describe(selection)}, from {agents.path}")
-    print(f"train on them: accelerate launch train.py --config {Path(arguments.config)}")
+    print(f"train on them: accelerate launch train.py --config {arguments.config}")

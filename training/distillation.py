@@ -10,7 +10,6 @@ a teacher's outputs, sequence by sequence).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -26,11 +25,9 @@ from ratchet.records import Passage, Question, Trajectory, content_key, question
 from ratchet.runfolder import RoundFolder
 from ratchet.selection import QuestionChoice, Selection
 from sampling.pool import run_episode
-from sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
+from sampling.store import DISTILLED, FIRST_SEGMENT, Manifest, TrajectoryStore
 from training.gold import check_takes_given_answers, gold_action_of
 from training.kept import KeptTrajectories
-
-POLICY = "distilled"
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Student:
 class GivenDocuments:
     """An index that finds the same documents for every query."""
 
-    digest = POLICY
+    digest = DISTILLED
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self._passages = list(passages)
@@ -55,7 +52,7 @@ class GivenDocuments:
         return self._passages[offset : offset + k]
 
 
-def distil(teacher: KeptTrajectories, student: Student, folder: RoundFolder) -> Selection:
+def distill(teacher: KeptTrajectories, student: Student, folder: RoundFolder) -> Selection:
     """Write the student's trajectories and their selection into the round's folder, which takes no others.
 
     Kept trajectories of one question with the same answer and documents become one. Those without documents are left
@@ -89,7 +86,7 @@ def distil(teacher: KeptTrajectories, student: Student, folder: RoundFolder) -> 
     store = TrajectoryStore(folder.trajectories)
     if folder.selection.exists() or store.segments:
         raise UserError(
-            f"{folder.path}: has trajectories or a selection already; distil into a run folder of its own "
+            f"{folder.path}: has trajectories or a selection already; distill into a run folder of its own "
             "(--set run=runs/NEW)"
         )
     store.plan(_manifest(system, student, list(made)))
@@ -122,7 +119,7 @@ def _play(student: Student, system: System, chat: ChatFormat, question: Question
             {name: ScriptedEngine(chat, lambda *_: action, student.model.max_context) for name in _models(system)},
             GivenDocuments(teacher.passages),
             _context(),
-            key=content_key(POLICY, teacher.answer, teacher.passages, question, student.system),
+            key=content_key(DISTILLED, teacher.answer, teacher.passages, question, student.system),
             sample=0,
             seed=student.seed,
         )
@@ -142,15 +139,15 @@ def _models(system: System) -> Iterator[str]:
 
 
 def _context() -> RunContext:
-    return RunContext(temperature=0.0, frozen_temperature=0.0, top_p=1.0, adapter=None, policy=POLICY)
+    return RunContext(temperature=0.0, frozen_temperature=0.0, top_p=1.0, adapter=None, policy=DISTILLED)
 
 
 def _manifest(system: System, student: Student, keys: Sequence[str]) -> Manifest:
     return Manifest(
         system=system.config,
         setting=asdict(_context()),
-        models=dict.fromkeys(system.roles, POLICY),
-        index=POLICY,
+        models=dict.fromkeys(system.roles, DISTILLED),
+        index=DISTILLED,
         sources={},
         seed=student.seed,
         questions=questions_digest(student.questions.values()),
@@ -161,5 +158,4 @@ def _manifest(system: System, student: Student, keys: Sequence[str]) -> Manifest
 
 def describe(selection: Selection) -> str:
     """What was written, in a line."""
-    counts = Counter(len(choice.kept) for choice in selection.questions)
-    return f"{len(selection.kept)} answers of {sum(counts.values())} questions"
+    return f"{len(selection.kept)} answers of {len(selection.questions)} questions"

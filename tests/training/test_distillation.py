@@ -38,7 +38,7 @@ def student(agents: Path, folder: Path, **changes: object) -> Path:
     return path
 
 
-def distil(student: Path, agents: Path) -> Done:
+def distill(student: Path, agents: Path) -> Done:
     return command("-m", "ratchet", "distill", "--config", str(student), "--from", str(agents))
 
 
@@ -52,7 +52,7 @@ def test_the_students_prompt_has_the_agents_documents_and_its_label_is_their_ans
     agents: Path, tmp_path: Path
 ) -> None:
     path = student(agents, tmp_path)
-    assert "accelerate launch train.py" in distil(path, agents).stdout
+    assert "accelerate launch train.py" in distill(path, agents).stdout
     taught, learnt = (kept(RoundFolder(folder / "run/round-1")) for folder in (agents.parent, tmp_path))
     answers = {(one.question_id, one.answer, one.passages) for one in taught if one.passages}
     assert {(one.question_id, one.answer, one.passages) for one in learnt} == answers and len(learnt) == len(answers)
@@ -71,13 +71,15 @@ def test_what_was_distilled_is_trained_evaluated_and_reported_by_the_usual_comma
 ) -> None:
     path = student(agents, tmp_path)
     for _ in range(2):  # the second time it has nothing to do
-        assert distil(path, agents).returncode == 0
+        assert distill(path, agents).returncode == 0
     for words in (("train.py",), ("-m", "ratchet", "evaluate"), ("-m", "ratchet", "report")):
         done = command(*words, "--config", str(path))
         assert done.returncode == 0, done.stdout
     assert (tmp_path / "run/report.html").exists()
     again = command("-m", "ratchet", "distill", "--config", str(path), "--from", str(path))
-    assert again.returncode == 2 and "distil into a run folder of its own" in again.stdout
+    assert again.returncode == 2 and "distill into a run folder of its own" in again.stdout
+    sampled = command("-m", "ratchet", "sample", "--config", str(path))
+    assert sampled.returncode == 2 and "holds what `ratchet distill` wrote" in sampled.stdout
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,6 @@ def test_a_student_that_cannot_learn_the_answers_is_refused(
     if "questions" in changes:
         splits = yaml.safe_load(agents.read_text())["questions"]
         changes = {"questions": {**splits, "train": splits["dev"], "dev": splits["train"]}}
-    done = distil(student(agents, tmp_path, **changes), agents)
+    done = distill(student(agents, tmp_path, **changes), agents)
     assert done.returncode == 2 and message in done.stdout, done.stdout
     assert not list(tmp_path.rglob("selection.json"))
