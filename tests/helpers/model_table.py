@@ -24,8 +24,8 @@ HEAD = """\
 
 <!-- Written by `python -m tests.helpers.model_table`. Do not edit. -->
 
-What `ratchet models check` finds for the chat templates of `trl`, by the names of its files, and for the families of
-models. [Models and their chat templates](../guides/models.md) says what the words mean.
+These tables have what `ratchet models check` finds for the chat templates of the package `trl`, named as its files are,
+and for the families of models. [Models and their chat templates](../guides/models.md) explains the terms.
 """
 
 
