@@ -21,7 +21,7 @@ from ratchet.selection import QuestionChoice, Selection
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, prepared_rows, trajectory
 from training.credit import read_gains
-from training.gains import log_probabilities
+from training.gains import AnswerScorer
 from training.lessons import TokenRow
 from training.rows import read_rows, table_rows
 
@@ -80,14 +80,19 @@ def test_a_value_is_the_answers_log_probability_where_the_model_is_to_speak(
 ) -> None:
     config, _ = round_of
     model = AutoModelForCausalLM.from_pretrained(config.models["agent"].path).eval()
-    ids, answer, starts = list(range(5, 45)), (7, 9, 11), [6, 20, 40]
-    found = log_probabilities(model, ids, starts, answer)
-    for at, value in zip(starts, found, strict=True):
-        whole = torch.tensor([[*ids[:at], *answer]])
-        with torch.no_grad():
-            logs = model(input_ids=whole).logits[0].float().log_softmax(-1)
-        expected = [float(logs[at - 1 + place, token]) for place, token in enumerate(answer)]
-        assert value == pytest.approx(sum(expected) / len(expected), abs=1e-4)
+    scorer, ids, answer = AnswerScorer(model), list(range(5, 45)), (7, 9, 11)
+    # The same once more, one that begins alike, one that begins otherwise, and one that is the beginning.
+    for asked, starts in (
+        (ids, [6, 20, 40]),
+        (ids, [6, 20, 40]),
+        ([*ids[:15], 3, 4, *ids], [18, 30]),
+        (ids[3:], [4, 9]),
+    ):
+        for at, value in zip(starts, scorer.values("role", asked, starts, answer), strict=True):
+            with torch.no_grad():
+                logs = model(input_ids=torch.tensor([[*asked[:at], *answer]])).logits[0].float().log_softmax(-1)
+            expected = [float(logs[at - 1 + place, token]) for place, token in enumerate(answer)]
+            assert value == pytest.approx(sum(expected) / len(expected), abs=1e-4)
 
 
 def test_training_learns_the_actions_that_raised_the_answer_of_failed_trajectories_too(
