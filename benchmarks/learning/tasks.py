@@ -17,7 +17,7 @@ VANILLA_RAG = "system={name: vanilla_rag, settings: {style: brief}, roles: {defa
 TASKS: dict[str, tuple[str, ...]] = {
     "demo": ("configs/demo.yaml",),
     "demo-rag": ("configs/demo.yaml", VANILLA_RAG),
-    "demo-searches": ("configs/small/demo_rounds.yaml", "rounds.count=1"),
+    "demo-searches": ("configs/small/demo_rounds.yaml", "rounds.count=1", "sampling.pilot=null"),
     "claims": ("benchmarks/learning/claims_cot.yaml",),
     "popqa": (
         "configs/small/popqa_naive_rag.yaml",
