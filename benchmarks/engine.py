@@ -4,9 +4,10 @@
 
 Each question is sampled several times, as in self-training. transformers gets all requests as one left-padded batch;
 the engine and vLLM get single requests, the engine once with its default workers and once as one batch on all cores.
-Every request makes exactly --tokens new tokens, so the work is the same and only its organisation differs. A second
-turn then goes on from the first one's text. Each contender is a process of its own; they are measured in turns,
---repeats times, and the best of each counts. vLLM is left out where there is none (`make vllm`).
+Every request makes exactly --tokens new tokens, so the work is the same and only its organisation differs. In a second
+turn every request continues the text that it made in the first. Each contender runs in a process of its own. They are
+measured one after the other, --repeats times, and the best of each counts. vLLM is left out where there is none
+(`make vllm`).
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def cpu_seconds() -> float:
 
 
 async def measure(name: str, options: argparse.Namespace) -> dict[int, list[Turn]]:
-    """By number of requests, a contender's turn of questions and one that goes on from its text."""
+    """By number of requests, what one contender took for the first and for the second turn."""
     workers = 1 if name == ONE_BATCH else None
     model = ModelConfig.model_validate(
         {"path": options.model, "dtype": options.dtype, "device": "cpu", "max_context": CONTEXT, "workers": workers}

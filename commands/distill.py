@@ -1,7 +1,7 @@
 """ratchet distill --config STUDENT.yaml --from TEACHER.yaml: teach one system what the agents of another run answered.
 
-It writes trajectories and a selection into round 1 of the student's run folder; `accelerate launch train.py`, `ratchet
-evaluate` and `ratchet report` with the student's config go on from there.
+It writes trajectories and a selection into round 1 of the student's run folder. The commands that follow have the
+student's config too: `accelerate launch train.py`, `ratchet evaluate` and `ratchet report`.
 """
 
 from __future__ import annotations

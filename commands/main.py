@@ -1,4 +1,4 @@
-"""`ratchet COMMAND`, or `ratchet COMMAND`: every command of Ratchet by one name."""
+"""`ratchet COMMAND`, or `python -m ratchet COMMAND`: every command of Ratchet by one name."""
 
 from __future__ import annotations
 

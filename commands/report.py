@@ -1,7 +1,7 @@
 """Look at a run, from its records alone.
 
-ratchet report --config X [--round N]        write report.html in the run folder
-ratchet watch --config X              serve a page over the run folder while it is written
+ratchet report --config X [--round N]          write report.html in the run folder
+ratchet watch --config X                       serve a page over the run folder while it is written
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What belongs to the loop over rounds (`ratchet selftrain`) and not to one of its stages.
 
-ratchet choose --config X --round 1      which evaluated adapter becomes the round's? By reward on dev
-ratchet promote --config X --round 2     does round 2's adapter take its parent's place? Decided on dev
-ratchet plan --config X                  memory and calls of the run, and beside what it took
-ratchet trace --config X QUESTION_ID     one question through every round: sampled, scored, kept, trained
+ratchet choose --config X --round 1       which evaluated adapter becomes the round's? By reward on dev
+ratchet promote --config X --round 2      does round 2's adapter take its parent's place? Decided on dev
+ratchet plan --config X                   memory and calls of the run, and beside what it took
+ratchet trace --config X QUESTION_ID      one question through every round: sampled, scored, kept, trained
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """ratchet search "a query" --config X.yaml [-k 5] [--source NAME]: search, and print the ranks.
 
-ratchet mcp ...     an MCP server over a config's index and sources (serving/mcp.py)
-ratchet memory ...  the evidence memory of a run (memory/command.py)
-ratchet search --config X.yaml mcp   options first: searches for the word "mcp"
+`python -m retrieval` also starts `ratchet mcp` and `ratchet memory`; with the options first, `--config X.yaml mcp`
+searches for the word "mcp".
 """
 
 from __future__ import annotations

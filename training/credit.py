@@ -41,7 +41,7 @@ class ActionGain(NamedTuple):
 
 
 class TrajectoryGains(Record):
-    """The gains of a trajectory's actions; a line of gains.jsonl."""
+    """The gains of a trajectory's actions; a line of the folder `gains/`."""
 
     trajectory: str
     gains: tuple[ActionGain, ...]
@@ -62,15 +62,17 @@ def credited(kept: KeptTrajectories) -> dict[str, str]:
     return {key: kept.source.prefix + choice.question_id for choice in choices for key in choice.rewards}
 
 
-def credit_lessons(kept: KeptTrajectories, training: TrainingConfig, gains: Path) -> list[ActionLesson]:
+def credit_lessons(
+    kept: KeptTrajectories, training: TrainingConfig, gains: Mapping[str, TrajectoryGains]
+) -> list[ActionLesson]:
     """The actions that are learnt of a round, each with its weight, in the order of questions and trajectories.
 
-    `gains`: the folder of `read_gains`. Raises UserError where a gain is missing.
+    `gains`: as `read_gains` gives them. Raises UserError where one is missing.
     """
     if training.credit == "evidence":
         weights = dict(_evidence(kept.store.read(kept.selection.kept)))
     else:
-        weights = _gain_weights(kept, read_gains(gains), gains)
+        weights = _gain_weights(kept, gains)
     rewards = {key: reward for choice in kept.selection.questions for key, reward in choice.rewards.items()}
     questions = credited(kept)
     order = {key: place for place, key in enumerate(questions)}
@@ -82,15 +84,13 @@ def credit_lessons(kept: KeptTrajectories, training: TrainingConfig, gains: Path
     return sorted(lessons, key=lambda one: (order[one.trajectory], one.action.conversation, one.action.start))
 
 
-def _gain_weights(
-    kept: KeptTrajectories, gains: Mapping[str, TrajectoryGains], folder: Path
-) -> dict[tuple[str, Action], float]:
+def _gain_weights(kept: KeptTrajectories, gains: Mapping[str, TrajectoryGains]) -> dict[tuple[str, Action], float]:
     """By trajectory and action, its gain as a share of the median of all positive gains, at most 1."""
     wanted = credited(kept)
     if missing := [key for key in wanted if key not in gains]:
         raise UserError(
-            f"{folder}: the gains of {len(missing)} trajectories are not computed yet; `accelerate launch train.py` "
-            "computes them"
+            f"{kept.source.folder.path}: the gains of {len(missing)} trajectories are not computed yet; "
+            "`accelerate launch train.py` computes them"
         )
     positive = [one.gain for key in wanted for one in gains[key].gains if one.gain > 0]
     scale = median(positive) if positive else 1.0
@@ -127,7 +127,8 @@ def _found_by_actions(trajectory: Trajectory) -> dict[tuple[int, int], set[str]]
     return found
 
 
-def credit_digest(training: TrainingConfig, kept: Iterable[KeptTrajectories], gains: Path) -> str:
+def credit_digest(
+    training: TrainingConfig, kept: Iterable[KeptTrajectories], gains: Mapping[str, TrajectoryGains]
+) -> str:
     """What rows of single actions depend on, beyond the selections."""
-    known = read_gains(gains) if training.credit == "information_gain" else {}
-    return content_key(training.credit, LEAST, [known[key] for part in kept for key in credited(part) if key in known])
+    return content_key(training.credit, LEAST, [gains[key] for part in kept for key in credited(part) if key in gains])

@@ -10,7 +10,7 @@ a teacher's outputs, sequence by sequence).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from agents.core.context import RunContext
@@ -56,11 +56,11 @@ def distill(teacher: KeptTrajectories, student: Student, folder: RoundFolder) ->
     """Write the student's trajectories and their selection into the round's folder, which takes no others.
 
     Kept trajectories of one question with the same answer and documents become one. Those without documents are left
-    out where the student searches: its prompts always have some. Raises UserError where the student
-    does not answer in one call, has other training questions, or the folder has a selection of something else.
+    out where the student searches: its prompts always have some. Raises UserError where the student does not answer in
+    one call, has other training questions, or the folder has a selection of something else.
     """
     system, chat = load_system(student.system), open_chat_format(student.model)
-    gold_action_of(system, "distillation")
+    _, act = gold_action_of(system, "distillation")
     check_takes_given_answers(chat, student.model, "distillation")
     choices = [choice for choice in teacher.selection.questions if choice.kept]
     _check_questions(choices, student)
@@ -70,7 +70,9 @@ def distill(teacher: KeptTrajectories, student: Student, folder: RoundFolder) ->
     for choice in choices:
         rewards: dict[str, float | None] = {}
         for trajectory in (taught[key] for key in choice.kept if key in taught):
-            played = _play(student, system, chat, student.questions[choice.question_id], trajectory)
+            question = student.questions[choice.question_id]
+            action = act(_answered(question, trajectory.answer), system.settings)[1]
+            played = _play(student, system, chat, question, action, trajectory)
             if not trajectory.passages and played.searches:
                 continue  # answered from memory, where the student reads documents
             made.setdefault(played.key, played)
@@ -105,18 +107,21 @@ def _check_questions(choices: Sequence[QuestionChoice], student: Student) -> Non
         )
 
 
-def _play(student: Student, system: System, chat: ChatFormat, question: Question, teacher: Trajectory) -> Trajectory:
-    """The student's trajectory with the teacher's documents and answer."""
-    answered = question.model_copy(
-        update={"label": teacher.answer} if question.labels else {"label": None, "answers": (teacher.answer,)}
-    )
-    assert system.spec.gold_action is not None
-    _, action = system.spec.gold_action(answered, system.settings)
+def _answered(question: Question, answer: str) -> Question:
+    """The question with this as its gold answer."""
+    update = {"label": answer} if question.labels else {"label": None, "answers": (answer,)}
+    return question.model_copy(update=update)
+
+
+def _play(
+    student: Student, system: System, chat: ChatFormat, question: Question, action: str, teacher: Trajectory
+) -> Trajectory:
+    """The student's trajectory with the teacher's documents, and its answer as the action."""
     played = asyncio.run(
         run_episode(
             question,
             system,
-            {name: ScriptedEngine(chat, lambda *_: action, student.model.max_context) for name in _models(system)},
+            {name: ScriptedEngine(chat, lambda *_: action, student.model.max_context) for name in system.models},
             GivenDocuments(teacher.passages),
             _context(),
             key=content_key(DISTILLED, teacher.answer, teacher.passages, question, student.system),
@@ -132,10 +137,6 @@ def _play(student: Student, system: System, chat: ChatFormat, question: Question
             "a system of one call, with max_tokens and max_context for the answers and documents"
         )
     return played
-
-
-def _models(system: System) -> Iterator[str]:
-    return (system.config.role(role).model for role in system.roles)
 
 
 def _context() -> RunContext:

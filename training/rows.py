@@ -33,7 +33,7 @@ from ratchet.files import write_atomic
 from ratchet.records import Conversation, Trajectory, content_key
 from ratchet.runfolder import RoundFolder
 from training.actions import ActionLesson, action_lessons
-from training.credit import credit_digest, credit_lessons, credited
+from training.credit import credit_digest, credit_lessons, credited, read_gains
 from training.kept import KeptTrajectories, LearntRound, check_ids_are_known, read_kept
 from training.lessons import (
     LESSON_FIELDS,
@@ -266,12 +266,12 @@ def prepare_rows(
         choices = [choice for selection in selections for choice in selection.questions]
         source = content_key(source, {"objective": objective.name, **settings}, choices)
     if credit:
-        source = content_key(source, credit_digest(training, kept, folder.gains))
+        gains = read_gains(folder.gains) if training.credit == "information_gain" else {}
+        source = content_key(source, credit_digest(training, kept, gains))
     if rows_source(path) != source:
         if credit:
             built = [
-                _build_action_table(part, credit_lessons(part, training, folder.gains), objective, training)
-                for part in kept
+                _build_action_table(part, credit_lessons(part, training, gains), objective, training) for part in kept
             ]
         elif plain:
             built = [_build_table(part, part.selection.kept, training) for part in kept]
