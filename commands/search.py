@@ -1,6 +1,6 @@
 """ratchet search "a query" --config X.yaml [-k 5] [--source NAME]: search, and print the ranks.
 
-`python -m retrieval` also starts `ratchet mcp` and `ratchet memory`; with the options first, `--config X.yaml mcp`
+The start by the folder's name also has `mcp` and `memory` as subcommands; with the options first, `--config X.yaml mcp`
 searches for the word "mcp".
 """
 
