@@ -22,7 +22,7 @@ from rewards.inputs import Inputs, ScoreJudge
 from rewards.judge import CallLog, Judge
 from rewards.nuggets import NuggetStore
 from rewards.prompts import PROMPTS
-from rewards.reward import Judged, Rule, load_reward
+from rewards.reward import Judged, Rule, Unit, load_reward
 from rewards.scoring import Scorer
 from rewards.store import Settings
 from tests.helpers.configs import SPLITS, config_values
@@ -98,7 +98,7 @@ def rule_score(name: str, question: Question, made: Trajectory, embed: Embed = n
     """A score by a rule."""
     loaded = load_reward(name)
     assert isinstance(loaded, Rule)
-    return reward.rule_score(loaded, question, made, Inputs(normalise_answer, embed))
+    return reward.rule_scores(loaded, Unit(question, (made,)), Inputs(normalise_answer, embed))[0]
 
 
 def judge_it(
@@ -124,7 +124,8 @@ def judge_it(
             asker = ScoreJudge(
                 judge, log, {**reward.prompts, **PROMPTS}, store, no_vectors, before, question, made.key, name
             )
-            return asker.finish(reward.make_score(made, await reward.score(question, made, asker)))
+            unit = Unit(question, (made,), is_group=reward.of_group)
+            return asker.finish(reward.make_scores(unit, await reward.score(question, unit.given, asker))[0])
 
     return asyncio.run(run())
 
@@ -145,7 +146,13 @@ def aspect(text: str) -> Material:
 
 def judge_reply(given: Material) -> str:
     """A judge that takes sentences for facts: right when stated (2), else unanswered (0); relevant where one is stated
-    (2), else not (-1); supported when a document or the expected output holds the sentence (1), else not (-1)."""
+    (2), else not (-1); supported when a document or the expected output holds the sentence (1), else not (-1).
+    Of several answers, one is the better (5 for each fact) the more facts it states."""
+    if "answers" in given:
+        wanted = facts(given["expected_output"])
+        stating = {shown["id"]: sum(fact in shown["answer"] for fact in wanted) for shown in given["answers"]}
+        listed = [{"id": i, "rationale": "", "score": 5 * min(count, 2)} for i, count in stating.items()]
+        return json.dumps({"scores_list": listed})
     if "aspect" in given:
         stated = given["aspect"]["aspect"] in given["generated_output"]
         return json.dumps({"score": 2 if stated else 0, "rationale": "as stated"})

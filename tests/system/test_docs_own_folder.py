@@ -52,7 +52,7 @@ def follow(page: str, folder: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_reward_of_ones_own_scores_selects_and_is_shown(tmp_path: Path) -> None:
     printed = follow("own-reward.md", tmp_path)
-    assert "Brevity" in printed["score --config"] and "Politeness" in printed["score --config"]
+    assert all(title in printed["score --config"] for title in ("Brevity", "Politeness", "Consensus"))
     assert "./politeness.py=1" in printed["whatif --config"]
     assert "Brevity (rule)" in printed["evaluate --config"] and "Politeness (judge)" in printed["evaluate --config"]
     [selection] = tmp_path.rglob("selection.json")
