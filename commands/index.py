@@ -23,6 +23,7 @@ from index_build.plan import read_plan
 from index_build.tokenizer import chunk_tokenizer_of, warn_of_smaller_chunks
 from ratchet.config import Config, IndexConfig
 from ratchet.errors import UserError
+from ratchet.files import read_small_text
 from ratchet.progress import duration
 from retrieval.layout import Manifest, read_shards
 
@@ -30,6 +31,7 @@ ABOUT = "Build the index of a config from its documents, or what is missing of i
 JOBS = """A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any
 order; the one that finds all shards built writes the manifest, and so does running the command once more without
 --job."""
+MAX_IDS_BYTES = 100_000_000
 OTHER_MACHINE = "index.url is set: the index is another machine's; build it there, from a config with index.path"
 
 
@@ -103,10 +105,7 @@ def remove(arguments: Sequence[str], prog: str) -> None:
     given = parser.parse_args(arguments)
     ids = list(given.ids)
     if given.file is not None:
-        try:
-            ids += given.file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{given.file}: cannot read ({error})") from error
+        ids += read_small_text(given.file, MAX_IDS_BYTES).splitlines()
     if not ids:
         raise UserError("name the documents to remove: ids, or --from a file of them")
     index = config_of(given).index

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from index_build.folder import Listing, cannot_read, folder_listing, folder_rows
 from ratchet.errors import RowErrors, UserError, did_you_mean, raise_error
-from ratchet.files import read_jsonl
+from ratchet.files import open_regular, read_jsonl
 from ratchet.records import document_id
 from retrieval.shards import key_hash
 
@@ -182,7 +182,7 @@ def _parquet_rows(
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
     try:
         # Buffered: a column is decoded page by page, where by default a row group's whole column is loaded.
-        with pq.ParquetFile(str(path), buffer_size=1 << 20) as file:
+        with open_regular(path) as source, pq.ParquetFile(source, buffer_size=1 << 20) as file:
             names = file.schema_arrow.names
             for field in FIELDS[:2]:
                 if field not in names:

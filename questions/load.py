@@ -30,7 +30,7 @@ from questions.cells import Cell
 from questions.formats import BY_NAME, RATCHET, Format, Row
 from ratchet.config import SplitConfig
 from ratchet.errors import RowErrors, UserError, raise_error
-from ratchet.files import check_is_file, decode_text, read_jsonl
+from ratchet.files import decode_text, open_regular, read_jsonl
 from ratchet.hub import hub_reason, leave_unreachable_hub
 from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
@@ -343,8 +343,8 @@ def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
     import pyarrow.parquet as pq
 
     try:
-        check_is_file(path)
-        rows = pq.read_table(path).to_pylist()
+        with open_regular(path) as file:
+            rows = pq.read_table(file).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: cannot read as Parquet ({error}); check the path in the config") from error
     for number, row in enumerate(rows, 1):
@@ -352,9 +352,9 @@ def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
 
 
 def _read_text(path: Path) -> str:
-    check_is_file(path)
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with open_regular(path) as file:
+            data = gzip.decompress(file.read()) if path.suffix == ".gz" else file.read()
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot read ({reason}); check the path in the config") from error

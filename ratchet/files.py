@@ -10,9 +10,11 @@ from __future__ import annotations
 import codecs
 import contextlib
 import gzip
+import io
 import json
 import os
 import secrets
+import stat
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +56,8 @@ def write_json(path: Path, value: Any) -> None:
 def read_json_file(path: Path) -> Any:
     """The value of a JSON file. Raises OSError, and ValueError for what is no JSON or is nested too deeply."""
     try:
-        return json.loads(path.read_bytes())
+        with open_regular(path) as file:
+            return json.load(file)
     except RecursionError as error:
         raise ValueError("the values are nested too deeply") from error
 
@@ -144,10 +147,38 @@ class Segment:
         self.close()
 
 
-def check_is_file(path: Path) -> None:
-    """Raise UserError for a pipe or a device, whose reading may never end; a missing file is left to its reader."""
-    if path.exists() and not path.is_file() and not path.is_dir():
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a file that a user names for reading. Raises OSError, and UserError for a pipe or a device: its reading may
+    never end."""
+    # Opening a pipe without O_NONBLOCK would wait for the process at its other end.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
         raise UserError(f"{path}: is a pipe or a device; write what it gives into a file, and name that")
+    return file
+
+
+def read_small(path: Path, limit: int, where: str = "") -> bytes:
+    """The content of a small file that a user names. UserError, which begins with `where` or the path, for a file of
+    more bytes than `limit`, and for what is no file or cannot be read."""
+    where = where or str(path)
+    try:
+        with open_regular(path) as file:
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{where}: cannot read ({reason})") from error
+    if len(data) > limit:
+        raise UserError(f"{where}: is larger than {limit:,} bytes, which no file of this kind is")
+    return data
+
+
+def read_small_text(path: Path, limit: int, where: str = "") -> str:
+    """As `read_small`, decoded from UTF-8, without a byte order mark and with lines that end in a line feed."""
+    try:
+        return io.TextIOWrapper(io.BytesIO(read_small(path, limit, where)), "utf-8-sig").read()
+    except UnicodeDecodeError as error:
+        raise not_utf8(where or path, f"byte {error.start}") from error
 
 
 MIN_ACCENTED, MAX_ACCENTED = 20, 0.25
@@ -192,14 +223,13 @@ def read_jsonl(
     Blank lines hold no object, but count. The first `skip` objects are skipped without being parsed. A bad line is an
     error that names it, which goes to `on_error`; where that does not raise it, the line is skipped.
     """
-    check_is_file(path)
     try:
-        file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
+        file = open_regular(path)
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
-    with file:
+    with file, gzip.open(file) if path.suffix == ".gz" else file as lines:
         try:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
                 if skip > 0:
@@ -230,7 +260,8 @@ def write_record(path: Path, record: BaseModel) -> None:
 def read_record(path: Path, kind: type[R], fix: str) -> R | None:
     """The record that a JSON file holds; None where there is no file. Raises UserError that ends with `fix`."""
     try:
-        return kind.model_validate_json(path.read_bytes())
+        with open_regular(path) as file:
+            return kind.model_validate_json(file.read())
     except FileNotFoundError:
         return None
     except OSError as error:

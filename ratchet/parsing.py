@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ratchet.errors import UserError, did_you_mean
+from ratchet.files import read_small_text
 
 M = TypeVar("M", bound=BaseModel)
 Key = tuple[int | str, ...]
@@ -142,17 +142,7 @@ def _tags(annotation: Any) -> tuple[Any, ...]:
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """A config file as it is written. Raises UserError for what is no file, no UTF-8 or no YAML, or is too large."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise UserError(f"{path}: is not a file; a config is a YAML file")
-        if path.stat().st_size > MAX_BYTES:
-            raise UserError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB, which no config is")
-        data = _load_yaml(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 (byte {error.start}); save the config as UTF-8") from error
-    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: cannot read the config ({reason})") from error
+    data = _load_yaml(read_small_text(path, MAX_BYTES), str(path))
     if not isinstance(data, dict):
         raise UserError(f"{path}: a config is a mapping of keys to values")
     return data

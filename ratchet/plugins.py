@@ -34,11 +34,14 @@ from types import CodeType, ModuleType
 from typing import Literal
 
 from ratchet.errors import UserError, did_you_mean
+from ratchet.files import read_small
 from ratchet.packages import IN_WHEEL, PACKAGES, module_name
 from ratchet.text import short_line
 
 Kind = Literal["systems", "rewards", "benchmarks", "sources", "objectives"]
 
+MAX_BYTES = 100_000_000
+"""The largest module in bytes; those of installed packages may be compiled."""
 MODULE_PREFIX = "ratchet_plugin_"  # of the modules that are imported from a path
 
 
@@ -257,7 +260,7 @@ def source_digest(file: Path) -> str:
     digest = hashlib.sha256()
     folder = file.parent
     for path in sorted(folder.rglob("*.py")) if file.name == "__init__.py" else [file]:
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + read_small(path, MAX_BYTES) + b"\0")
     return digest.hexdigest()[:16]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ratchet.config import TrainedControl
 from ratchet.errors import UserError
-from ratchet.files import read_record
+from ratchet.files import open_regular, read_record
 from ratchet.selection import Selection
 
 ROUND = "round-"
@@ -135,7 +135,7 @@ class RunFolder:
 def file_digest(path: Path) -> str:
     """sha256 of a file's bytes."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ratchet.errors import UserError
+from ratchet.files import read_small_text
 
 if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
 KEY_VARIABLE = "RATCHET_API_KEY"
+MAX_KEY_BYTES = 4096
 KEEP_ALIVE_SECONDS = 30
 """Seconds that a connection may be idle between two requests."""
 
@@ -64,10 +66,7 @@ def read_key(host: str, file: str | None) -> str | None:
     key, where = os.environ.get(KEY_VARIABLE), KEY_VARIABLE
     if file is not None:
         where = f"--key-file {file}"
-        try:
-            key = Path(file).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{where}: cannot read the key ({error})") from error
+        key = read_small_text(Path(file), MAX_KEY_BYTES, where).strip()
     if key is None:
         if is_loopback(host):
             return None

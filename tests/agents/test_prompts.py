@@ -201,5 +201,5 @@ def test_task_stands_for_question_and_a_prompt_may_be_in_any_unicode(config: Pat
     prompt = load_system(open_config(config, ["system.prompts=mine"]).system).prompts["answerer.user"]
     assert prompt.fill({"documents": "[1] x", "task": "Question: who?"}) == "Dokumente:\n[1] x\n\nQuestion: who? ä"
     (tmp_path / "mine/answerer.user.txt").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(UserError, match=r"answerer.user.txt: cannot be read as UTF-8"):
+    with pytest.raises(UserError, match=r"answerer.user.txt: not UTF-8 text"):
         open_config(config, ["system.prompts=mine"])

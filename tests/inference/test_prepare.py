@@ -32,7 +32,8 @@ def test_missing_gguf_names_the_extra(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "no such file"), (b"text", "not a wheel"), ("zip", "holds no .gguf file")]
+    ("content", "message"),
+    [(None, "cannot read"), (b"text", "not a wheel"), ("zip", "holds no .gguf file")],
 )
 def test_bad_wheel(tmp_path: Path, content: bytes | str | None, message: str) -> None:
     wheel = tmp_path / "x.whl"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import random
 import sys
 from collections.abc import Iterator
@@ -351,13 +350,6 @@ def test_a_benchmark_that_an_installed_package_declares_is_known(
         assert "lab_harbour" in known_plugins("benchmarks")
     finally:
         sys.modules.pop("lab_harbour_of_tests", None)
-
-
-@pytest.mark.parametrize("name", ["pipe.jsonl", "pipe.json", "pipe.csv", "pipe.parquet"])
-def test_questions_come_from_files_and_not_from_a_pipe_that_never_ends(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(UserError, match=rf"{name}: is a pipe or a device; write what it gives into a file"):
-        load_questions(SplitConfig(path=str(tmp_path / name)))
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ async def test_over_stdin_and_stdout(config: Path) -> None:
     ("arguments", "message"),
     [
         (["--host", "0.0.0.0"], r"--host 0\.0\.0\.0: others can reach this address.*--key-file"),
-        (["--key-file", "nowhere"], "--key-file nowhere: cannot read the key"),
+        (["--key-file", "nowhere"], "--key-file nowhere: cannot read"),
         (["--port", "70000"], "a port is a number"),
         (["--seconds", "0"], "seconds"),
         (["--adapter", "nowhere"], r"nowhere/adapter_config\.json: cannot read"),

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Protocol
 
 from ratchet.errors import UserError, did_you_mean
-from ratchet.files import write_atomic
+from ratchet.files import read_small_text, write_atomic
 from ratchet.records import content_key
 
 VARIABLE = re.compile(r"\{\{\s*(\w+)\s*(\??)\s*\}\}")
 SUFFIX = ".txt"
+MAX_BYTES = 1_000_000
 TASK = ("question", "task", "form", "labels")
 """Variables of every prompt: the text of the question or claim, the same with its kind before it ("Claim: ..."), its
 kind ("question" or "claim"), and the labels with their meanings, one a line."""
@@ -131,10 +132,7 @@ def replace_prompts(prompts: Prompts, folder: Path, key: str) -> dict[str, Promp
 
 
 def _read(file: Path, prompt: Prompt) -> str:
-    try:
-        text = file.read_text(encoding="utf-8-sig").removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read as UTF-8 text ({error})") from error
+    text = read_small_text(file, MAX_BYTES).removesuffix("\n")
     given = Prompt(text).variables
     for name in given:
         if name not in prompt.known:
