@@ -39,6 +39,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = make_experiment(folder)
     write_lines(folder / "script.jsonl", *({**rule, "delay": 0.1} for rule in ADAPTED), *SCRIPT)
     settings = yaml.safe_load(path.read_text()) | {"rounds": {"count": 2}}
+    settings["rewards"]["audit"] = {"weights": {"lexical_support": 1}}
     settings["training"] |= {"max_steps": 16, "eval_steps": 8}
     path.write_text(yaml.safe_dump(settings))
     run = RunFolder(folder / "run")
@@ -108,6 +109,7 @@ def test_the_ledger_links_an_evaluation_to_the_questions(config: Path) -> None:
         assert sample.inputs["index"] == found[1, "index"].outputs["index"]
         assert score.inputs["trajectories"] == sample.outputs["trajectories"]
         assert train.inputs["selection"] == score.outputs["selection"]
+        assert score.outputs["audit"] and score.outputs["audit scores"]
         assert promote.inputs["adapter"] == train.outputs["adapter"]
         assert sample.facts["trajectories"] == 32 and score.facts["kept"] > 0
     assert found[2, "sample"].inputs["adapter"] == found[1, "train"].outputs["adapter"]
