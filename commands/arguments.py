@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from inference.serving.devices import CARDS, Card, card_of
 from ratchet.config import Config, parse
 from ratchet.errors import UserError
-from ratchet.lease import lost_lease
+from ratchet.lease import has_held_lease, lost_lease
 from ratchet.packages import installed_commands
 from ratchet.text import plain_text
 
@@ -206,7 +206,8 @@ def run_command(main: Callable[[], None]) -> None:
         if lost := lost_lease():
             print(f"error: {lost}", file=sys.stderr)
             sys.exit(2)
-        print("\nstopped; run the same command again to resume", file=sys.stderr)
+        resume = "; run the same command again to resume" if has_held_lease() else ""
+        print(f"\nstopped{resume}", file=sys.stderr)
         sys.exit(143 if received else 130)
     except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

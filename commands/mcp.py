@@ -38,7 +38,6 @@ def main(arguments: Sequence[str], prog: str = "ratchet mcp") -> None:
     if not given.http:
         return asyncio.run(_serve(server, sources))
     with listen(given.host, given.port) as listener:
-        print(f"serving MCP on {address_of(listener)}/mcp", file=sys.stderr, flush=True)
         asyncio.run(_serve(server, sources, listener, key))
 
 
@@ -55,4 +54,5 @@ async def _serve(
         if listener is None:
             await serve_stdio(server, stack.aclose)
         else:
-            await serve_until_stopped(guarded_app(server, key), listener, drain_seconds=5)
+            line = f"serving MCP on {address_of(listener)}/mcp"
+            await serve_until_stopped(guarded_app(server, key), listener, drain_seconds=5, line=line)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,8 +80,8 @@ def watch(words: Sequence[str] | None = None, prog: str = "python -m report watc
     experiment = ExperimentRun(config, config_words(arguments))
     live = LiveRun(run_settings(config), experiment, arguments.round, arguments.questions)
     with listen("127.0.0.1", arguments.port) as listener, live:
-        print(f"{config.folder} is at {address_of(listener)}; Ctrl-C ends", file=sys.stderr, flush=True)
-        asyncio.run(serve_until_stopped(create_app(live), listener, drain_seconds=2))
+        line = f"{config.folder} is at {address_of(listener)}; Ctrl-C ends"
+        asyncio.run(serve_until_stopped(create_app(live), listener, drain_seconds=2, line=line))
 
 
 def add_page_arguments(parser: argparse.ArgumentParser) -> None:

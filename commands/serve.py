@@ -67,8 +67,8 @@ async def _serve_http(open_answerer: Opening, listener: socket.socket, key: str 
     async with contextlib.AsyncExitStack() as stack:
         answerer = open_answerer(stack)
         app = create_app(answerer, key, _mcp_app(answerer))
-        print(f"serving {', '.join(answerer.models)} on {address_of(listener)}", file=sys.stderr, flush=True)
-        await serve_until_stopped(app, listener, drain_seconds)
+        line = f"serving {', '.join(answerer.models)} on {address_of(listener)}"
+        await serve_until_stopped(app, listener, drain_seconds, line)
 
 
 def _mcp_app(answerer: Answerer) -> Starlette | None:

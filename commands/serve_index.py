@@ -8,14 +8,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-import socket
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import PORTS, add_server_arguments, limits_of
-from ratchet.errors import UserError
+from ratchet.errors import UserError, fault_in
 from ratchet.extras import need_extra
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
 from ratchet.processor import usable_cores
@@ -23,6 +21,8 @@ from retrieval.protocol import Limits
 
 if TYPE_CHECKING:
     from retrieval.index import Retriever
+
+NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 
 def main(words: Sequence[str] | None = None, prog: str = "ratchet serve-index") -> None:
@@ -43,9 +43,10 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet serve-index") 
         raise UserError("--threads must be at least 1")
     indexes = _open_indexes(arguments)
     with listen(arguments.host, arguments.port) as listener:
-        _announce(listener, indexes)
         app = create_app(indexes, limits, arguments.threads, key)
-        asyncio.run(serve_until_stopped(app, listener, drain_seconds=30))
+        names = ", ".join(f"{name} ({index.digest[:12]})" for name, index in indexes.items())
+        line = f"serving {names} on {address_of(listener)}"
+        asyncio.run(serve_until_stopped(app, listener, drain_seconds=30, line=line))
 
 
 def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:
@@ -60,14 +61,12 @@ def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:
     indexes: dict[str, Retriever] = {}
     for given in arguments.index:
         name, _, folder = given.partition("=")
-        if not re.fullmatch(r"[\w.-]+", name, re.ASCII) or not folder:
-            raise UserError(f"--index {given}: expected NAME=FOLDER, the name of letters, digits, '_', '.' and '-'")
+        if not folder:
+            raise UserError(f"--index {given}: expected NAME=FOLDER")
+        if not NAME.fullmatch(name):
+            fault = fault_in(name, NAME.fullmatch)
+            raise UserError(f"--index {given}: {fault}; expected NAME of letters, digits, '_', '.' and '-'")
         if name in indexes:
             raise UserError(f"--index {given}: there is already an index {name!r}; give every index its own name")
         indexes[name] = open_folder(Path(folder))
     return indexes
-
-
-def _announce(listener: socket.socket, indexes: Mapping[str, Retriever]) -> None:
-    names = ", ".join(f"{name} ({index.digest[:12]})" for name, index in indexes.items())
-    print(f"serving {names} on {address_of(listener)}", file=sys.stderr, flush=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Callable, Iterable
 
 
 class UserError(Exception):
@@ -54,3 +55,12 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     if close:
         return f" (did you mean {close[0]!r}?)"
     return f" (known: {', '.join(names)})" if names else ""
+
+
+def fault_in(name: str, is_name: Callable[[str], object]) -> str:
+    """Which character of a refused name is at fault. `is_name` holds for every beginning of a good name too."""
+    at = next((at for at in range(len(name)) if not is_name(name[: at + 1])), None)
+    if at is None:
+        return "the name is empty"
+    code = f"U+{ord(name[at]):04X} {unicodedata.name(name[at], '')}".rstrip()
+    return f"character {at + 1} is {name[at]!r} ({code})"

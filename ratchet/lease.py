@@ -181,12 +181,13 @@ class _Heartbeat:
         """Start empty; a forked child does so too, since it has neither the thread nor the leases."""
         self.held: list[Lease] = []
         self.lost = ""
+        self.used = False
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def add(self, lease: Lease) -> None:
         with self._guard:
-            self.held = [*self.held, lease]
+            self.held, self.used = [*self.held, lease], True
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
                 self._thread.start()
@@ -213,6 +214,11 @@ os.register_at_fork(after_in_child=_heartbeat.reset)
 def lost_lease() -> str:
     """Why the heartbeat interrupted this process; empty while all its leases are its own."""
     return _heartbeat.lost
+
+
+def has_held_lease() -> bool:
+    """Whether this process has written anything under a lease, and so has work that the same command resumes."""
+    return _heartbeat.used
 
 
 def _clock() -> float:

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ratchet.errors import UserError, did_you_mean
+from ratchet.errors import UserError, did_you_mean, fault_in
 from ratchet.files import read_small_text
 
 M = TypeVar("M", bound=BaseModel)
@@ -180,7 +180,9 @@ def _check_size(value: Any, where: str, key: str, above: set[int], left: list[in
         for name in value:
             if isinstance(name, str) and not (0 < len(name) <= MAX_NAME and name.isprintable()):
                 shown = f"{name[:20]!r}..." if len(name) > MAX_NAME else repr(name)
-                raise UserError(f"{where}: {key}: {shown} cannot be a name; use 1 to {MAX_NAME} printable characters")
+                rule = f"use 1 to {MAX_NAME} printable characters"
+                fault = "" if name.isprintable() and name else f" ({fault_in(name, str.isprintable)})"
+                raise UserError(f"{where}: {key}: {shown} cannot be a name{fault}; {rule}")
     if isinstance(value, dict | list):
         above.add(id(value))
         for name, child in value.items() if isinstance(value, dict) else enumerate(value):

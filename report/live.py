@@ -15,10 +15,12 @@ import time
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
 from starlette.middleware.gzip import GZipMiddleware
 
 from ratchet.errors import UserError
 from ratchet.http.app import PAGE_HEADERS, open_app
+from ratchet.http.document import errors
 from ratchet.http.openai import ApiError, plain_error_response
 from ratchet.records import Question
 from ratchet.runfolder import RoundFolder
@@ -129,11 +131,11 @@ def create_app(live: LiveRun) -> FastAPI:
         return _json({"error": str(error)}, 500)
 
     # Plain functions run on threads: a slow disk does not hold up the others.
-    @app.get("/")
+    @app.get("/", response_class=HTMLResponse)
     def page() -> Response:
         return Response(live.page(), media_type="text/html; charset=utf-8", headers=HEADERS)
 
-    @app.get("/details")
+    @app.get("/details", responses=errors(404))
     def details(section: str, question: str) -> Response:
         chunk = live.details(section, question)
         if chunk is None:

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 
 import report
 from ratchet.http.app import PAGE_HEADERS, add_health, open_app
+from ratchet.http.document import EVENTS, errors
 from ratchet.http.openai import EventStream, run_until_disconnect
 from serve.answering import Answerer, ServedModel
 from serve.chat import AnswerRequest, Completion, question_of
@@ -54,7 +55,7 @@ def create_app(answerer: Answerer, key: str | None = None, mcp: Starlette | None
     add_health(app)
     started = int(time.time())
 
-    @app.post("/v1/chat/completions", response_model=None)
+    @app.post("/v1/chat/completions", response_model=None, responses=EVENTS | errors(404, 429, 502, 504))
     async def chat(body: AnswerRequest, request: Request) -> Response:
         model = answerer.model(body.model)
         completion = Completion(answerer, model, question_of(answerer, model, body))
@@ -69,7 +70,7 @@ def create_app(answerer: Answerer, key: str | None = None, mcp: Starlette | None
     async def list_models() -> dict[str, Any]:
         return {"object": "list", "data": [_shown(model, started) for model in answerer.models.values()]}
 
-    @app.get("/v1/models/{name:path}")
+    @app.get("/v1/models/{name:path}", responses=errors(404))
     async def one_model(name: str) -> dict[str, Any]:
         return _shown(answerer.model(name), started)
 

@@ -39,6 +39,8 @@ from agents.external.recording import ProgramRequest, Recording
 from agents.external.responses import ResponsesRequest
 from ratchet.errors import UserError
 from ratchet.http.app import open_app
+from ratchet.http.document import EVENTS, errors
+from ratchet.http.guard import bearer_token
 from ratchet.http.openai import ApiError, EventStream, run_until_disconnect
 from ratchet.http.server import address_of, listen, serve_beside
 from ratchet.records import Passage
@@ -118,8 +120,7 @@ class Gateway:
 
     def find(self, request: Request) -> tuple[str, Recording]:
         """(the name, the trajectory) that a request belongs to. ApiError 401 where it names none that is open."""
-        _, _, token = request.headers.get("authorization", "").partition(" ")
-        key = token.strip() or request.headers.get("x-api-key", "")  # OpenAI's clients, and Anthropic's
+        key = bearer_token(request.headers) or request.headers.get("x-api-key", "")  # OpenAI's clients, and Anthropic's
         name = request.path_params.get("name") or request.headers.get(HEADER) or key
         if name in self._open:
             return name, self._open[name]
@@ -201,14 +202,14 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
         return {"finished": True}
 
     for prefix in ("", OWN_PATH):
-        app.add_api_route(f"{prefix}/v1/chat/completions", chat, methods=["POST"], response_model=None)
-        app.add_api_route(f"{prefix}/v1/responses", responses, methods=["POST"], response_model=None)
-        app.add_api_route(f"{prefix}/v1/messages", messages, methods=["POST"], response_model=None)
-        app.add_api_route(f"{prefix}/reward", reward, methods=["POST"])
-        app.add_api_route(f"{prefix}/step", step, methods=["POST"])
-        app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"])
-        app.add_api_route(f"{prefix}/search", search, methods=["POST"])
-        app.add_api_route(f"{prefix}/finish", finish, methods=["POST"])
+        for path, complete in (("chat/completions", chat), ("responses", responses), ("messages", messages)):
+            answers = EVENTS | errors(401, 409, 502)
+            app.add_api_route(f"{prefix}/v1/{path}", complete, methods=["POST"], response_model=None, responses=answers)
+        app.add_api_route(f"{prefix}/reward", reward, methods=["POST"], responses=errors(401))
+        app.add_api_route(f"{prefix}/step", step, methods=["POST"], responses=errors(401))
+        app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"], responses=errors(401))
+        app.add_api_route(f"{prefix}/search", search, methods=["POST"], responses=errors(401, 502))
+        app.add_api_route(f"{prefix}/finish", finish, methods=["POST"], responses=errors(401, 409))
     if lists:
 
         @app.get("/trajectories")

@@ -23,7 +23,7 @@ from inference.engine import EngineError
 from inference.schemas import SchemaRefused, SchemaRejected, check_schema
 from inference.tool_calls import CALL_ID, NAME, CallForm, template_call
 from inference.turns import ChatTurn, FunctionCall
-from ratchet.errors import UserError
+from ratchet.errors import UserError, fault_in
 from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
 from ratchet.records import Passage, Question
 from ratchet.text import short_line
@@ -256,7 +256,8 @@ def forced_tools(request: ProgramRequest) -> list[dict[str, Any]]:
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or not NAME.fullmatch(name):
             where = f"tools.{number}.function.name"
-            raise ApiError(400, f"{where}: expected letters, digits and any of _.:/-", param="tools")
+            fault = fault_in(name, NAME.fullmatch) if isinstance(name, str) else "there is no name"
+            raise ApiError(400, f"{where}: {fault}; expected letters, digits and any of _.:/-", param="tools")
     choice, tools = request.tool_choice, request.tools or []
     if choice in (None, "auto", "none"):
         return []

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from ratchet.config.paths import PathText
 from ratchet.config.section import AsGiven, Section
+from ratchet.errors import fault_in
 
 INDEX = "index"
 """The name of the config's own index among the sources."""
@@ -93,7 +94,8 @@ def _check_names(sources: dict[str, Section]) -> dict[str, Section]:
         if name == INDEX:
             raise ValueError(f"{INDEX}: this name is the config's own index; choose another")
         if not NAME.fullmatch(name):
-            raise ValueError(f"{name!r} cannot be a tool's name: a letter, then letters, digits, _ or -")
+            rule = "use a letter, then letters, digits, _ or -, at most 64"
+            raise ValueError(f"{name!r} cannot be a tool's name: {fault_in(name, NAME.fullmatch)}; {rule}")
     return sources
 
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as HttpError
 
+from ratchet.http.document import API_ERROR, PLAIN_ERROR, add_errors
 from ratchet.http.guard import Guard
 from ratchet.http.openai import FAILED, ApiError, error_response
 from ratchet.packages import DISTRIBUTION
@@ -50,21 +51,31 @@ def open_app(
             async with around():
                 yield
 
+    invalid = 400 if respond is error_response else 422  # as OpenAI's API answers
     # Without FastAPI's pages: they fetch scripts from elsewhere. /openapi.json is there.
     app = FastAPI(title=title, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.add_middleware(
         Guard, key=key, max_body_bytes=max_body_bytes, public=public, max_requests=max_requests, respond=respond
     )
 
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = API_ERROR if respond is error_response else PLAIN_ERROR
+            posted = (408, 413, 415) if max_requests is None else (408, 413, 415, 503)
+            add_errors(FastAPI.openapi(app), schema, invalid, (400, 403 if key is None else 401, 500), posted)
+        return FastAPI.openapi(app)
+
+    app.openapi = document  # type: ignore[method-assign]
+
     @app.exception_handler(HttpError)
     async def refused(_: Request, error: HttpError) -> Response:
         return respond(error)  # type: ignore[arg-type]  # it reads what both have
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
+    async def unfit(_: Request, error: RequestValidationError) -> Response:
         problems = [(".".join(map(str, p["loc"][1:])) or "body", p["msg"]) for p in error.errors()[:5]]
         message = "; ".join(f"{where}: {what}" for where, what in problems)
-        return respond(ApiError(400 if respond is error_response else 422, message, param=problems[0][0]))
+        return respond(ApiError(invalid, message, param=problems[0][0]))
 
     @app.exception_handler(Exception)
     async def failed(_: Request, error: Exception) -> Response:

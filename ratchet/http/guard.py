@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 from collections.abc import Callable, Collection
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -18,6 +18,10 @@ BODY_SECONDS = 30.0
 """Seconds within which a request's body must have arrived."""
 CLOSE = {"Connection": "close"}
 """Of an answer after which nothing more is read."""
+HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::[0-9]{1,5})?", re.ASCII)
+"""A Host header, and in it the name or address."""
+ORIGIN = re.compile(rf"https?://{HOST.pattern}", re.ASCII | re.I)
+"""An Origin header: a browser sends exactly this, or `null`."""
 
 
 class Guard:
@@ -26,6 +30,7 @@ class Guard:
     With a key, every path but the `public` ones wants it as a bearer token. Without one, the server is this machine's
     alone: a page elsewhere cannot reach it by giving its own name this machine's address, nor with a form, because
     only JSON is read. At most `max_requests` bodies are worked on at once. `respond` gives an error the server's form.
+    HEAD is answered as GET is, without the body.
     """
 
     def __init__(
@@ -43,6 +48,8 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # uvicorn goes by its own scope, and sends the headers alone
         try:
             self._check(scope, Headers(scope=scope))
         except ApiError as error:
@@ -60,16 +67,20 @@ class Guard:
             # A proxy that goes by the other one sees another end of the body, and another request behind it.
             message = "the request has both Content-Length and Transfer-Encoding; send one of them"
             raise ApiError(400, message, headers=CLOSE)
+        if "websocket" in headers.get("upgrade", "").lower():
+            raise ApiError(400, "this server has no WebSockets; send an ordinary request", headers=CLOSE)
         if self._key is None:
-            for name in ("host", "origin"):
-                if not _is_own(headers.get(name, "")):
-                    message = f"{name}: {headers[name][:100]!r} is not this machine, and the server has no key"
-                    raise ApiError(403, message)
-        elif scope["path"] not in self._public:
-            _, _, token = headers.get("authorization", "").partition(" ")
-            if not hmac.compare_digest(token.strip().encode(), self._key.encode()):
-                message = "the request has no valid key; send it as `Authorization: Bearer KEY`"
-                raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+            for name, form in (("host", HOST), ("origin", ORIGIN)):
+                for value in headers.getlist(name):
+                    named = form.fullmatch(value)
+                    if named is None or not is_loopback(named[1].lower()):
+                        message = f"{name}: {value[:100]!r} is not this machine, and the server has no key"
+                        raise ApiError(403, message)
+        elif scope["path"] not in self._public and not hmac.compare_digest(
+            bearer_token(headers).encode(), self._key.encode()
+        ):
+            message = "the request has no valid key; send it as `Authorization: Bearer KEY`"
+            raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         if scope["method"] == "POST":
             if self._max_requests is not None and self._requests >= self._max_requests:
                 message = f"the server is busy with {self._requests} requests, which is its limit (--concurrent)"
@@ -81,12 +92,10 @@ class Guard:
                 raise ApiError(415, "send the body as JSON, with `Content-Type: application/json`")
 
 
-def _is_own(header: str) -> bool:
-    """Whether a Host or Origin header, if there is one, names this machine."""
-    try:
-        return not header or is_loopback(urlsplit(header if "//" in header else f"//{header}").hostname or "")
-    except ValueError:
-        return False
+def bearer_token(headers: Headers) -> str:
+    """The token of `Authorization: Bearer TOKEN`; empty where there is none, as under any other scheme."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def limited_body(receive: Receive, max_bytes: int) -> Receive:

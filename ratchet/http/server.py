@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,13 +106,19 @@ def server_settings(app: ASGIApp, drain_seconds: int) -> uvicorn.Config:
     )
 
 
-async def serve_until_stopped(app: ASGIApp, listener: socket.socket, drain_seconds: int) -> None:
-    """Serve until SIGTERM or Ctrl-C: then no connection is accepted, and what runs may end."""
+async def serve_until_stopped(app: ASGIApp, listener: socket.socket, drain_seconds: int, line: str) -> None:
+    """Print the line that says where, and serve until SIGTERM or Ctrl-C: then no connection is accepted, and what runs
+    may end."""
+    stopped: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again after its own orderly end
+        signal.signal(number, lambda number, _: stopped.append(number))
+    await asyncio.sleep(0)  # cancelled here, and not inside uvicorn, by a signal that came before these lines
+    print(line, file=sys.stderr, flush=True)
     import uvicorn
 
-    for number in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again after its own orderly end
-        signal.signal(number, lambda *_: None)
-    await uvicorn.Server(server_settings(app, drain_seconds)).serve([listener])
+    server = uvicorn.Server(server_settings(app, drain_seconds))
+    server.should_exit = bool(stopped)
+    await server.serve([listener])
 
 
 @contextlib.asynccontextmanager

@@ -36,6 +36,9 @@ class TimedProtocol(H11Protocol):
         self._limit(False)
         super().connection_lost(exc)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing is logged where a client asks for another protocol: the guard refuses WebSockets."""
+
     def _watch(self) -> None:
         has_part_of_headers = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         has_unread_body = self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE

@@ -19,6 +19,7 @@ from fastapi import FastAPI, HTTPException, Response
 
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.app import add_health, open_app
+from ratchet.http.document import errors
 from ratchet.http.openai import plain_error_response
 from retrieval.protocol import (
     IndexesAnswer,
@@ -65,7 +66,7 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
         ]
         return IndexesAnswer(indexes=served)
 
-    @app.post("/indexes/{name}/search", response_model=SearchAnswer)
+    @app.post("/indexes/{name}/search", response_model=SearchAnswer, responses=errors(404, 504))
     async def search(name: str, body: SearchRequest) -> Response:
         index = _checked(indexes, name, body, limits)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ratchet.config import Section
-from ratchet.errors import UserError
+from ratchet.errors import UserError, fault_in
 from ratchet.http.guard import Guard
 from ratchet.records import Passage
 from retrieval.index import Index, Retriever
@@ -63,9 +63,10 @@ def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server
         tools["fetch"] = Tool(about, FetchArguments, Results, _fetching(retriever))
     for name in sources:
         if name in tools or not TOOL_NAME.fullmatch(name):
+            fault = "a tool has this name" if name in tools else fault_in(name, TOOL_NAME.fullmatch)
             raise UserError(
-                f"sources.{name}: as a tool of the MCP server it needs another name: letters, digits, '_', '.' and "
-                f"'-', at most 64 of them, and not {' or '.join(tools)}"
+                f"sources.{name}: as a tool of the MCP server it needs another name ({fault}): letters, digits, '_', "
+                f"'.' and '-', at most 64 of them, and not {' or '.join(tools)}"
             )
     for name, source in sources.items():
         about = getattr(source, "about", "") or f"Search with {name}."

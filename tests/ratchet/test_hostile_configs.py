@@ -37,12 +37,13 @@ EXPANDING = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (BASE + b"seed: !!bool 3\n", r"config\.yaml: not valid YAML"),
         (BASE + b"seed: 2024-99-99\n", r"config\.yaml: not valid YAML"),
         (BASE + b"evaluation: {baselines: {'': {name: no_retrieval}}}\n", r"baselines: '' cannot be a name"),
+        (BASE + b'models: {"a\\u202eb": {path: x}}\n', r"models: .*character 2 is .*RIGHT-TO-LEFT OVERRIDE"),
         (BASE + b"evaluation: {baselines: {" + b"n" * 300 + b": {name: no_retrieval}}}\n", r"'n+'\.\.\. cannot"),
     ],
     ids=[
         "not UTF-8", "deep lists", "deep sections", "expanding aliases", "alias of itself", "huge number",
         "too many samples", "NaN", "infinite weight", "no run", "NUL", "empty number", "odd tag", "odd date",
-        "empty name", "long name",
+        "empty name", "odd name", "long name",
     ],
 )  # fmt: skip
 def test_a_hostile_config_is_one_error(tmp_path: Path, content: bytes, message: str) -> None:

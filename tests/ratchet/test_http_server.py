@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
+import yaml
 
 from agents.external import app as gateway
 from ratchet.http import guard, timed_protocol
@@ -19,6 +24,7 @@ from report.live import create_app as watch_app
 from retrieval.protocol import Limits
 from retrieval.serving.app import create_app as search_app
 from retrieval.serving.mcp import create_server, guarded_app
+from tests.helpers.experiment import preloaded
 from tests.helpers.handmade_run import make_config
 from tests.helpers.listening import listening
 from tests.helpers.served import Plain
@@ -27,6 +33,23 @@ from tests.helpers.watched import live_run
 
 pytestmark = pytest.mark.server
 KEY = "open-sesame"
+ELSEWHERE = [
+    [("host", "evil.example")],
+    [("host", "127.0.0.1.evil.example")],
+    [("host", "127.0.0.1@evil.example")],
+    [("origin", "http://evil.example")],
+    [("origin", "http://evil.example."), ("origin", "http://127.0.0.1")],
+    [("origin", "http://127.0.0.1"), ("origin", "http://evil.example")],
+    [("origin", "http://127.0.0.1, http://evil.example")],
+    [("origin", "http://127.0.0.1/ http://evil.example")],
+    [("origin", "HTTP://EVIL.EXAMPLE:8090")],
+    [("origin", "http://127.0.0.1:80@evil.example")],
+    [("origin", "http://evil.example#@127.0.0.1")],
+    [("origin", "null")],
+    [("origin", "NULL")],
+    [("origin", "")],
+]
+"""Headers of requests that name another machine."""
 HEAD = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\n"
 
 
@@ -48,6 +71,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         make, path = apps[request.param]
         with listening(make()) as base:
             yield base + path
+
+
+@pytest.fixture
+def search() -> Iterator[str]:
+    with listening(search_app({"plain": Plain()}, Limits())) as base:
+        yield base
 
 
 def opened(url: str) -> socket.socket:
@@ -75,9 +104,36 @@ def test_two_lengths_of_one_body_get_one_refusal_and_the_end(url: str) -> None:
 
 
 def test_a_name_that_is_not_this_machines_is_refused(url: str) -> None:
-    for header in ({"host": "evil.example"}, {"origin": "http://evil.example"}, {"origin": "null"}):
-        refused = httpx.post(url, json={}, headers=header)
-        assert refused.status_code == 403 and "is not this machine" in refused.text
+    for headers in ELSEWHERE:
+        for method in ("GET", "POST"):
+            refused = httpx.request(method, url, headers=headers)
+            assert refused.status_code == 403 and "is not this machine" in refused.text
+
+
+def test_the_names_of_this_machine_are_served(search: str) -> None:
+    for origin in ("http://127.0.0.1", "http://127.0.0.1:1", "HTTP://LOCALHOST:65535", "https://[::1]:8090"):
+        assert httpx.get(f"{search}/indexes", headers={"origin": origin}).status_code == 200
+        assert httpx.get(f"{search}/indexes", headers={"host": origin.partition("//")[2]}).status_code == 200
+
+
+def test_head_is_answered_wherever_get_is(url: str) -> None:
+    """With the same headers, and without a body: the connection goes on with the next request."""
+    with httpx.Client() as client:
+        for path in (httpx.URL(url).path, "/health", "/openapi.json", "/v1/models", "/indexes", "/"):
+            address = httpx.URL(url).copy_with(path=path)
+            head, get = client.head(address), client.get(address)
+            assert (head.status_code, head.content) == (get.status_code, b"")
+            for name in ("content-type", "content-length", "allow"):
+                assert head.headers.get(name) == get.headers.get(name)
+
+
+def test_a_websocket_is_refused_and_nothing_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    upgrade = {"connection": "Upgrade", "upgrade": "WebSocket", "sec-websocket-version": "13"}
+    refused = httpx.get(url, headers={**upgrade, "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="})
+    assert refused.status_code == 400 and "WebSockets" in refused.text
+    http2 = httpx.get(url, headers={"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AA"})
+    assert http2.status_code == httpx.get(url).status_code, "a client that offers HTTP/2 is answered as any other"
+    assert caplog.records == []
 
 
 def test_slow_headers_end_the_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +181,61 @@ def test_a_key_is_wanted_by_the_search_server_and_by_mcp() -> None:
     ):
         with listening(app) as base:
             assert httpx.get(base + path).status_code == 401
-            assert httpx.get(base + path, headers={"authorization": "Bearer open-sesamf"}).status_code == 401
+            for wrong in ("Bearer open-sesamf", f"Basic {KEY}", KEY, f"Bearer{KEY}", "Bearer"):
+                assert httpx.get(base + path, headers={"authorization": wrong}).status_code == 401
             elsewhere = {"authorization": f"Bearer {KEY}", "host": "lab.example"}
             assert httpx.get(base + path, headers=elsewhere).status_code != 401
+
+
+STOPPED_WHILE_IT_STARTS = """
+import asyncio, os, signal
+from commands.arguments import run_command
+from ratchet.http.app import open_app
+from ratchet.http.server import listen, serve_until_stopped
+
+async def serve():
+    os.kill(os.getpid(), signal.SIGTERM)  # as while a model is loaded
+    await serve_until_stopped(open_app("stopped"), listen("127.0.0.1", 0), 1, "serving")
+
+run_command(lambda: asyncio.run(serve()))
+"""
+
+
+def test_a_server_that_is_stopped_while_it_starts_says_so_in_one_word() -> None:
+    """No traceback, and no advice to run the command again: a server has nothing to resume."""
+    ended = subprocess.run([sys.executable, "-c", STOPPED_WHILE_IT_STARTS], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (143, "\nstopped\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_ends_in_order_from_the_line_on_that_it_prints(tmp_path: Path, number: int) -> None:
+    settings = {"run": str(tmp_path), "models": {"agent": {"path": "nowhere"}}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    words = [sys.executable, "-m", "ratchet", "watch", "--config", str(tmp_path / "config.yaml"), "--port", "0"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=preloaded()) as server:
+        assert server.stderr is not None
+        assert "is at http://127.0.0.1:" in server.stderr.readline()
+        server.send_signal(number)
+        assert (server.stderr.read(), server.wait(20)) == ("", 0)
+
+
+def test_the_documents_of_the_servers_list_their_errors(tmp_path: Path) -> None:
+    """Of each operation those that can happen, in the form that the server gives them."""
+    with serving_systems(tmp_path, key=KEY) as served, listening(search_app({"plain": Plain()}, Limits())) as search:
+        bearer = {"authorization": f"Bearer {KEY}"}
+        systems = httpx.get(f"{served.url}/openapi.json", headers=bearer).json()
+        indexes = httpx.get(f"{search}/openapi.json").json()
+        refused = httpx.post(f"{served.url}/v1/chat/completions", json={}, headers=bearer)
+    chat = systems["paths"]["/v1/chat/completions"]["post"]["responses"]
+    assert {*chat} == {"200", "400", "401", "404", "408", "413", "415", "429", "500", "502", "504"}
+    assert refused.status_code == 400, "and not 422, which FastAPI would have listed"
+    asked = indexes["paths"]["/indexes/{name}/search"]["post"]["responses"]
+    assert {*asked} == {"200", "400", "403", "404", "408", "413", "415", "422", "500", "503", "504"}
+    assert {*indexes["paths"]["/indexes"]["get"]["responses"]} == {"200", "400", "403", "500"}
+    jsonschema.validate(refused.json(), systems["components"]["schemas"]["Error"])
+    for responses in (chat, asked):
+        for status in {*responses} - {"200"}:
+            assert responses[status]["content"]["application/json"]["schema"]["$ref"].endswith("/Error")
 
 
 async def _endless(scope: Any, receive: Any, send: Any) -> None:

@@ -70,6 +70,13 @@ def elsewhere(path: Path, age: float = 0.0, **changes: Any) -> None:
     os.utime(path, (time.time() - age, time.time() - age))
 
 
+def test_a_writer_that_is_stopped_says_that_the_same_command_resumes(tmp_path: Path) -> None:
+    with holder(tmp_path / ".lease") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=20)[1] == "\nstopped; run the same command again to resume\n"
+        assert process.returncode == 143
+
+
 def test_a_second_writer_is_told_who_holds_it_and_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / ".lease"
     with holder(path, SLURM_JOB_ID="31") as process, pytest.raises(UserError) as caught, Lease(path, "the thing"):

@@ -201,6 +201,8 @@ async def test_a_trajectory_is_named_by_path_header_or_key_and_no_other_name_is_
         body = {"model": "m", "messages": [user("one")]}
         for headers, status in (
             ({"Authorization": f"Bearer {NAME}"}, 200),
+            ({"X-Api-Key": NAME}, 200),
+            ({"Authorization": f"Basic {NAME}"}, 401),
             ({"X-Ratchet-Trajectory": NAME, "Authorization": "Bearer else"}, 200),
             ({"Authorization": "Bearer else"}, 401),
             ({"X-Ratchet-Trajectory": "ended", "Authorization": f"Bearer {NAME}"}, 401),
@@ -216,7 +218,7 @@ async def test_a_trajectory_is_named_by_path_header_or_key_and_no_other_name_is_
         assert elsewhere.status_code == 403
         return "Ada"
 
-    assert len((await record(program, numbered)).conversations) == 2
+    assert len((await record(program, numbered)).conversations) == 3
 
 
 async def test_an_engine_that_fails_ends_the_trajectory_as_failed() -> None:

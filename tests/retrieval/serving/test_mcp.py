@@ -174,7 +174,16 @@ async def test_a_search_server_gives_out_no_document() -> None:
     assert len((await ask(client, "search", query="Velm", k=3))["results"]) == 3
 
 
-@pytest.mark.parametrize("name", ["search", "fetch", "a b", ""])
-def test_a_source_needs_a_name_that_a_tool_can_have(index: Index, name: str) -> None:
-    with pytest.raises(UserError, match="another name"):
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("search", "a tool has this name"),
+        ("fetch", "a tool has this name"),
+        ("a b", r"character 2 is ' ' \(U\+0020 SPACE\)"),
+        ("", "the name is empty"),
+        ("a" * 65, "character 65 is 'a'"),
+    ],
+)
+def test_a_source_needs_a_name_that_a_tool_can_have(index: Index, name: str, fault: str) -> None:
+    with pytest.raises(UserError, match=rf"another name \({fault}"):
         create_server(index, {name: Elsewhere()})

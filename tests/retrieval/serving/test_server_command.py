@@ -69,7 +69,9 @@ def test_the_command_serves_folders_and_ends_in_order(folder: Path) -> None:
     [
         ([], "either --config X.yaml or --index"),
         (["--index", "nowhere"], "expected NAME=FOLDER"),
-        (["--index", "a/b=x"], "expected NAME=FOLDER"),
+        (["--index", "a/b=x"], r"character 2 is '/' \(U\+002F SOLIDUS\); expected NAME of letters"),
+        (["--index", "vеlm=x"], r"character 2 is 'е' \(U\+0435 CYRILLIC SMALL LETTER IE\)"),
+        (["--index", "=x"], "the name is empty"),
         (["--index", "a={}", "--index", "a={}"], "already an index 'a'"),
         (["--index", "a={}", "--threads", "0"], "--threads must be at least 1"),
         (["--index", "a={}", "--depth", "0"], "limits: depth"),

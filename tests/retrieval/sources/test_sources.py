@@ -26,7 +26,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "settings", "problem"),
     [
         ("index", {"service": "arxiv"}, "the config's own index; choose another"),
-        ("my web", {"service": "arxiv"}, "cannot be a tool's name"),
+        ("my web", {"service": "arxiv"}, r"cannot be a tool's name: character 3 is ' ' \(U\+0020 SPACE\)"),
         ("web", {}, r"sources\.web: service is missing \(known: arxiv, mcp, .*wikipedia\)"),
         ("web", {"service": "bing"}, r"sources\.web: service: 'bing' is not known .*tavily"),
         ("web", {"service": "tavly"}, r"sources\.web: service: 'tavly' is not known .did you mean 'tavily'"),
