@@ -102,7 +102,9 @@ def audit_curves(rows: Sequence[AuditRow]) -> Plot | None:
         for what, style in (("sampled", "-"), ("kept", "--")):
             points = [(row.number, (row.sampled if what == "sampled" else row.kept)[opinion]) for row in rows]
             known = [(at, one.mean) for at, one in points if one.mean is not None]
-            axes.plot(*zip(*known, strict=True), style, color=colour, marker="o", label=f"{opinion}, {what}")
+            axes.plot(
+                *zip(*known, strict=True), style, color=colour, marker="o", markersize=4, label=f"{opinion}, {what}"
+            )
             for at, one in points if what == "sampled" else ():
                 if one.low is not None and one.high is not None:
                     axes.vlines(at, one.low, one.high, color=colour, linewidth=1.6)

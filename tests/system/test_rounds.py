@@ -119,6 +119,13 @@ def test_the_ledger_links_an_evaluation_to_the_questions(config: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_report_says_that_the_adapter_answers_without_documents(config: Path) -> None:
+    """The reward is mostly F1, and the audit is the share of the answer that the documents support."""
+    report = (config.parent / "run" / "report.html").read_text()
+    assert "From round 1 to round 2 the reward rose" in report and "Reward and audit" in report
+
+
+@pytest.mark.slow
 def test_what_is_known_on_dev_is_not_sampled_again(config: Path) -> None:
     run = RunFolder(config.parent / "run")
     by_round = [
