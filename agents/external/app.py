@@ -201,15 +201,15 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
             recording.answer.set_result(ProgramAnswer(**dict(body)))
         return {"finished": True}
 
-    for prefix in ("", OWN_PATH):
+    for prefix, none in (("", errors(401)), (OWN_PATH, errors(401, 404))):
         for path, complete in (("chat/completions", chat), ("responses", responses), ("messages", messages)):
-            answers = EVENTS | errors(401, 409, 502)
+            answers = none | EVENTS | errors(409, 502)
             app.add_api_route(f"{prefix}/v1/{path}", complete, methods=["POST"], response_model=None, responses=answers)
-        app.add_api_route(f"{prefix}/reward", reward, methods=["POST"], responses=errors(401))
-        app.add_api_route(f"{prefix}/step", step, methods=["POST"], responses=errors(401))
-        app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"], responses=errors(401))
-        app.add_api_route(f"{prefix}/search", search, methods=["POST"], responses=errors(401, 502))
-        app.add_api_route(f"{prefix}/finish", finish, methods=["POST"], responses=errors(401, 409))
+        app.add_api_route(f"{prefix}/reward", reward, methods=["POST"], responses=none)
+        app.add_api_route(f"{prefix}/step", step, methods=["POST"], responses=none)
+        app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"], responses=none)
+        app.add_api_route(f"{prefix}/search", search, methods=["POST"], responses=none | errors(502))
+        app.add_api_route(f"{prefix}/finish", finish, methods=["POST"], responses=none | errors(409))
     if lists:
 
         @app.get("/trajectories")
