@@ -4,8 +4,9 @@ Selection keeps whole trajectories, so a question that no sample answered teache
 found the document. Credit is given action by action (`training.credit`), and the rows are of single actions:
 
 information_gain   how much the action and what came of it raise the log-probability of the gold answer under the model
-                   that training starts from (Information Gain-based Policy Optimization, arXiv 2510.14967). Actions of
-                   failed trajectories are learnt too, if they raised it.
+                   that training starts from (Information Gain-based Policy Optimization, arXiv 2510.14967). Beside the
+                   kept trajectories, the actions of others that raised it most are learnt: of each role at most as many
+                   as its kept trajectories have, or a role that is called often would crowd out the rest.
 evidence           without gold answers: of the kept trajectories, a search that found none of the documents of the
                    answer is not learnt.
 
@@ -15,6 +16,7 @@ learnt where its trajectory was kept. The gains are computed once (`training.gai
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
@@ -85,23 +87,33 @@ def credit_lessons(
 
 
 def _gain_weights(kept: KeptTrajectories, gains: Mapping[str, TrajectoryGains]) -> dict[tuple[str, Action], float]:
-    """By trajectory and action, its gain as a share of the median of all positive gains, at most 1."""
+    """Every action of a kept trajectory with the weight 1, and the best of each role from the others by their gains.
+
+    The weight of one of these is its gain as a share of the median gain of its role's chosen ones, at most 1.
+    """
     wanted = credited(kept)
     if missing := [key for key in wanted if key not in gains]:
         raise UserError(
             f"{kept.source.folder.path}: the gains of {len(missing)} trajectories are not computed yet; "
             "`accelerate launch train.py` computes them"
         )
-    positive = [one.gain for key in wanted for one in gains[key].gains if one.gain > 0]
-    scale = median(positive) if positive else 1.0
     is_kept = set(kept.selection.kept)
     weights: dict[tuple[str, Action], float] = {}
+    raised: dict[str, list[tuple[float, tuple[str, Action]]]] = defaultdict(list)
+    room: Counter[str] = Counter()
     for trajectory in kept.store.read(wanted):
         own = gains[trajectory.key].by_action()
         for action in parsed_actions(trajectory):
             gain = own.get((action.conversation, action.start))
-            whole = 1.0 if trajectory.key in is_kept else 0.0
-            weights[trajectory.key, action] = whole if gain is None else min(max(gain / scale, 0.0), 1.0)
+            if trajectory.key in is_kept:
+                weights[trajectory.key, action] = 1.0
+                room[action.role] += 1
+            elif gain is not None and gain > 0:
+                raised[action.role].append((gain, (trajectory.key, action)))
+    for role, found in raised.items():
+        best = sorted(found, key=lambda one: -one[0])[: room[role]]
+        scale = median(gain for gain, _ in best) if best else 1.0
+        weights |= {action: min(gain / scale, 1.0) for gain, action in best}
     return weights
 
 

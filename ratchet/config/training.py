@@ -56,9 +56,9 @@ class TrainingConfig(Section):
     et al. 2023, arXiv 2305.18290; Ethayarajh et al. 2024, arXiv 2402.01306). Or a file of your own, by its path."""
     credit: Literal["none", "information_gain", "evidence"] = Field("none", exclude_if=lambda credit: credit == "none")
     """Whether single actions are learnt, with the objective `sft`, in place of whole kept trajectories.
-    `information_gain`: of all trajectories, the actions that raised the log-probability of the gold answer, each by how
-    much (arXiv 2510.14967). `evidence`: of the kept trajectories, all actions but lookups that found no document of the
-    answer. An action whose effect does not come back into its conversation is learnt where its trajectory was kept."""
+    `information_gain`: beside the kept trajectories, the actions of others that raised the log-probability of the gold
+    answer most (arXiv 2510.14967), of each role at most as many again. `evidence`: of the kept trajectories, all but
+    the lookups that found no document of the answer."""
     preference: PreferenceConfig = PreferenceConfig()
     """Settings of the objectives that compare: `dpo` and `kto`."""
     backend: Literal["peft", "unsloth"] = "peft"
