@@ -5,6 +5,7 @@ from __future__ import annotations
 from evaluation.measures.estimates import Difference
 from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
 from evaluation.measures.measures import BY_NAME, answered_measure, strict_form
+from evaluation.measures.retrieval import LOSSES
 from evaluation.results import BaselineComparison, Comparison
 
 
@@ -34,6 +35,8 @@ def verdict(
         words = "No clear difference"
     if comparison.gain.form.mean or comparison.gain.enforced is not None:
         sentences.append(gain_sentence(comparison.gain, primary))
+    if (lost := loss_sentence(comparison)) is not None:
+        sentences.append(lost)
     if floor is not None and strict_form(primary) == "accuracy" and difference.after is not None:
         sentences.append(_floor_sentence(floor, difference.after))
     if selection is not None and selection.mean is not None:
@@ -65,6 +68,16 @@ def selection_sentence(selection: Difference, primary: str) -> str:
     if selection.clear:
         return f"Selection is worth {worth} in {title} over random trajectories, on {questions}."
     return f"Selection shows no clear difference from random trajectories: {worth} in {title} on {questions}."
+
+
+def loss_sentence(comparison: Comparison) -> str | None:
+    """Where the trained model's wrong answers were lost; None where there are none, or nothing was looked up."""
+    shares = [comparison.measures.get(name, Difference(n=0)).after for name in LOSSES]
+    if None in shares or not any(shares):
+        return None
+    places = ("where no retrieved document has the answer", "where one has it but was not returned", "misread")
+    parts = ", ".join(f"{share:.2f} {place}" for share, place in zip(shares, places, strict=True))
+    return f"Wrong after training (F1 below 0.5), as shares of the questions: {parts}."
 
 
 def changes_sentence(changes: QuestionChanges | None, again: QuestionChanges | None) -> str:

@@ -59,6 +59,10 @@ MEASURES = {
     "gold_recall": "The share of the documents that hold the answer which were retrieved.",
     "answer_recall_returned": "Whether an accepted answer is in the documents returned with the answer.",
     "gold_recall_returned": "The share of the documents that hold the answer which were returned with it.",
+    "not_retrieved": "The share of questions with an F1 below 0.5 where no retrieved document has an accepted answer.",
+    "not_returned": "The share of questions with an F1 below 0.5 where a retrieved document has an accepted answer and "
+    "no returned one has.",
+    "misread": "The share of questions with an F1 below 0.5 where a returned document has an accepted answer.",
     "cached_tokens": "Prompt tokens that were not computed again, since the server had kept an earlier prompt.",
 }
 """By the name of a measure's strict form."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, get_args
 
-from evaluation.measures.retrieval import lookups, retrieval_measures
+from evaluation.measures.retrieval import LOSSES, lookups, losses, retrieval_measures
 from ratchet.errors import UserError
 from ratchet.plugins import is_path, short_name
 from ratchet.records import Question, Recall, Status, Trajectory
@@ -136,6 +136,9 @@ MEASURES = (
     Measure("gold_recall", "Gold documents retrieved", "retrieval", "higher"),
     Measure("answer_recall_returned", "Answer in documents returned", "retrieval", "higher"),
     Measure("gold_recall_returned", "Gold documents returned", "retrieval", "higher"),
+    Measure("not_retrieved", "Wrong, answer not retrieved", "retrieval", "lower"),
+    Measure("not_returned", "Wrong, answer retrieved but not returned", "retrieval", "lower"),
+    Measure("misread", "Wrong, answer in documents returned", "retrieval", "lower"),
     Measure("passages", "Passages retrieved", "retrieval", "", 1),
     Measure("parse_rate", "Actions that parsed", "ending", "higher"),
     Measure("answered", "Finished with an answer", "ending", "higher"),
@@ -240,6 +243,7 @@ def measure(
         share = unattributed_sentences(trajectory.answer, trajectory.passages)
         values |= forms("unattributed_rule", (), share, worst=1.0)
     values |= retrieval_measures(question, trajectory, retrieves)
+    values |= losses(question, trajectory, values["f1"]) if retrieves else dict.fromkeys(LOSSES)
     calls = trajectory.model_calls
     values["answer_words"] = float(len(trajectory.answer.split())) if has_answer(trajectory) else None
     # Free text parses unless it was cut off.

@@ -31,6 +31,7 @@ from ratchet.text import fold_typography, normalise_answer
 from ratchet.words import INVISIBLE, separate_unspaced
 from rewards.rules import CLOSED_ANSWERS
 
+LOSSES = ("not_retrieved", "not_returned", "misread")
 TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
@@ -51,6 +52,19 @@ def retrieval_measures(question: Question, trajectory: Trajectory, retrieves: bo
         measures[f"answer_recall{ending}"] = answer_recall(question, passages) if searched else None
         measures[f"gold_recall{ending}"] = gold_recall(question, passages) if searched else None
     return measures
+
+
+def losses(question: Question, trajectory: Trajectory, f1: float | None) -> dict[str, float | None]:
+    """Where a wrong answer, one with an F1 below 0.5, was lost: 1.0 for one of the three, 0.0 for the others.
+
+    All are 0.0 for a right answer, and None where `f1` or the question has no searchable short answer.
+    """
+    retrieved = [passage for look in lookups(trajectory) for passage in look.passages]
+    found, returned = answer_recall(question, retrieved), answer_recall(question, trajectory.passages)
+    if f1 is None or found is None:
+        return dict.fromkeys(LOSSES)
+    place = "misread" if returned else "not_returned" if found else "not_retrieved"
+    return {name: float(f1 < 0.5 and name == place) for name in LOSSES}
 
 
 def answer_recall(question: Question, passages: Iterable[Passage]) -> float | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluation.measures.retrieval import answer_recall, gold_recall, retrieval_measures
+from evaluation.measures.retrieval import answer_recall, gold_recall, losses, retrieval_measures
 from ratchet.records import Passage, Question, Recall, Search, ToolCall, Trajectory
 
 
@@ -113,6 +113,22 @@ def test_nothing_found_is_zero_and_nothing_searched_is_null() -> None:
     )
     unparsed = retrieval_measures(QUESTION, trajectory(search(passage("Velm")), status="unparsed"))
     assert unparsed["answer_recall"] == 1.0, "what was found was found, whatever became of it"
+
+
+def test_a_wrong_answer_is_lost_at_one_place_and_a_right_one_at_none() -> None:
+    right, other = passage("in Velm"), passage("nothing", document="d2")
+    places = {
+        "not_retrieved": trajectory(search(other), returned=(other,)),
+        "not_returned": trajectory(search(right, other), returned=(other,)),
+        "misread": trajectory(search(right, other), returned=(right,)),
+    }
+    for place, made in places.items():
+        assert {name for name, value in losses(QUESTION, made, 0.4).items() if value} == {place}
+        assert set(losses(QUESTION, made, 0.5).values()) == {0.0}
+        assert set(losses(QUESTION, made, None).values()) == {None}
+    assert losses(QUESTION, trajectory(), 0.0)["not_retrieved"] == 1.0, "without a search nothing was retrieved"
+    closed = Question(id="q", text="?", answers=("yes",))
+    assert set(losses(closed, places["misread"], 0.0).values()) == {None}
 
 
 def test_what_tools_found_and_what_was_recalled_was_retrieved() -> None:
