@@ -9,14 +9,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import resource
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from commands.arguments import PORTS, add_server_arguments, config_of, config_parser, limits_of
-from ratchet.config import Config
+from ratchet.config import Config, ModelConfig
 from ratchet.errors import UserError
 from ratchet.extras import need_extra
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
@@ -102,7 +103,25 @@ def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: cont
         read_uniform_adapter(adapter)  # what is wrong with it is said before a model is loaded
     runner = open_runner(config, baselines=not given.no_baselines)
     stack.push_async_callback(runner.close)
+    used = set[str]().union(*(system.models for system in runner.systems.values()))
+    if line := memory_line([config.models[name] for name in sorted(used)]):
+        print(line, file=sys.stderr, flush=True)
     return Answerer(runner, adapter, config.training.model, limits)
+
+
+def memory_line(models: Iterable[ModelConfig]) -> str:
+    """The bound of this process's memory, from what it took to open everything; empty without a model in it."""
+    # Names with equal settings share an engine.
+    caches = {model.model_dump_json(): model.cache_gb for model in models if model.engine == "local"}
+    if not caches:
+        return ""
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+    cache = sum(caches.values())
+    return (
+        f"memory: about {peak + cache:.1f} GB at most: {peak:.1f} GB with everything open, {cache:g} GB for keys and "
+        "values (models.*.cache_gb), and some for the running batch"
+    )
 
 
 def _adapter(run: RunFolder, given: str | None) -> str | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import json
+import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 
 from inference.engine import EngineError
 from ratchet.errors import UserError
+from ratchet.http.openai import Turns
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.any_system import Talker
 from tests.helpers.pages import ROOT, blocks
@@ -246,25 +250,57 @@ def test_what_takes_too_long_ends_with_a_timeout(tmp_path: Path) -> None:
             list(stream)
 
 
+def asking(server: Served) -> socket.socket:
+    """A client that has asked, and leaves when it is closed."""
+    address = httpx.URL(server.url)
+    connection = socket.create_connection((address.host, address.port))
+    body = json.dumps({"model": "no-retrieval:base", "messages": ASKED, "stream": True})
+    head = f"Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    connection.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{head}\r\n\r\n{body}".encode())
+    return connection
+
+
 def test_only_so_many_are_answered_at_once_and_only_so_many_wait(tmp_path: Path) -> None:
-    body = {"model": "no-retrieval:base", "messages": ASKED, "stream": True}
-    with serving(tmp_path, delay=60, concurrent=1, waiting=1) as server:
-        url = f"{server.url}/v1/chat/completions"
+    with serving(tmp_path, delay=600, concurrent=1, waiting=1) as server, server.client() as client:
+        for _ in range(2):  # both places are free once their clients have left, also that of the one that waited
+            with asking(server):
+                wait_for(lambda: server.engine.running == 1)
+                with asking(server):
+                    time.sleep(0.3)
+                    with pytest.raises(openai.RateLimitError, match="busy with 2") as refused:
+                        client.chat.completions.create(model="no-retrieval:base", messages=ASKED)
+            assert refused.value.response.headers["retry-after"] == "60", "two requests of 30 s, as none has ended"
+            wait_for(lambda: server.engine.running == 0)
+        assert server.engine.max_running == 1
 
-        def give_up() -> None:
-            with pytest.raises(httpx.ReadTimeout):
-                httpx.post(url, json=body, timeout=3)
 
-        threads = [threading.Thread(target=give_up) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        wait_for(lambda: server.engine.running == 1)
-        time.sleep(0.3)
-        with server.client() as client, pytest.raises(openai.RateLimitError, match="busy with 2") as refused:
-            client.chat.completions.create(model="no-retrieval:base", messages=ASKED)
-        assert refused.value.response.headers["retry-after"] == "2" and server.engine.max_running == 1
-        for thread in threads:
-            thread.join()
+def test_of_many_clients_some_wait_and_the_others_hear_when_to_come_again(tmp_path: Path) -> None:
+    """By the speed that was measured: each answer takes half a second, two at once, and no wait is longer than one."""
+    body = {"model": "no-retrieval:base", "messages": ASKED}
+    with serving(tmp_path, delay=0.5, concurrent=2) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ratchet.http.openai.MAX_WAIT_SECONDS", 1.0)
+        patch.setattr("ratchet.http.openai.ASSUMED_SECONDS", 0.5)
+        with (
+            ThreadPoolExecutor(64) as pool,
+            httpx.Client(timeout=60, limits=httpx.Limits(max_connections=64)) as client,
+        ):
+            url = f"{server.url}/v1/chat/completions"
+            answers = [*pool.map(lambda _: client.post(url, json=body), range(64))]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert {answer.status_code for answer in answers} == {200, 429} and 30 <= len(refused) <= 60
+        assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+        assert max(answer.elapsed.total_seconds() for answer in answers if answer.is_success) < 10
+        assert server.engine.max_running == 2
+
+
+async def test_how_long_a_request_waits_follows_from_what_is_queued_and_measured() -> None:
+    turns = Turns(2, 10)
+    assert turns.wait == 0
+    async with turns.turn(None), turns.turn(None):
+        assert turns.wait == pytest.approx(15), "one of the two ends first, 30 s being assumed"
+        await asyncio.sleep(0.1)
+    async with turns.turn(None), turns.turn(None):
+        assert 0.05 <= turns.wait < 5, "0.1 s were measured"
 
 
 # Who may ask
