@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commands.arguments import add_round_argument, config_of, config_parser
+from commands.arguments import add_round_argument, config_of, config_parser, config_words
+from ratchet.escape import shell_line
 
 ABOUT = """Write what the agents of a run answered as training trajectories of this config's system, which answers in
 one call: its prompt with the documents that the agents returned, and their answer as its action."""
@@ -41,4 +42,4 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet distill") -> N
     teacher = KeptTrajectories(LearntRound(agents), read_kept_selection(agents))
     selection = distill(teacher, student, folder)
     print(f"{folder.selection}: {describe(selection)}, from {agents.path}")
-    print(f"train on them: accelerate launch train.py --config {arguments.config}")
+    print(f"train on them: {shell_line(['accelerate', 'launch', 'train.py', *config_words(arguments)])}")

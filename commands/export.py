@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from commands.arguments import add_round_argument, config_of, config_parser
 from ratchet.config import Config, is_missing, load_members, written
 from ratchet.errors import UserError
+from ratchet.escape import file_name
 from ratchet.extras import need_extra
 from ratchet.lease import Lease
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -66,10 +67,10 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> 
 def export(config: Config, given: argparse.Namespace) -> None:
     """Write the forms that were asked for, and print where they are."""
     run = RunFolder(config.folder)
-    label = f"adapter-{given.adapter.resolve().name}" if given.adapter else f"round-{given.round}"
+    label = file_name(f"adapter-{given.adapter.resolve().name}") if given.adapter else f"round-{given.round}"
     out = given.out or run.path / "export" / label
     with Lease(out / ".export.lease", str(out)):
-        for folder in _export(config, given, out, f"{run.path.name}-{label}"):
+        for folder in _export(config, given, out, file_name(f"{run.path.name}-{label}")):
             print(f"written to {folder}")
 
 

@@ -14,8 +14,6 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from index_build.documents import Document, repeated_documents, scan_documents
 from inference.footprint import footprint
 from inference.model_check import check_chat
@@ -25,8 +23,10 @@ from questions.formats import BY_NAME
 from questions.load import LoadedSplit, load_split, read_rows, share_of_questions
 from ratchet.config import SplitConfig, load_config
 from ratchet.errors import UserError
+from ratchet.escape import shell_line, yaml_value
 from ratchet.hub import is_offline
 from ratchet.records import Question
+from ratchet.text import plain_line
 from retrieval.shards import key_hash
 
 JUDGE = "Qwen/Qwen2.5-14B-Instruct"
@@ -120,7 +120,8 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
     print("\n".join(summary(arguments.docs, corpus, questions, model, judge)), *warnings, sep="\n")
     print(f"\nwritten to {out}; docs/reference/config.md in Ratchet's source explains every key\n")
     build = "" if model_is_there(arguments.model) else f"  ratchet model --out {SMALL_MODEL}\n"
-    print(f"next:\n{build}  ratchet questions check --config {out}\n  ratchet selftrain --config {out}")
+    file = shell_line([str(out)])
+    print(f"next:\n{build}  ratchet questions check --config {file}\n  ratchet selftrain --config {file}")
 
 
 def format_of(path: Path) -> str:
@@ -262,7 +263,7 @@ def summary(docs: Path, corpus: Corpus, questions: QuestionSummary, model: Model
 
 
 TEMPLATE = """\
-# Written by `ratchet init` for {docs}: {documents:,} documents, {count:,} questions.
+# Written by `ratchet init` for {docs}: {total:,} documents, {count:,} questions.
 # docs/reference/config.md in Ratchet's source explains every key.
 #   ratchet selftrain --config {out}      one round of self-training; after an interruption, run it again to resume
 #   ratchet status --config {out}         what is done and what is left
@@ -272,7 +273,7 @@ models:
 {models}
 index:
   path: {index}
-  documents: [{documents_path}]
+  documents: {documents}
   tokenizer: words    # counts up to eight letters as a token; a model's name counts that model's tokens
 {chunks}questions:
 {questions}
@@ -303,19 +304,19 @@ def config_text(
     agent = {"path": model.path, **({"dtype": "float32", "device": "cpu", "max_context": 2048} if is_small else {})}
     if not is_small:
         agent |= {"engine": "vllm"}
-    models = [f"  agent: {_flow(agent)}"]
+    models = [f"  agent: {yaml_value(agent)}"]
     if not is_small:
-        models.append(f"  judge: {_flow({'path': judge, 'engine': 'vllm'})}")
+        models.append(f"  judge: {yaml_value({'path': judge, 'engine': 'vllm'})}")
     return TEMPLATE.format(
-        out=out,
+        out=shell_line([str(out)]),
         seed=SEED,
-        docs=docs,
-        documents=corpus.documents,
+        docs=plain_line(str(docs)),
+        total=corpus.documents,
         count=len(questions.questions),
         run=f"runs/{name}",
         models="\n".join(models),
         index=f"indexes/{name}",
-        documents_path=_flow(str(docs)),
+        documents=yaml_value([str(docs)]),
         chunks="  chunk_tokens: 200    # two of them fit a small model's prompt\n  chunk_overlap: 30\n"
         if is_small
         else "",
@@ -329,10 +330,6 @@ def config_text(
     )
 
 
-def _flow(value: object) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000).removesuffix("\n...\n").strip()
-
-
 def _questions(paths: Sequence[Path]) -> list[str]:
     formats = [format_of(path) for path in paths]
     told = [
@@ -340,9 +337,9 @@ def _questions(paths: Sequence[Path]) -> list[str]:
         for path, one in zip(paths, formats, strict=True)
     ]
     if len(paths) == 3:
-        return [f"  {name}: {_flow(one)}" for name, one in zip(("train", "dev", "test"), told, strict=True)]
-    lines = [f"  {key}: {_flow(value)}" for key, value in told[0].items()]
-    return [*lines, f"  split: {_flow(list(SPLIT))}    # train, dev and test; drawn with the seed"]
+        return [f"  {name}: {yaml_value(one)}" for name, one in zip(("train", "dev", "test"), told, strict=True)]
+    lines = [f"  {key}: {yaml_value(value)}" for key, value in told[0].items()]
+    return [*lines, f"  split: {yaml_value(list(SPLIT))}    # train, dev and test; drawn with the seed"]
 
 
 def _system(questions: QuestionSummary, is_small: bool) -> list[str]:

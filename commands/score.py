@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from commands.arguments import add_round_argument, config_of, config_parser, recorded_stages
+from commands.arguments import add_round_argument, config_of, config_parser, config_words, recorded_stages
 from commands.extras import check_scoring_extras
 from commands.subcommands import Subcommand, run_subcommand
 from questions.load import load_questions
@@ -22,6 +22,7 @@ from questions.manifest import check_same, open_run
 from ratchet.config import Config, RewardsConfig, SamplingConfig
 from ratchet.console import PlainConsole
 from ratchet.errors import UserError
+from ratchet.escape import shell_line
 from ratchet.files import read_record, write_json, write_record
 from ratchet.records import Conversation, Question, Span, Trajectory, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -151,7 +152,7 @@ def _is_pilot(folder: RoundFolder, trajectories: Sequence[Trajectory], arguments
     if missing:
         raise UserError(
             f"{folder.trajectories}: {missing} trajectories {'of' if allocation is None else 'after'} the pilot are "
-            f"not sampled yet; run `ratchet sample --config {arguments.config} --round {arguments.round}` first"
+            f"not sampled yet; run `{_command('sample', arguments)}` first"
         )
     return allocation is None
 
@@ -193,7 +194,7 @@ def whatif(words: Sequence[str], prog: str) -> None:
     if check_same(config) is None:
         raise UserError(f"{config.folder}: no such run folder; sample and score before `whatif`")
     round_folder = RunFolder(config.folder).round(arguments.round)
-    again = f"ratchet score --config {arguments.config} --round {arguments.round}"
+    again = _command("score", arguments)
     now = read_record(round_folder.selection, Selection, f"write it again with `{again}`")
     if now is None:
         raise UserError(f"{round_folder.selection}: does not exist; score and select first: `{again}`")
@@ -220,7 +221,7 @@ def _load_trajectories(
     """
     store = TrajectoryStore(round_folder.trajectories)
     sampled, planned = store.load(reduced=drop_unsampled), store.keys()
-    command = f"ratchet sample --config {arguments.config} --round {arguments.round}"
+    command = _command("sample", arguments)
     if not sampled:
         problem = "no planned trajectory is sampled yet" if planned else "no trajectories"
         raise UserError(f"{store.folder}: {problem}; sample first: `{command}`")
@@ -252,3 +253,7 @@ def drop_unsampled(trajectory: Trajectory) -> Trajectory:
 
 
 SUBCOMMANDS = {"whatif": Subcommand("select from stored scores under other weights; writes nothing", whatif)}
+
+
+def _command(stage: str, arguments: argparse.Namespace) -> str:
+    return shell_line(["ratchet", stage, *config_words(arguments), "--round", str(arguments.round)])

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import signal
 import subprocess
 import time
@@ -35,6 +34,7 @@ from evaluation.round_arms import baseline_adapters
 from inference.serving.devices import visible_gpus
 from questions.manifest import open_run
 from ratchet.errors import UserError
+from ratchet.escape import shell_line
 from ratchet.lease import Lease
 from ratchet.parsing import read_mapping
 from ratchet.progress import duration
@@ -173,7 +173,7 @@ def print_commands(experiment: ExperimentRun) -> None:
         due = reason_to_run(stage, known, digests)
         print(f"# {stage_name(experiment, stage)}: {due.reason if due else 'done'}")
         if due:
-            print(shlex.join(stage.command))
+            print(shell_line(stage.command))
 
 
 def stage_name(experiment: ExperimentRun, stage: Stage) -> str:

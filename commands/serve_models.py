@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import shlex
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from inference.serving.specs import GB, Placement, ServerSpec, server_command, s
 from inference.serving.supervisor import ServingFailed, Supervisor, print_status
 from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.escape import shell_line
 
 DESCRIPTION = """Start vLLM servers for the models that have engine: vllm and no url, wait until they are ready, run
 COMMAND with their addresses and key in its environment, stop them, and exit with COMMAND's status. Without COMMAND they
@@ -51,7 +51,7 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     keys = _keys(specs, bool(command) or arguments.dry_run)
     placements, lines = _placements(specs, config, planned_gpus(arguments.gpus, card.gb) if card else None)
     if arguments.dry_run:
-        then = [f"then: {shlex.join(command)}"] if command else []
+        then = [f"then: {shell_line(command)}"] if command else []
         print("\n".join([*lines, *_dry_run_lines(specs, placements), *then]))
         return 0
     for line in lines:
@@ -162,5 +162,5 @@ def _server(
 def _dry_run_lines(specs: Sequence[ServerSpec], placements: dict[str, list[Placement]]) -> Iterator[str]:
     for spec in specs:
         for placement in placements[spec.name]:
-            environment = [f"{name}={shlex.quote(v)}" for name, v in server_environment(spec, placement).items()]
-            yield " ".join([*environment, shlex.join(server_command(spec, placement, "PORT"))])
+            environment = [f"{name}={shell_line([v])}" for name, v in server_environment(spec, placement).items()]
+            yield " ".join([*environment, shell_line(server_command(spec, placement, "PORT"))])

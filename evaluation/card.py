@@ -11,8 +11,9 @@ from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, LENIENT, strict_form
 from evaluation.results import TRAINED, Results
 from inference.adapters import adapter_digest
+from ratchet.escape import markdown_text
 from ratchet.files import write_atomic
-from training.card import RESULTS_BEGIN, RESULTS_END
+from training.card import RESULTS
 
 
 def complete_card(adapter: Path, suite: Sequence[Results]) -> bool:
@@ -23,13 +24,12 @@ def complete_card(adapter: Path, suite: Sequence[Results]) -> bool:
     if not trained or not card.exists() or {arm.policy for arm in trained} != {adapter_digest(adapter)}:
         return False
     text = card.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(RESULTS_BEGIN)
-    _, end, after = rest.partition(RESULTS_END)
-    if not begin or not end:
+    place = RESULTS.search(text)
+    if place is None:
         return False
     about = "## Results\n\nMeans over questions with 95% bootstrap intervals; differences are paired by question.\n"
     sets = [_of_set(results) for results in suite if results.arm(TRAINED) is not None]
-    write_atomic(card, f"{before}{begin}\n" + "\n".join([about, *sets]) + f"{end}{after}")
+    write_atomic(card, f"{text[: place.start(1)]}\n" + "\n".join([about, *sets]) + text[place.end(1) :])
     return True
 
 
@@ -46,8 +46,8 @@ def _of_set(results: Results) -> str:
         "finished": "finished (form)",
         "calls": "model calls a question",
     }
-    head = ["measure", *(_cell(name) for name, _ in arms), "trained - base"]
-    head += [f"trained - {_cell(best.name)}"] if best and baseline else []
+    head = ["measure", *(markdown_text(name) for name, _ in arms), "trained - base"]
+    head += [f"trained - {markdown_text(best.name)}"] if best and baseline else []
     comparison = results.comparison(TRAINED)
     lines = [_row(head), _row(["---"] * len(head))]
     for name, title in measures.items():
@@ -67,7 +67,7 @@ def _of_set(results: Results) -> str:
     # The verdict leaves form and substance out where form did not change.
     gain = gain_sentence(comparison.gain, results.primary) if comparison and comparison.gain.form.n else ""
     words = results.verdict if gain in results.verdict else f"{results.verdict} {gain}"
-    return f"### {_cell(title)}: {results.questions} questions\n\n{table}\n\n{words}\n"
+    return f"### {markdown_text(title)}: {results.questions} questions\n\n{table}\n\n{markdown_text(words)}\n"
 
 
 def _with_interval(estimate: Estimate | Difference | None, name: str, sign: bool = False) -> str:
@@ -75,10 +75,6 @@ def _with_interval(estimate: Estimate | Difference | None, name: str, sign: bool
         return "-"
     digits = BY_NAME[name].digits
     return f"{format_number(estimate.mean, digits, sign)} {format_interval(estimate, digits)}".rstrip()
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _row(cells: Sequence[str]) -> str:

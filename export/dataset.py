@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jinja2 import Environment, StrictUndefined
 
 from export.folders import CARD, export_folder
 from inference.tokenizer import load_tokenizer
 from questions.load import LoadedSplit, load_split
 from ratchet.config import ModelConfig, SamplingConfig, SplitConfig
 from ratchet.errors import UserError
+from ratchet.escape import markdown_template
 from ratchet.files import write_atomic
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
@@ -211,7 +211,6 @@ def _card(
     statuses: Counter[str],
     rows: RowsFile | None,
 ) -> str:
-    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
     described = []
     for member in members:
         manifest, sampling, selection = member.store.manifest(), member.sampling, member.selection
@@ -233,7 +232,7 @@ def _card(
                 "exported": len(keys[member.name]),
             }
         )
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    return markdown_template(TEMPLATE).render(
         run=run,
         round=number,
         scope=scope,

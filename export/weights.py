@@ -15,6 +15,7 @@ from inference.adapters import CONFIG, WEIGHTS, Adapter, read_adapter
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError, first_line
+from ratchet.escape import markdown_code, markdown_text
 from ratchet.files import write_atomic, write_json
 from training.adapter import read_facts
 from training.card import FACTS, FORMS, CardForm, describe_base, model_card, results_of
@@ -46,7 +47,7 @@ class TrainedModel:
         own = self.folder / CARD
         written = own.read_text(encoding="utf-8") if own.exists() else ""
         if self.facts is None:
-            title = f"# {self.name}\n\n{FORMS[form][0]}: an adapter for `{self.base_id}`.\n"
+            title = f"# {markdown_text(self.name)}\n\n{FORMS[form][0]}: an adapter for {markdown_code(self.base_id)}.\n"
             return written if written and form == "adapter" else title
         return model_card(self.facts, form, f"path/to/{form}", results_of(written))
 

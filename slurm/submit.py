@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.errors import UserError
+from ratchet.escape import file_name
 from ratchet.files import disk_error
 from slurm.plan import Job
 from slurm.site import Resources, Site, resources_of
@@ -43,7 +44,7 @@ class Submission:
     def job_name(self, job: Job) -> str:
         """The job's name in squeue, which names the run."""
         parts = [*self.run.parts[-2:], self.label, job.name]
-        return ".".join(re.sub(r"[^\w.-]+", "-", part).strip("-.") for part in parts if part)
+        return ".".join(file_name(part) for part in parts if part)
 
     def log(self, job: Job, number: str) -> Path:
         return self.logs / f"{job.name}-{number}.out"
@@ -144,8 +145,9 @@ def _variable(name: str) -> str:
 
 def _quoted(argument: str, after: str) -> str:
     """Quote an argument for the shell; the number of the previous job is a shell variable."""
-    if after and argument.startswith("--dependency="):
-        return argument.replace(f"@{after}@", f'"${{{after}%%;*}}"')
+    number = f"@{after}@"
+    if after and argument.startswith("--dependency=") and argument.endswith(number):
+        return shlex.quote(argument.removesuffix(number)) + f'"${{{after}%%;*}}"'
     return shlex.quote(argument)
 
 

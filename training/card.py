@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from jinja2 import Environment, StrictUndefined
 
 from inference.weights import is_multimodal
 from questions.benchmark import load_benchmark
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.config import ModelConfig, SplitConfig
-from ratchet.text import short_line
+from ratchet.escape import Markdown, markdown_template
 
 FACTS = "training.json"
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
-"""Where the evaluation writes its results (`evaluation/card.py`)."""
+RESULTS = re.compile(rf"^{re.escape(RESULTS_BEGIN)}$(.*?)^{re.escape(RESULTS_END)}$", re.MULTILINE | re.DOTALL)
+"""Where the evaluation writes its results (`evaluation/card.py`): lines of their own, which no name is."""
 CardForm = Literal["adapter", "merged", "gguf"]
 """What of a trained model a card is for."""
 FORMS: dict[CardForm, tuple[str, dict[str, Any]]] = {
@@ -65,12 +65,8 @@ def data_licences(splits: Iterable[SplitConfig]) -> dict[str, str]:
 
 def results_of(card: str) -> str:
     """The results that an evaluation has written into a card, without the marks around them."""
-    return card.partition(RESULTS_BEGIN)[2].partition(RESULTS_END)[0].strip("\n")
-
-
-def plain_heading(name: str) -> str:
-    """A run's name as Markdown that shows it as it is, in one line."""
-    return re.sub(r"[\\`*\[\]<>]", r"\\\g<0>", short_line(name))
+    found = RESULTS.search(card)
+    return found[1].strip("\n") if found else ""
 
 
 def model_card(facts: dict[str, Any], form: CardForm = "adapter", place: str = "", results: str = "") -> str:
@@ -88,20 +84,16 @@ def model_card(facts: dict[str, Any], form: CardForm = "adapter", place: str = "
         "tags": [*front_of_form["tags"], *TAGS],
     }
     start = facts["made_of"].get("starting adapter")
-    template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True).from_string(
-        TEMPLATE.read_text(encoding="utf-8")
-    )
-    return template.render(
+    return markdown_template(TEMPLATE).render(
         facts,
-        front=yaml.safe_dump(front, sort_keys=False),
-        heading=plain_heading(facts["run"]),
+        front=front,
         title=title,
         auto_class=facts["base"].get("auto_class", "AutoModelForCausalLM"),
         form=form,
         place=place or "path/to/this/folder",
         has_prompts=form == "adapter" and bool(place),
         start=f"the adapter that it started from (digest {start})" if start else "the base model",
-        results="\n".join(filter(None, (RESULTS_BEGIN, results, RESULTS_END))),
+        results=Markdown("\n".join(filter(None, (RESULTS_BEGIN, results, RESULTS_END)))),
         facts_file=FACTS,
         questions_file=TRAINING_QUESTIONS,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from evaluation.card import complete_card
 from evaluation.results import Results
 from inference.adapters import adapter_digest
+from ratchet.escape import markdown_text
 from tests.evaluation.tables.test_widths import invented
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.verdict_arms import claims, results_of
@@ -30,7 +31,7 @@ def test_the_card_has_the_results_against_base_and_baseline_with_form_and_substa
     assert "| F1, strict | 0.100 [0.025, 0.200] | 0.350 [0.225, 0.500] | 0.850 [0.725, 0.950] | +0.250 [" in once
     assert "| F1 among answered (substance) | 0.100" in once and "| actions that parsed (form) |" in once
     assert "In form, finished with an answer: " in once and "in substance, F1 on " in once
-    assert results.verdict in once and "iterative_retrieval_generation" in once
+    assert markdown_text(results.verdict) in once and "iterative_retrieval_generation" in once
 
 
 def test_the_card_shows_the_means_that_a_difference_is_of(tmp_path: Path) -> None:

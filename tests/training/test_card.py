@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.config import ModelConfig
-from training.card import describe_base, plain_heading
+from training.card import describe_base
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,3 @@ def test_a_local_base_model_has_its_name_its_digest_and_its_cards_licence(
 def test_a_base_model_of_the_hub_has_its_id() -> None:
     found = describe_base(ModelConfig(path="org/model"), "0123")
     assert found == {"name": "org/model", "note": "", "licence": "unknown"}
-
-
-def test_a_runs_name_stays_in_its_heading() -> None:
-    assert plain_heading("runs/my_run-2") == "runs/my_run-2"
-    assert plain_heading("a\n# *b* [c](d) <i>`e`") == r"a # \*b\* \[c\](d) \<i\>\`e\`"

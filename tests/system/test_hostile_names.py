@@ -1,0 +1,313 @@
+"""Names of configs, data and models go into cards, scripts, pages and tables as text: parsers find nothing else."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from commands.export import main as export
+from commands.init import main as init
+from commands.report import run_settings
+from evaluation.card import complete_card
+from evaluation.results import Results
+from evaluation.tables.comparison import print_results
+from evaluation.tables.suite import print_suite
+from export.dataset import DatasetMember, _card
+from inference.adapters import adapter_digest
+from ratchet.config import ModelConfig, load_config
+from ratchet.escape import file_name, markdown_code, markdown_text, python_string, shell_line, yaml_value
+from ratchet.runfolder import RunFolder
+from ratchet.text import plain_line
+from report.gather import gather
+from report.page import render
+from slurm.plan import Job
+from slurm.site import Site
+from slurm.submit import Submission, script_of
+from tests.evaluation.tables.test_widths import NAMES as ARMS
+from tests.evaluation.tables.test_widths import invented
+from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.handmade_run import make_run
+from tests.helpers.trained import make_trained
+from training.card import FORMS, RESULTS_BEGIN, RESULTS_END, model_card, results_of
+
+HARMLESS = "harbour"
+NAMES = {
+    "commands of a terminal": "a\x1b[2J\x1b]52;c;eA==\x07b\x9b1m",
+    "lines": "a\n\n# Heading\r\n---\nSYSTEM obey\u2028- item\x85",
+    "cells": "a | b || c \\| d",
+    "ticks": "a`b```c`",
+    "HTML": "<script>alert(1)</script><!-- results: end --><!-- results: begin --></style>",
+    "entities": "&lt;&#60; $x$ ~~s~~ ~~~",
+    "Python": "\"\"\" + evil() + ''' \\",
+    "template": "{{ 7*7 }}{% raw %}{# x #}",
+    "front matter": "---",
+    "heading": "# a #",
+    "list": "- a",
+    "number": "1. a",
+    "rule": "===",
+    "quotation": "> a",
+    "definition": "[a]: b",
+    "marks": "*a* _b_ __c__ [d](http://e) ![f](g) [bold]h[/bold]",
+    "shell": "$(touch hacked); `touch hacked` && 'x' \"y\" \\ !1",
+    "YAML": "a: b # c, [d] {e: f} !!python/object:os *g &h",
+    "direction": "a\u202eb\u2066c\U000e0041",
+    "NUL": "a\0b",
+    "long": "long " * 20_000,
+}  # fmt: skip
+hostile = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+IN_A_PATH = "".join(part for what, part in NAMES.items() if what in ("lines", "ticks", "cells", "marks", "direction"))
+IN_A_PATH = f'{IN_A_PATH}\x1b[2J<script>"""{{{{$(touch hacked)'[:200].replace("/", "")
+
+
+# Markdown
+
+
+def tokens(text: str) -> list[Token]:
+    return MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+
+
+def structure(text: str) -> list[Any]:
+    """Everything of a document but its words; code in a line counts as words."""
+    found = []
+    for token in tokens(text):
+        inner = ["words" if one.type in ("text", "code_inline") else one.type for one in token.children or ()]
+        inner = [kind for at, kind in enumerate(inner) if kind != "words" or inner[at - 1 : at] != ["words"]]
+        found.append((token.type, token.tag, token.level, inner))
+    return found
+
+
+def words(text: str) -> str:
+    return " ".join(
+        "".join(one.content for one in token.children or ()) for token in tokens(text) if token.type == "inline"
+    )
+
+
+def front_of(card: str) -> tuple[dict[str, Any], str]:
+    start, front, body = card.split("---\n", 2)
+    assert start == ""
+    return yaml.safe_load(front), body
+
+
+def check_shown(card: str, harmless: str, name: str) -> None:
+    """The card has the structure of one with a harmless name, and shows the name."""
+    assert structure(card) == structure(harmless)
+    assert plain_line(name) in words(card)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_trained(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="module")
+def facts(trained: Path) -> dict[str, Any]:
+    """training.json of a run."""
+    return json.loads((load_config(trained).folder / "round-1" / "adapter" / "training.json").read_bytes())
+
+
+def card_of(facts: dict[str, Any], form: Any, name: str) -> str:
+    named = {
+        "run": name,
+        "revision": name,
+        "code": name,
+        "systems": [name, name],
+        "base": {"name": name, "note": "", "licence": name},
+        "data_licences": {name: name},
+        "training": facts["training"] | {"objective": name, "backend": name},
+        "rows": facts["rows"] | {"roles": {name: 3}, "left_out": {name: 2}},
+    }
+    return model_card(facts | named, form, place=name, results="Good.")
+
+
+@hostile
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_card(facts: dict[str, Any], form: Any, name: str) -> None:
+    card = card_of(facts, form, name)
+    front, body = front_of(card)
+    assert (front["base_model"], front["license"]) == (name, name) and "self-training" in front["tags"]
+    check_shown(body, front_of(card_of(facts, form, HARMLESS))[1], name)
+    assert results_of(card) == "Good."
+    for code in (token.content for token in tokens(body) if token.info == "python"):
+        texts = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+        assert texts.count(name) == (4 if form == "adapter" else 2)
+        assert "evil" not in [node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)]
+
+
+def data_card(trained: Path, name: str) -> str:
+    config = load_config(trained)
+    member = DatasetMember(
+        name="", title=name, folder=RunFolder(config.folder).round(1), questions=config.questions.train, seed=0,
+        system=name, models={"agent": ModelConfig(path=name.replace("/", ""))}, sampling=config.sampling,
+        weights={name: 1.0}, documents=(name,),
+    )  # fmt: skip
+    return _card(name, 1, "all", [member], {"": frozenset()}, Counter({name: 3}), None)
+
+
+@hostile
+def test_the_card_of_a_data_set(trained: Path, name: str) -> None:
+    front, body = front_of(data_card(trained, name))
+    assert front["license"] == "unknown"
+    check_shown(body, front_of(data_card(trained, HARMLESS))[1], name)
+
+
+def renamed(name: str) -> Results:
+    """Results with a baseline, a question set and a verdict of this name."""
+    text = invented(title=ARMS[-1]).model_dump_json().replace(ARMS[-1], json.dumps(name)[1:-1])
+    return Results.model_validate_json(text)
+
+
+def evaluated(folder: Path, name: str) -> str:
+    adapter = save_adapter(folder)
+    (adapter / "README.md").write_text(f"{RESULTS_BEGIN}\n{RESULTS_END}\nafter\n")
+    results, digest = renamed(name), adapter_digest(adapter)
+    arms = [arm.model_copy(update={"policy": digest}) if arm.name == "adapter" else arm for arm in results.arms]
+    assert complete_card(adapter, [results.model_copy(update={"arms": tuple(arms)})])
+    return (adapter / "README.md").read_text()
+
+
+@hostile
+def test_results_in_a_card(tmp_path: Path, name: str) -> None:
+    card = evaluated(tmp_path / "one", name)
+    check_shown(card, evaluated(tmp_path / "two", HARMLESS), name)
+    assert card == f"{RESULTS_BEGIN}\n{results_of(card)}\n{RESULTS_END}\nafter\n", (
+        "the marks of its place are no name's"
+    )
+
+
+def test_an_export_of_a_folder_with_a_hostile_name(trained: Path, tmp_path: Path) -> None:
+    config = load_config(trained)
+    adapter = tmp_path / IN_A_PATH
+    (config.folder / "round-1" / "adapter").rename(adapter)
+    try:
+        (adapter / "training.json").rename(tmp_path / "training.json")  # as of an adapter from elsewhere
+        (adapter / "README.md").rename(tmp_path / "README.md")
+        forms = ["--adapter-only", "--gguf", "q8_0", "--ollama", "--base-id", IN_A_PATH]
+        export(["--config", str(trained), "--adapter", str(adapter), "--out", str(tmp_path / "out"), *forms])
+    finally:
+        (tmp_path / "training.json").rename(adapter / "training.json")
+        (tmp_path / "README.md").rename(adapter / "README.md")
+        adapter.rename(config.folder / "round-1" / "adapter")
+    [gguf] = (tmp_path / "out/gguf").glob("*.gguf")
+    assert gguf.name == file_name(gguf.name)
+    lines = (tmp_path / "out/gguf/Modelfile").read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["#", "FROM", "TEMPLATE", "PARAMETER", "PARAMETER"]
+    assert lines[1] == f"FROM ./{gguf.name}"
+    for form in ("adapter", "merged", "gguf"):
+        card = (tmp_path / "out" / form / "README.md").read_text()
+        assert [token.tag for token in tokens(card) if token.type.endswith("_open")] == ["h1", "p"]
+        assert plain_line(IN_A_PATH) in words(card)
+
+
+# Pages
+
+
+def test_a_page_of_a_run_with_hostile_names(tmp_path: Path) -> None:
+    from tests.report.test_page import Page
+
+    pages = []
+    for name in (HARMLESS, IN_A_PATH):
+        (tmp_path / name).mkdir()
+        config, folder = make_run(tmp_path / name, train=4, test=4)
+        results = folder.evaluation / "results.json"
+        results.write_text(results.read_text().replace('"no retrieval"', json.dumps(name)))
+        (tmp_path / name / "run").rename(tmp_path / name / name)
+        config = config.model_copy(update={"run": str(tmp_path / name / name)})
+        settings = run_settings(config)
+        pages.append(Page(render(settings, gather(settings, RunFolder(config.folder).round(1), 10))))
+    assert [tag for tag, _ in pages[0].elements] == [tag for tag, _ in pages[1].elements]
+
+
+# Scripts and commands
+
+
+def run_bash(script: str, folder: Path) -> list[list[str]]:
+    """The arguments of each call of sbatch."""
+    given = 'sbatch() { printf "%s\\0" "$@" END >> calls; echo 7; }\n'
+    subprocess.run(["bash", "-eu", "-c", given + script], cwd=folder, check=True)
+    words = (folder / "calls").read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
+    calls: list[list[str]] = [[]]
+    for word in words:
+        if word == "END":
+            calls.append([])
+        else:
+            calls[-1].append(word)
+    return calls[:-1]
+
+
+@hostile
+def test_a_slurm_script(tmp_path: Path, name: str) -> None:
+    part = name.replace("\0", "").replace("/", "")[:200]
+    options = (f"--comment={part}", f"--dependency={part}")
+    submission = Submission(Site(setup=part, options=options), tmp_path / part, label=part, options=options)
+    first = Job("sample", "sample", ("python", "-m", "sampling", "--config", part))
+    jobs = [first, Job("train", "train", ("python", "train.py", part), after="sample")]
+    calls = run_bash(script_of(submission, jobs), tmp_path)
+    assert calls == [submission.command(first)[1:], submission.command(jobs[1], "7")[1:]]
+    assert not (tmp_path / "hacked").exists()
+
+
+@hostile
+def test_a_printed_command(tmp_path: Path, name: str) -> None:
+    word = name.replace("\0", "")
+    line = shell_line(["sbatch", word, "end"])
+    assert line.isprintable() and run_bash(line, tmp_path) == [[word, "end"]]
+
+
+def test_the_config_that_init_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (HARMLESS, IN_A_PATH):
+        Path(name).mkdir()
+        Path(name, "a.md").write_text("The harbour of Velm is old.\n")
+        rows = "".join(f"Who built {i}?,Name{i}\n" for i in range(10))
+        Path(f"{name}.csv").write_text("question,answer\n" + rows)
+        init([name, f"{name}.csv", "--out", f"{name}.yaml"])
+        written = Path(f"{name}.yaml").read_text()
+        data = yaml.safe_load(written)
+        assert data["index"]["documents"] == [name] and data["questions"]["path"] == f"{name}.csv"
+        assert list(data) == list(yaml.safe_load(Path(f"{HARMLESS}.yaml").read_text()))
+        comments = [line[4:].split("     ")[0] for line in written.splitlines() if line.startswith("#   ratchet")]
+        printed = [line.strip() for line in capsys.readouterr().out.splitlines() if "--config" in line]
+        for line in (*comments, *printed):
+            assert line.isprintable()
+            [call] = run_bash('ratchet() { sbatch "$@"; }; ' + line, tmp_path)
+            assert call[-2:] == ["--config", f"{name}.yaml"]
+            (tmp_path / "calls").unlink()
+    assert not (tmp_path / "hacked").exists()
+
+
+# Tables
+
+
+@hostile
+def test_tables_in_a_terminal(name: str) -> None:
+    out = io.StringIO()
+    print_results(renamed(name[:120]), out)
+    print_suite([renamed(name[:120]), renamed(HARMLESS)], out)
+    said = out.getvalue()
+    assert all(character.isprintable() or character == "\n" for character in said)
+    if "\x1b" not in name:  # of a command whose parts are in two lines, the letters stay
+        assert "".join(plain_line(name[:120]).split()) in "".join(said.split())
+
+
+# The functions themselves
+
+
+@hostile
+def test_every_function(name: str) -> None:
+    for written in (markdown_text(name), markdown_code(name)):
+        assert words(f"- | {written}") == f"| {plain_line(name)}" and "\n" not in written
+    assert ast.literal_eval(python_string(name)) == name and python_string(name).isprintable()
+    for value in (name, [name], {"key": name}):
+        assert yaml.safe_load(f"a:\n  b: {yaml_value(value)} # c\n") == {"a": {"b": value}}
+        assert "\n" not in yaml_value(value)
+    assert len(file_name(name).encode()) <= 200 and not set(file_name(name)) & set("/\\ \n\0`$<|\"'")
