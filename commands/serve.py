@@ -110,17 +110,16 @@ def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: cont
 
 
 def memory_line(models: Iterable[ModelConfig]) -> str:
-    """The bound of this process's memory, from what it took to open everything; empty without a model in it."""
+    """What this process's memory grows to, from what it took to open everything; empty without a model in it."""
     # Names with equal settings share an engine.
     caches = {model.model_dump_json(): model.cache_gb for model in models if model.engine == "local"}
     if not caches:
         return ""
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
-    cache = sum(caches.values())
     return (
-        f"memory: about {peak + cache:.1f} GB at most: {peak:.1f} GB with everything open, {cache:g} GB for keys and "
-        "values (models.*.cache_gb), and some for the running batch"
+        f"memory: {peak:.1f} GB with everything open, up to {sum(caches.values()):g} GB more for keys and values "
+        "(models.*.cache_gb), and what a batch takes while it runs"
     )
 
 
