@@ -63,6 +63,15 @@ def add_round_argument(parser: argparse._ActionsContainer, about: str, default: 
     parser.add_argument("--round", type=positive_integer, default=default, metavar="N", help=about + shown)
 
 
+def add_anyway_argument(parser: argparse.ArgumentParser) -> None:
+    """For every command that reads what earlier stages made."""
+    parser.add_argument(
+        "--anyway",
+        action="store_true",
+        help="use inputs that are incomplete or out of date (`ratchet status`) too; the run's records say so",
+    )
+
+
 def add_phase_argument(parser: argparse.ArgumentParser) -> None:
     """For every command that samples and scores."""
     parser.add_argument(
@@ -132,18 +141,34 @@ def config_of(arguments: argparse.Namespace) -> Config:
 
 
 @contextlib.contextmanager
-def recorded_stages(config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None) -> Iterator[None]:
+def recorded_stages(
+    config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None, anyway: bool = False
+) -> Iterator[None]:
     """Record in the run's ledger which of these stages of round `number` the block finishes, unless it raises.
 
-    `adapter`: the adapter that the block samples with, trains on or evaluates.
+    `adapter`: the adapter that the block samples with, trains on or evaluates. UserError where the inputs of the stages
+    are incomplete or out of date, unless `anyway`.
     """
     if os.environ.get(IN_LOOP):
         yield
         return
     from commands.recording import record_by_hand  # late: --help needs no ledger
 
-    with record_by_hand(config, ids, number, adapter):
+    with record_by_hand(config, ids, number, adapter, anyway):
         yield
+
+
+def outdated_inputs(
+    config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None, anyway: bool = False
+) -> str:
+    """What is out of date of the inputs of these stages, for a command that reads them and is no stage; empty where
+    nothing is. UserError unless `anyway`."""
+    from commands.recording import check_inputs, planned_stages  # late: --help needs no ledger
+    from ratchet.runfolder import RunFolder
+    from rounds.artefacts import Digests
+
+    digests = Digests(RunFolder(config.folder))
+    return check_inputs(config, ids, number, adapter, anyway, planned_stages(config), digests)
 
 
 def positive_integer(text: str) -> int:

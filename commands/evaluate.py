@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import (
+    add_anyway_argument,
     add_config_arguments,
     add_phase_argument,
     add_round_argument,
@@ -53,6 +54,7 @@ def _run(words: Sequence[str], prog: str) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--adapter", type=Path, help="another adapter folder than the round's")
     which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
+    add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     check_system_extras(config)
@@ -74,7 +76,7 @@ def _run(words: Sequence[str], prog: str) -> None:
     scoring: tuple[StageId, ...] = ("evaluate", "test") if arguments.phase != "sample" else ()
     # An evaluation of one split of several is no complete stage.
     stages = (*sampling, *scoring) if splits == config.evaluation.question_sets else ()
-    with recorded_stages(config, *stages, number=arguments.round, adapter=adapter):
+    with recorded_stages(config, *stages, number=arguments.round, adapter=adapter, anyway=arguments.anyway):
         if arguments.phase == "sample":
             arms = run_arms(settings, folder, splits, adapter)
             for split in splits:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_round_argument, config_of, config_parser
+from commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser, outdated_inputs
 from ratchet.config import Config, is_missing, load_members, written
 from ratchet.errors import UserError
 from ratchet.escape import file_name
@@ -54,6 +54,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> 
         "--dtype", choices=["float32", "bfloat16", "float16"], help="of --merged (default: the config's)"
     )
     parser.add_argument("--base-id", default="", metavar="ID", help="the base model's name on the hub, for the cards")
+    add_anyway_argument(parser)
     given = parser.parse_args(words)
     if not (given.adapter_only or given.merged or given.gguf or given.ollama or given.dataset):
         raise UserError("nothing to export: name --adapter-only, --merged, --gguf, --ollama or --dataset")
@@ -69,9 +70,25 @@ def export(config: Config, given: argparse.Namespace) -> None:
     run = RunFolder(config.folder)
     label = file_name(f"adapter-{given.adapter.resolve().name}") if given.adapter else f"round-{given.round}"
     out = given.out or run.path / "export" / label
+    outdated = _outdated(config, given)
+    from export.folders import note_anyway
+
     with Lease(out / ".export.lease", str(out)):
         for folder in _export(config, given, out, file_name(f"{run.path.name}-{label}")):
+            note_anyway(folder, outdated)
             print(f"written to {folder}")
+
+
+def _outdated(config: Config, given: argparse.Namespace) -> str:
+    """What is out of date of what is exported: of the round's selection, and of the adapter. UserError as in
+    `outdated_inputs`."""
+    adapter = given.adapter or RunFolder(config.folder).round(given.round).adapter
+    found = []
+    if given.dataset:
+        found.append(outdated_inputs(config, "train", number=given.round, anyway=given.anyway))
+    if given.adapter_only or given.merged or given.gguf or given.ollama:
+        found.append(outdated_inputs(config, adapter=adapter, anyway=given.anyway))
+    return next(filter(None, found), "")
 
 
 def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> list[Path]:

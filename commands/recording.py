@@ -7,6 +7,7 @@ loop, which records every stage that it runs, it does not.
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
@@ -15,19 +16,26 @@ from pathlib import Path
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
-from rounds.artefacts import Adapter, Digests, JsonlFiles
+from rounds.artefacts import Adapter, Artefact, Digests, JsonlFiles
+from rounds.inputs import outdated_stages, problem_of, typed_command
 from rounds.ledger import digests_of, latest_entries, reason_to_run, record_stage
 from rounds.records import StageId
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
 from sampling.store import TrajectoryStore
 
+OF_ADAPTERS = ("adapter", "parent", "control", "gold")
+"""Inputs of stages that a command without an adapter does not read."""
+
 
 @contextlib.contextmanager
-def record_when_done(run: RunFolder, stages: Sequence[Stage], digests: Digests) -> Iterator[list[dict[str, str]]]:
+def record_when_done(
+    run: RunFolder, stages: Sequence[Stage], digests: Digests, anyway: str = ""
+) -> Iterator[list[dict[str, str]]]:
     """Record the stages, which the block runs in this order, unless it raises; yields the digests of their inputs.
 
-    A stage is not recorded where an output is missing or incomplete, or where the ledger has it as it is.
+    `anyway`: what was out of date of these. A stage is not recorded where an output is missing or incomplete, or where
+    the ledger has it as it is.
     """
     inputs = [digests_of(stage.reads, digests) for stage in stages]
     began, start = datetime.now(UTC), time.monotonic()
@@ -37,9 +45,10 @@ def record_when_done(run: RunFolder, stages: Sequence[Stage], digests: Digests) 
     for stage, read in zip(stages, inputs, strict=True):
         between = {name: one for name, one in stage.reads.items() if name in written}  # what an earlier one wrote
         written |= set(stage.writes)
-        if reason_to_run(stage, known, digests) is not None and _is_complete(stage, digests):
+        is_recorded = reason_to_run(stage, known, digests) is None and known[stage.key].anyway == anyway
+        if not is_recorded and _is_complete(stage, digests):
             run.path.mkdir(parents=True, exist_ok=True)
-            record_stage(run, stage, read | digests_of(between, digests), began, seconds, digests)
+            record_stage(run, stage, read | digests_of(between, digests), began, seconds, digests, anyway)
 
 
 def _is_complete(stage: Stage, digests: Digests) -> bool:
@@ -49,27 +58,22 @@ def _is_complete(stage: Stage, digests: Digests) -> bool:
     trajectories = stage.writes.get("trajectories")
     if not isinstance(trajectories, JsonlFiles):
         return True
-    store = TrajectoryStore(trajectories.folder)
-    lines, planned = store.progress()
-    if lines == planned and len(list(store.segments)) == 1:
-        return True  # no need to read them
-    return sum(1 for _ in store.read()) == planned
+    return TrajectoryStore(trajectories.folder).missing()[0] == 0
 
 
 @contextlib.contextmanager
-def record_by_hand(config: Config, ids: Collection[StageId], number: int, adapter: Path | None) -> Iterator[None]:
+def record_by_hand(
+    config: Config, ids: Collection[StageId], number: int, adapter: Path | None, anyway: bool = False
+) -> Iterator[None]:
     """Record those of the run's stages that have one of these ids, belong to round `number` and use this adapter.
 
     None may: a command can do what is no stage of its run, such as sampling with another adapter. The stages of a
-    config's members are recorded in the members' own runs.
+    config's members are recorded in the members' own runs. Before the block it does what `check_inputs` does.
     """
-    experiment = ExperimentRun(config, ())
-    digests = Digests(experiment.run)
+    run = RunFolder(config.folder)
+    planned, digests = planned_stages(config), Digests(run)
+    outdated = check_inputs(config, ids, number, adapter, anyway, planned, digests)
     digest = Adapter(adapter).digest(digests) if adapter is not None else None
-    try:
-        planned = list(stages_of(experiment))
-    except UserError:  # the config lacks what a later stage needs, such as questions or a judge: it has no whole run
-        planned = []
     stages = [
         stage
         for stage in planned
@@ -77,5 +81,59 @@ def record_by_hand(config: Config, ids: Collection[StageId], number: int, adapte
         if (digest is None and "adapter" not in stage.reads)
         or (digest is not None and "adapter" in stage.reads and stage.reads["adapter"].digest(digests) == digest)
     ]
-    with record_when_done(experiment.run, stages, digests):
+    with record_when_done(run, stages, digests, outdated):
         yield
+
+
+def planned_stages(config: Config) -> list[Stage]:
+    """Every stage of the config's run; none where the config lacks what a later stage needs, such as questions or a
+    judge: it has no whole run."""
+    try:
+        return list(stages_of(ExperimentRun(config, config.words)))
+    except UserError:
+        return []
+
+
+def stages_to_do_again(config: Config) -> list[str]:
+    """A phrase for each stage whose outputs should not be used as they are, for a page that shows them."""
+    run = RunFolder(config.folder)
+    known, digests = latest_entries(run), Digests(run)
+    shown = (problem_of(stage, known, digests) for stage in planned_stages(config) if stage.id != "report")
+    return [problem for problem in shown if problem]
+
+
+def check_inputs(
+    config: Config,
+    ids: Collection[StageId],
+    number: int,
+    adapter: Path | None,
+    anyway: bool,
+    planned: Sequence[Stage],
+    digests: Digests,
+) -> str:
+    """What is out of date of the inputs of a command that does these stages of round `number` with this adapter, and
+    reads nothing else.
+
+    Empty where nothing is; UserError with the commands that bring them up to date, unless `anyway`.
+    """
+    stages = [stage for stage in planned if stage.id in ids and (stage.round, stage.member) == (number, "")]
+    reads = {name: one for stage in stages for name, one in stage.reads.items() if name not in OF_ADAPTERS or adapter}
+    if adapter is not None:
+        reads["adapter"] = _planned_adapter(adapter, planned)
+    running, known = {stage.key for stage in stages}, latest_entries(RunFolder(config.folder))
+    outdated, again = outdated_stages(planned, reads.values(), running, known, digests)
+    if outdated and not anyway:
+        commands = "".join(f"\n  {typed_command(stage)}" for stage in again)
+        raise UserError(
+            f"{config.folder}: {outdated}, and this command uses what came of it. Bring it up to date first:{commands}"
+            "\nWith --anyway this command uses what is there, and the run's records say so."
+        )
+    if outdated:
+        print(f"warning: {outdated}; --anyway uses what is there", file=sys.stderr)
+    return outdated
+
+
+def _planned_adapter(folder: Path, planned: Sequence[Stage]) -> Artefact:
+    """The adapter of this folder as a stage writes it, if one does."""
+    written = (one for stage in planned for one in stage.writes.values() if isinstance(one, Adapter))
+    return next((one for one in written if one.folder.resolve() == folder.resolve()), Adapter(folder))

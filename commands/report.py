@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import (
+    IN_LOOP,
     PORTS,
     add_round_argument,
     add_server_arguments,
@@ -50,12 +54,17 @@ def write_report(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     number = round_of(config.folder, arguments.round)
+    from commands.recording import stages_to_do_again
     from report.gather import gather  # late: --help loads neither the records nor matplotlib
     from report.page import render
 
     run, settings = open_run(config), run_settings(config)
+    again = [] if os.environ.get(IN_LOOP) else stages_to_do_again(config)
+    for line in again:
+        print(f"warning: {line}; the page shows what came of it", file=sys.stderr)
     with recorded_stages(config, "report", number=number):
-        page = render(settings, gather(settings, run.round(number), arguments.questions))
+        gathered = gather(settings, run.round(number), arguments.questions)
+        page = render(settings, replace(gathered, missing=(*gathered.missing, *(f"{line}." for line in again))))
         write_atomic(run.report, page.encode("utf-8", "replace"))
     print(f"{run.report}  {len(page) / 1e6:.1f} MB")
 

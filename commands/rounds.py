@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from commands.arguments import (
     Phase,
+    add_anyway_argument,
     add_phase_argument,
     add_round_argument,
     config_of,
@@ -39,6 +40,7 @@ def choose(words: Sequence[str], prog: str) -> None:
     parser = config_parser(prog, "Run a round's evaluated adapters on dev, and choose the one with the best reward.")
     add_round_argument(parser, "the round whose adapter is chosen")
     add_phase_argument(parser)
+    add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
     from evaluation.arms import arm_settings
@@ -48,7 +50,8 @@ def choose(words: Sequence[str], prog: str) -> None:
 
     open_run(config)
     settings, number = arm_settings(config), arguments.round
-    with recorded_stages(config, *_stages_of(arguments.phase, "choose.sample", "choose"), number=number):
+    stages = _stages_of(arguments.phase, "choose.sample", "choose")
+    with recorded_stages(config, *stages, number=number, anyway=arguments.anyway):
         if arguments.phase == "sample":
             return choice.sample_arms(settings, number)
         questions = training_question_digests({"": load_split(config.questions.train, config.seed)})
@@ -62,6 +65,7 @@ def promote(words: Sequence[str], prog: str) -> None:
         "--round", type=positive_integer, metavar="N", required=True, help="the round whose adapter is the candidate"
     )
     add_phase_argument(parser)
+    add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
     from evaluation.arms import arm_settings
@@ -69,7 +73,7 @@ def promote(words: Sequence[str], prog: str) -> None:
 
     settings, number, adapter = arm_settings(config), arguments.round, open_run(config).round(arguments.round).adapter
     stages = _stages_of(arguments.phase, "promote.sample", "promote")
-    with recorded_stages(config, *stages, number=number, adapter=adapter):
+    with recorded_stages(config, *stages, number=number, adapter=adapter, anyway=arguments.anyway):
         if arguments.phase == "sample":
             return promotion.sample_arms(settings, number)
         decision = promotion.promote(settings, number, config.rounds.level, sampled=arguments.phase == "score")

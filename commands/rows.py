@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from commands.arguments import add_round_argument, config_of, config_parser
+from commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser, outdated_inputs
 from commands.subcommands import Subcommand, run_subcommand
 from inference.tokenizer import load_tokenizer
 from ratchet.config import Config
@@ -36,20 +36,28 @@ def show(words: Sequence[str], prog: str) -> None:
     parser = _parser(prog, "Print one token row, its learnt tokens marked.")
     parser.add_argument("--row", type=int, default=0, help="number of the row, counted from 0")
     arguments = parser.parse_args(words)
-    show_row(config_of(arguments), arguments.round, arguments.row)
+    show_row(_checked_config(arguments), arguments.round, arguments.row)
 
 
 def rows(words: Sequence[str], prog: str) -> None:
     """Build the rows, check them and print the totals."""
     parser = _parser(prog, "Build the token rows, check them against the trajectories and sum them up.")
     arguments = parser.parse_args(words)
-    print_summary(config_of(arguments), arguments.round)
+    print_summary(_checked_config(arguments), arguments.round)
 
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(prog, description)
     add_round_argument(parser, "the round")
+    add_anyway_argument(parser)
     return parser
+
+
+def _checked_config(arguments: argparse.Namespace) -> Config:
+    """The config, once what the rows are built from is known to be up to date."""
+    config = config_of(arguments)
+    outdated_inputs(config, "train", number=arguments.round, anyway=arguments.anyway)
+    return config
 
 
 def show_row(config: Config, number: int, row: int) -> None:

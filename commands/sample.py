@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agents.core.context import RunContext
-from commands.arguments import add_round_argument, config_of, config_parser, part_of_work, recorded_stages
+from commands.arguments import (
+    add_anyway_argument,
+    add_round_argument,
+    config_of,
+    config_parser,
+    part_of_work,
+    recorded_stages,
+)
 from commands.extras import check_system_extras
 from questions.leakage import check_leakage
 from questions.load import load_split
@@ -61,9 +68,10 @@ def sample_round(
     adapter: str | Path | None = None,
     part: tuple[int, int] | None = None,
     first: int | None = None,
+    anyway: bool = False,
 ) -> SampledRound:
     """Sample the training questions of a round. `part`: (K, N), only every N-th question from the K-th on. `first`:
-    only so many of them now."""
+    only so many of them now. `anyway`: also with an index or an adapter that is out of date."""
     check_system_extras(config)
     train = load_split(config.questions.train, config.seed)
     questions = train.questions
@@ -98,7 +106,8 @@ def sample_round(
         counts=counts,
     )
     stage: StageId = "sample.pilot" if is_pilot else "sample"
-    with recorded_stages(config, stage, number=number, adapter=None if adapter is None else Path(adapter)):
+    start = None if adapter is None else Path(adapter)
+    with recorded_stages(config, stage, number=number, adapter=start, anyway=anyway):
         [keys] = sample(environment, [replace(made, first=first)], "sampling", config.sampling.concurrency)
     return SampledRound(folder, keys, len(questions[at::parts][:first]), is_pilot)
 
@@ -119,8 +128,9 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -
     parser.add_argument(
         "--part", type=part_of_work, metavar="K/N", help="only every N-th question, from the K-th on (K: 0 to N-1)"
     )
-    arguments = parser.parse_args(words)
-    made = sample_round(config_of(arguments), arguments.round, arguments.adapter or None, arguments.part)
+    add_anyway_argument(parser)
+    given = parser.parse_args(words)
+    made = sample_round(config_of(given), given.round, given.adapter or None, given.part, anyway=given.anyway)
     counts = Counter(t.status for t in TrajectoryStore(made.folder).read(made.keys))
     states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
     print(f"{len(made.keys)} trajectories of {made.questions} questions in {made.folder}: {states}")

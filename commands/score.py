@@ -12,9 +12,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from commands.arguments import add_round_argument, config_of, config_parser, config_words, recorded_stages
+from commands.arguments import (
+    add_anyway_argument,
+    add_round_argument,
+    config_of,
+    config_parser,
+    config_words,
+    recorded_stages,
+)
 from commands.extras import check_scoring_extras
 from commands.subcommands import Subcommand, run_subcommand
 from questions.load import load_questions
@@ -43,6 +50,9 @@ from rewards.summary import (
 from sampling.allocation import Allocation, allocate
 from sampling.store import TrajectoryStore
 
+if TYPE_CHECKING:
+    from rounds.records import StageId
+
 DESCRIPTION = "Score a round's trajectories and select what to train on."
 
 
@@ -55,6 +65,7 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
     """Score a round's trajectories, then write and print its selection."""
     parser = config_parser(prog, DESCRIPTION)
     add_round_argument(parser, "the round")
+    add_anyway_argument(parser)
     parser.add_argument("--also", default="", help="further scores to compute for what-if, such as em,f1")
     parser.add_argument(
         "--accept-unfinished",
@@ -80,7 +91,8 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
     trajectories = _load_trajectories(questions, round_folder, arguments)
     is_pilot = config.sampling.pilot is not None and _is_pilot(round_folder, trajectories, arguments)
 
-    with recorded_stages(config, "score.pilot" if is_pilot else "score", number=arguments.round):
+    stage: StageId = "score.pilot" if is_pilot else "score"
+    with recorded_stages(config, stage, number=arguments.round, anyway=arguments.anyway):
         nuggets = RunFolder(config.folder).nuggets
         with Scorer(config.rewards, config.models, config.embedder, config.seed, nuggets) as scorer:
             scores = scorer.score(questions, trajectories, names, round_folder.scores)

@@ -21,7 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_round_argument, config_of, config_parser, recorded_stages
+from commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser, recorded_stages
 from commands.extras import check_training_extras
 from questions.leakage import check_leakage, training_question_digests
 from questions.load import load_split
@@ -47,12 +47,12 @@ def main(words: Sequence[str] | None = None, prog: str = "train.py") -> None:
     add_round_argument(parser, "the round to train")
     parser.add_argument("--from", dest="start", type=Path, metavar="DIR", help="continue to train this adapter")
     parser.add_argument("--control", choices=["random", "gold"], help="train on a random selection, or on gold answers")
+    add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     stages: dict[str | None, StageId] = {"random": "train.random", "gold": "train.gold"}
-    recording = recorded_stages(
-        config, stages.get(arguments.control, "train"), number=arguments.round, adapter=arguments.start
-    )
+    stage = stages.get(arguments.control, "train")
+    recording = recorded_stages(config, stage, number=arguments.round, adapter=arguments.start, anyway=arguments.anyway)
     with recording if _is_writer() else nullcontext():
         train_round(config, arguments.round, arguments.start, arguments.control)
     from training.processes import end_process  # late: it imports torch

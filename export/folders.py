@@ -27,6 +27,8 @@ class Export(Record):
 
     inputs: dict[str, Any]
     """What it was made of, mostly digests."""
+    anyway: str = ""
+    """What was out of date of these, where the user went on with --anyway."""
 
 
 def read_export(folder: Path) -> Export | None:
@@ -61,6 +63,13 @@ def export_folder(folder: Path, inputs: dict[str, Any], fill: Callable[[Path], N
     write_record(temporary / RECORD, Export(inputs=inputs))
     publish_folder(temporary, folder)
     return True
+
+
+def note_anyway(folder: Path, anyway: str) -> None:
+    """Have the record of an exported folder say what was out of date of its inputs; empty: nothing."""
+    record = read_export(folder)
+    if record is not None and record.anyway != anyway:
+        write_record(folder / RECORD, record.model_copy(update={"anyway": anyway}))
 
 
 def start_export(folder: Path, inputs: dict[str, Any]) -> None:

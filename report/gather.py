@@ -25,6 +25,7 @@ from ratchet.selection import QuestionChoice, Score, Selection
 from report.rounds import RoundNumbers, gather_rounds
 from report.store_lines import Line, Replaced, StoreLines, Tally
 from report.training import LogLine, count_rows, read_training_log
+from rounds.ledger import latest_entries
 from rounds.promotion import read_promotion
 from sampling.store import TrajectoryStore
 
@@ -165,7 +166,7 @@ class Gatherer:
             tallies=tuple(arm.tally for arm in (*sampled_arms, *arms) if arm.tally.total),
             training=training,
             rows=rows,
-            missing=tuple(missing),
+            missing=(*missing, *self._read(run.ledger, lambda: _anyway_lines(run))),
             rounds=self._read(_small_files(run), lambda: gather_rounds(run)),
         )
 
@@ -309,6 +310,15 @@ def _status(path: Path) -> Any:
         return path.stat()
     except OSError:
         return None
+
+
+def _anyway_lines(run: RunFolder) -> tuple[str, ...]:
+    """The stages of the ledger that were done with inputs that were out of date."""
+    return tuple(
+        f"{entry.key.title} of round {entry.round} was done with --anyway: {entry.anyway}."
+        for entry in latest_entries(run).values()
+        if entry.anyway
+    )
 
 
 def _manifest(path: Path) -> dict[str, Any]:

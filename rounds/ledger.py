@@ -81,9 +81,16 @@ def earlier_test_rounds(stage: Stage, inputs: Mapping[str, str], known: LatestEn
 
 
 def record_stage(
-    run: RunFolder, stage: Stage, inputs: dict[str, str], began: datetime, seconds: float, digests: Digests
+    run: RunFolder,
+    stage: Stage,
+    inputs: dict[str, str],
+    began: datetime,
+    seconds: float,
+    digests: Digests,
+    anyway: str = "",
 ) -> Entry:
-    """Record that a stage was finished; `inputs` are the digests from before it ran."""
+    """Record that a stage was finished; `inputs` are the digests from before it ran, `anyway` is what was out of date
+    of them."""
     entry = Entry(
         round=stage.round,
         stage=stage.id,
@@ -94,6 +101,7 @@ def record_stage(
         began=began.isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
         machine=platform.node(),
+        anyway=anyway,
     )
     digests.save()
     with Segment(run.ledger) as segment:

@@ -79,6 +79,8 @@ class Entry(Record):
     """UTC, ISO 8601."""
     seconds: float
     machine: str
+    anyway: str = ""
+    """What was out of date of its inputs, where the user went on with --anyway."""
 
     @property
     def key(self) -> StageKey:

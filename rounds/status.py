@@ -77,7 +77,8 @@ def summarize_entry(entry: Entry) -> str:
         for name, value in entry.facts.items()
         if name not in SENTENCES and isinstance(value, bool | int | float | str)
     )
-    return f"{shown} ({duration(entry.seconds)})" if shown else duration(entry.seconds)
+    line = f"{shown} ({duration(entry.seconds)})" if shown else duration(entry.seconds)
+    return f"{line}; done with --anyway: {entry.anyway}" if entry.anyway else line
 
 
 def _short(value: object) -> str:

@@ -104,6 +104,13 @@ class TrajectoryStore:
         """(trajectories on disk, by their lines and without a look into them; those that are planned)."""
         return count_lines(self.segments), len(self.keys())
 
+    def missing(self) -> tuple[int, int]:
+        """(planned trajectories that are not on disk, all that are planned)."""
+        lines, planned = self.progress()
+        if lines == planned and len(self.segments) == 1:
+            return 0, planned  # no need to read them
+        return planned - sum(1 for _ in self.read()), planned
+
     def read(self, keys: Collection[str] | None = None) -> Iterator[Trajectory]:
         """Each of the planned trajectories, or of these, once, one at a time and in the order of the segments.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from inference.adapters import CONFIG, WEIGHTS, read_adapter
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.errors import UserError
 from ratchet.files import disk_error, read_json_file, write_atomic, write_json
+from ratchet.runfolder import RoundFolder
 from training.card import FACTS, model_card
 from training.checkpoints import publish_folder
 
@@ -29,17 +31,28 @@ def read_facts(folder: Path) -> dict[str, Any] | None:
 
 
 def is_made_of(folder: Path, inputs: dict[str, Any]) -> bool:
-    """Whether `folder` was trained from the same inputs; False where it does not exist. Other inputs are refused."""
+    """Whether `folder` was trained from the same inputs; False where it does not exist."""
+    return read_facts(folder) is not None and not _changed(folder, inputs)
+
+
+def _changed(folder: Path, inputs: dict[str, Any]) -> list[str]:
+    """The inputs in which what `folder` was trained from differs."""
     facts = read_facts(folder)
-    if facts is None:
-        return False
-    changed = [key for key, value in inputs.items() if facts["made_of"].get(key) != value]
-    if changed:
-        raise UserError(
-            f"{folder} was trained with other {' and '.join(changed)}. Move or delete {folder.parent / 'training'} and "
-            f"{folder.parent / 'adapter'} to train again"
-        )
-    return True
+    return [key for key, value in inputs.items() if facts["made_of"].get(key) != value] if facts else []
+
+
+def set_aside(folder: RoundFolder, inputs: dict[str, Any]) -> None:
+    """Rename the round's training and its adapter where they were trained from other inputs, and say so."""
+    for path in (folder.training, folder.adapter):
+        if changed := _changed(path, inputs):
+            number = 1 + len(list(folder.path.glob(f"{path.name}.outdated-*")))
+            aside = path.with_name(f"{path.name}.outdated-{number}")
+            try:
+                path.rename(aside)
+            except OSError as error:
+                raise disk_error(path, error) from error
+            what = f"{path} was trained with other {' and '.join(changed)}"
+            print(f"{what}; it is set aside as {aside.name}, which may be deleted", file=sys.stderr, flush=True)
 
 
 def publish(best: Path, target: Path, facts: dict[str, Any], questions: dict[str, Any]) -> None:

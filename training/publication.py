@@ -30,7 +30,7 @@ class TrainingJob:
     target: Path
     """Where its adapter goes."""
     inputs: dict[str, Any]
-    """What it is made of; training again with something else is refused."""
+    """What it is made of; what was trained from something else is set aside."""
     skipped: dict[str, int]
     """Conversations without a row, by reason."""
     train_rows: pa.Table

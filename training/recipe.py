@@ -17,7 +17,7 @@ from inference.tokenizer import load_tokenizer
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from ratchet.files import read_log, write_json
-from training.adapter import SETTINGS, is_made_of
+from training.adapter import SETTINGS, is_made_of, set_aside
 from training.callback import TrainingCallback
 from training.checkpoints import EvaluatedAdapters, checkpoints, last_complete
 from training.kept import read_kept
@@ -49,8 +49,10 @@ def train(task: TrainingTask, warnings: Sequence[str] = ()) -> None:
         rows, questions = prepare_rows(task.rounds, folder, training)
         inputs = _training_inputs(task, rows.digest)
         is_done = is_made_of(task.target, inputs)
-        if not is_done and not is_made_of(folder.training, inputs):
-            write_json(folder.training / "training.json", {"made_of": inputs})
+        if not is_done:
+            set_aside(folder, inputs)
+            if not is_made_of(folder.training, inputs):
+                write_json(folder.training / "training.json", {"made_of": inputs})
     table = with_numbers(rows.table) if has_lessons(rows.table) else rows.table
     train_rows, dev_rows = split_rows(table, questions, training.dev_fraction, task.seed)
     job = TrainingJob(task, folder, task.target, inputs, rows.skipped, train_rows, dev_rows, state)
@@ -75,7 +77,7 @@ def _start_processes(model: ModelConfig) -> PartialState:
 
 
 def _training_inputs(task: TrainingTask, rows: str) -> dict[str, Any]:
-    """What the adapter is trained from, `rows` by their digest; training again with something else is refused."""
+    """What the adapter is trained from, `rows` by their digest; what was trained from something else is set aside."""
     return {
         "rows": rows,
         "base model": model_fingerprint(task.model),

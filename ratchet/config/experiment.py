@@ -88,6 +88,7 @@ class Config(Section):
     """Checkpoints, systems and question sets of `ratchet sweep`."""
     generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None
     """How `ratchet generate` makes questions from the corpus."""
+    _file: str = PrivateAttr("")
     _overrides: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("run")
@@ -239,6 +240,12 @@ class Config(Section):
     def overrides(self) -> tuple[str, ...]:
         """What was put into the file's keys, as `--set` has it, in this order."""
         return self._overrides
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """--config and --set that name it in a command; none where it was not read from a file."""
+        overrides = (word for override in self._overrides for word in ("--set", override))
+        return ("--config", self._file, *overrides) if self._file else ()
 
     @property
     def systems(self) -> dict[str, SystemConfig]:

@@ -27,7 +27,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), command: str = 
         data = read_mapping(Path(find_path(str(next(iter(members.values()))), folders))) | data
     parsed = parse(Config, overridden(data, overrides), str(path), context={FOLDERS: folders})
     config = _name_missing_sections(parsed, str(path), command)
-    config._overrides = tuple(overrides)
+    config._file, config._overrides = str(path), tuple(overrides)
     return config
 
 

@@ -153,6 +153,8 @@ def test_nothing_selected_is_an_error_that_says_why(experiment: Experiment) -> N
     ]
     experiment.prepare(worthless, weights={"f1": 1})
     status, said = experiment()
+    assert status == 2 and "1 of 4 trajectories are missing" in said
+    status, said = experiment("--anyway")
     assert status == 2
     assert "no trajectory was selected" in said
     assert "1 of 2 questions: best reward is not above 0.0" in said

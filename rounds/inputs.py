@@ -1,0 +1,77 @@
+"""Whether what a command reads is up to date: by the ledger, as `ratchet status` says it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Collection, Iterable, Sequence
+
+from ratchet.packages import module_name
+from rounds.artefacts import Artefact, Digests, JsonlFiles
+from rounds.ledger import LatestEntries, reason_to_run
+from rounds.records import StageKey
+from rounds.stage import Stage
+from rounds.stages import TRAIN
+from sampling.store import TrajectoryStore
+
+TYPED = {
+    "index_build": "ratchet index",
+    "sampling": "ratchet sample",
+    "rewards": "ratchet score",
+    "rounds": "ratchet",
+    "evaluation": "ratchet evaluate",
+    "report": "ratchet report",
+    "inference serve": "ratchet serve-models",
+}
+"""The words of stages' commands after `python -m`, as a user types them."""
+
+
+def outdated_stages(
+    planned: Sequence[Stage],
+    reads: Iterable[Artefact],
+    running: Collection[StageKey],
+    known: LatestEntries,
+    digests: Digests,
+) -> tuple[str, list[Stage]]:
+    """(what is out of date of these artefacts, the stages that bring them up to date); empty where nothing is.
+
+    `planned`: every stage of the run. `running`: those that the command itself is.
+    """
+    needed, before = list(reads), list[Stage]()
+    for stage in reversed(planned):
+        if stage.key not in running and any(artefact in needed for artefact in stage.writes.values()):
+            before.insert(0, stage)
+            needed += stage.reads.values()
+    for number, stage in enumerate(before):
+        if problem := problem_of(stage, known, digests):
+            return problem, before[number:]
+    return "", []
+
+
+def problem_of(stage: Stage, known: LatestEntries, digests: Digests) -> str:
+    """Why a stage's outputs should not be used; empty where they may be, or where their reader says that they are
+    missing.
+
+    A stage without an entry may have been run where the ledger does not see it: an index is shared by runs, and
+    `ratchet distill` writes a selection.
+    """
+    name = f"'{stage.title}' of round {stage.round}"
+    due = reason_to_run(stage, known, digests)
+    if due is not None and due.again:
+        return f"{name} has to be done again ({due.reason})"
+    trajectories = stage.writes.get("trajectories")
+    if due is not None and isinstance(trajectories, JsonlFiles):
+        store = TrajectoryStore(trajectories.folder)
+        missing, planned = store.missing() if store.manifest() else (0, 0)
+        if 0 < missing < planned:
+            return f"{name} is not complete ({missing} of {planned} trajectories are missing)"
+    return ""
+
+
+def typed_command(stage: Stage) -> str:
+    """A stage's command as a user types it."""
+    text, python = shlex.join(stage.command), shlex.quote(sys.executable)
+    for module, typed in TYPED.items():
+        name, *rest = module.split()
+        text = text.replace(" ".join((python, "-m", module_name(name), *rest)) + " ", f"{typed} ")
+    return text.replace(shlex.join((sys.executable, *TRAIN)), "accelerate launch train.py")
