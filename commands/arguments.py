@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from inference.serving.devices import CARDS, Card, card_of
 from ratchet.config import Config, parse
 from ratchet.errors import UserError
+from ratchet.files import kept_in_place
 from ratchet.lease import has_held_lease, lost_lease
 from ratchet.packages import installed_commands
 from ratchet.text import plain_text
@@ -147,15 +148,16 @@ def recorded_stages(
     """Record in the run's ledger which of these stages of round `number` the block finishes, unless it raises.
 
     `adapter`: the adapter that the block samples with, trains on or evaluates. UserError where the inputs of the stages
-    are incomplete or out of date, unless `anyway`.
+    are incomplete or out of date, unless `anyway`, and where the run folder is moved away or deleted meanwhile.
     """
-    if os.environ.get(IN_LOOP):
-        yield
-        return
-    from commands.recording import record_by_hand  # late: --help needs no ledger
+    with kept_in_place(config.folder):
+        if os.environ.get(IN_LOOP):
+            yield
+            return
+        from commands.recording import record_by_hand  # late: --help needs no ledger
 
-    with record_by_hand(config, ids, number, adapter, anyway):
-        yield
+        with record_by_hand(config, ids, number, adapter, anyway):
+            yield
 
 
 def outdated_inputs(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agents.core.system import load_system
 from questions.benchmark import load_benchmark
-from questions.manifest import remembered_overrides
+from questions.manifest import check_version, remembered_overrides
 from ratchet.config import (
     SPLITS,
     AuditConfig,
@@ -28,17 +28,20 @@ from training.objectives.objective import load_objective
 
 
 def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = "") -> Config:
-    """`load_config` with the overrides that its run folder was made with, and a check of every plug-in that the config
-    and its members name. Raises UserError.
+    """`load_config` with the overrides that its run folder was made with, and a check of that folder's version and of
+    every plug-in that the config and its members name. Raises UserError.
 
     Systems, benchmarks, sources, rewards and measures stand above the config's schema, which knows none of them.
     """
     config = load_config(path, overrides, command)
+    check_version(RunFolder(config.folder))
     if kept := remembered_overrides(RunFolder(config.folder), overrides):
         config = load_config(path, [*kept, *overrides], command)
     _check_file(config, path)
-    for member in config.members.values():
-        _check_file(load_config(member), member)
+    for path_of_member in config.members.values():
+        member = load_config(path_of_member)
+        check_version(RunFolder(member.folder))
+        _check_file(member, path_of_member)
     return config
 
 

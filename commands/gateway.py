@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from agents.core.system import load_system
-from commands.arguments import add_round_argument, config_of, config_parser
+from commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser
 from commands.sample import sample_round
 from questions.load import load_questions
 from ratchet.config import Config
@@ -34,6 +34,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet gateway") -> N
     add_round_argument(parser, "the round's number")
     parser.add_argument("--adapter", help="sample from this LoRA folder instead of the base model")
     parser.add_argument("--recorded", action="store_true", help="count what was recorded, and sample nothing")
+    add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     if not arguments.recorded:
         need_extra("server", "ratchet gateway")
@@ -41,7 +42,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet gateway") -> N
     if config.system.name != "external":
         raise UserError(f"system.name: {config.system.name!r} calls models itself; the gateway needs `external`")
     if not arguments.recorded:
-        sample_round(_all_open(config), arguments.round, arguments.adapter or None)
+        sample_round(_all_open(config), arguments.round, arguments.adapter or None, anyway=arguments.anyway)
     store = TrajectoryStore(RunFolder(config.folder).round(arguments.round).trajectories)
     print(recorded(store.read()))
 

@@ -35,6 +35,7 @@ from inference.serving.devices import visible_gpus
 from questions.manifest import open_run
 from ratchet.errors import UserError
 from ratchet.escape import shell_line
+from ratchet.files import kept_in_place
 from ratchet.lease import Lease
 from ratchet.parsing import read_mapping
 from ratchet.progress import duration
@@ -79,7 +80,7 @@ def run_stages(words: Sequence[str], prog: str) -> None:
         print_commands(experiment)
     else:
         run = open_run(experiment.config)
-        with Lease(run.path / LEASE, "this run"):
+        with Lease(run.path / LEASE, "this run"), kept_in_place(run.path):
             loop(experiment, options.until)
 
 

@@ -76,7 +76,7 @@ def check_same(config: Config) -> dict[str, Any] | None:
     run = RunFolder(config.folder)
     if not run.config.exists():
         return None
-    _check_version(run)
+    check_version(run)
     try:
         old = _completed(read_mapping(run.config))
     except UserError as error:
@@ -93,7 +93,8 @@ def check_same(config: Config) -> dict[str, Any] | None:
     return old
 
 
-def _check_version(run: RunFolder) -> None:
+def check_version(run: RunFolder) -> None:
+    """UserError where a run folder was made by another version of Ratchet; nothing where there is none yet."""
     try:
         version = read_json_file(run.manifest).get("version", 1)
     except FileNotFoundError:  # the command was killed between the two files

@@ -31,10 +31,47 @@ from ratchet.lease import Lease
 R = TypeVar("R", bound=BaseModel)
 
 
+_IN_PLACE: list[Path] = []
+"""The folders of `kept_in_place`."""
+
+
+@contextlib.contextmanager
+def kept_in_place(folder: Path) -> Iterator[None]:
+    """While the block runs, no write makes the folder again where it was moved away or deleted: that is a UserError, at
+    the latest at the end of the block. A folder that does not exist yet may be made."""
+    folder = folder.absolute()
+    if not folder.exists():
+        yield
+        return
+    _IN_PLACE.append(folder)
+    try:
+        yield
+        if not folder.exists():
+            raise _moved(folder)
+    finally:
+        _IN_PLACE.remove(folder)
+
+
+def _check_in_place(path: Path) -> None:
+    for folder in _IN_PLACE:
+        if folder in path.absolute().parents and not folder.exists():
+            raise _moved(folder)
+
+
+def _moved(path: Path) -> UserError:
+    """The error of a file or folder that is no longer there; it names the highest folder that is missing."""
+    missing = next((parent for parent in reversed(path.parents) if not parent.exists()), path)
+    return UserError(
+        f"{missing}: was moved away or deleted while this command wrote into it. What was finished before went with "
+        "it: move it back, and run the same command again"
+    )
+
+
 def write_atomic(path: Path, data: str | bytes) -> None:
     """Write a complete file: readers see the old content or the new, never a part."""
     # Random: two machines that write one folder may use the same process number.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    _check_in_place(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -64,6 +101,8 @@ def read_json_file(path: Path) -> Any:
 
 def disk_error(path: Path, error: OSError) -> UserError:
     """The error of a file that cannot be written, with what to do."""
+    if isinstance(error, FileNotFoundError) and not path.parent.exists():
+        return _moved(path)
     return UserError(
         f"{path}: cannot write ({error.strerror or error}). What was finished before is kept: make room or fix "
         "the folder's permissions, then run the same command again."
@@ -91,6 +130,7 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
+        _check_in_place(path)
         self._lease = Lease(lease_of(path), str(path))
         self._lease.acquire()
         try:
@@ -120,8 +160,11 @@ class Segment:
         self.extend([record])
 
     def extend(self, records: Iterable[BaseModel | dict[str, Any]]) -> None:
-        """Append records, all flushed to disk together. Threads may call it, also while another one closes the file:
-        it then raises ValueError, as every closed file does."""
+        """Append records, all flushed to disk together; UserError where the file is no longer there.
+
+        Threads may call it, also while another one closes the file: it then raises ValueError, as every closed file
+        does.
+        """
         left = memoryview(b"".join(map(_line, records)))
         with self._lock:
             self._lease.check()
@@ -134,6 +177,8 @@ class Segment:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._file.fileno(), before)
                 raise disk_error(self.path, error) from error
+            if not self.path.exists():
+                raise _moved(self.path)
 
     def close(self) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from questions.manifest import check_version
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
@@ -42,6 +43,7 @@ def read_run(run: str | Path, round: int | None = None) -> pa.Table:
     `run`: a run folder. `round`: this one alone; default: all. UserError where there is none.
     """
     folder = RunFolder(Path(run))
+    check_version(folder)
     rounds = [each for each in folder.rounds() if round in (None, each.number)]
     if not rounds:
         which = "round" if round is None else f"round {round}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from inference.adapters import WEIGHTS, is_adapter
+from questions.manifest import check_version
 from ratchet.config import SweepConfig
 from ratchet.config.sweep import BASE
 from ratchet.errors import UserError
@@ -50,6 +51,7 @@ def find_checkpoints(own_run: Path, sweep: SweepConfig) -> list[Checkpoint]:
     checkpoints = [Checkpoint(name=BASE)]
     runs = sweep.runs if sweep.runs is not None else () if sweep.checkpoints else (own_run,)
     for run in runs:
+        check_version(RunFolder(Path(run)))
         adapters = list(_of_run(RunFolder(Path(run)), sweep.steps))
         if not adapters and (sweep.runs is not None or len(sweep.systems) < 2):
             raise UserError(f"sweep.runs: {run} has no adapter (round-N/adapter) yet; train one, or remove this run")
