@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from evaluation.arms import ArmSettings
 from evaluation.round_arms import read_arms
-from inference.adapters import WEIGHTS, adapter_digest, is_adapter
+from inference.adapters import CONFIG, WEIGHTS, adapter_digest, is_adapter
 from questions.load import load_split
 from ratchet.config import IndexConfig, SplitConfig, is_missing
 from ratchet.files import write_json
@@ -38,6 +38,7 @@ class Digests:
         self.path = run.path / ".digests.json"
         self._known: dict[str, tuple[int, int, str]] = {}
         self._fresh = False
+        self._adapters: dict[tuple[object, ...], str] = {}
         self._questions: dict[tuple[SplitConfig, int], str] = {}
         with contextlib.suppress(OSError, ValidationError):  # a file that cannot be read is rebuilt
             self._known = KNOWN.validate_json(self.path.read_bytes())
@@ -56,6 +57,14 @@ class Digests:
         self._known[name] = (status.st_size, status.st_mtime_ns, digest)
         self._fresh = True
         return digest
+
+    def adapter(self, folder: Path) -> str:
+        """What an adapter does. It is read once in a process: several stages read and write the same ones."""
+        files = [(folder / name).stat() for name in (CONFIG, WEIGHTS)]
+        key = (folder, *((status.st_size, status.st_mtime_ns) for status in files))
+        if key not in self._adapters:
+            self._adapters[key] = adapter_digest(folder)
+        return self._adapters[key]
 
     def questions(self, split: SplitConfig, seed: int) -> str:
         if (split, seed) not in self._questions:
@@ -170,7 +179,7 @@ class Adapter:
     folder: Path
 
     def digest(self, digests: Digests) -> str | None:
-        return adapter_digest(self.folder) if is_adapter(self.folder) else None
+        return digests.adapter(self.folder) if is_adapter(self.folder) else None
 
 
 @dataclass(frozen=True)
@@ -181,7 +190,7 @@ class Candidates:
 
     def digest(self, digests: Digests) -> str | None:
         adapters = EvaluatedAdapters(self.folder.training).all()
-        by_step = {step: adapter_digest(path) for step, path in adapters.items()}
+        by_step = {step: digests.adapter(path) for step, path in adapters.items()}
         return content_key("candidates", by_step) if (self.folder.candidate / WEIGHTS).exists() else None
 
 
@@ -194,7 +203,7 @@ class CandidateArms:
 
     def digest(self, digests: Digests) -> str | None:
         settings, adapters = self.settings, EvaluatedAdapters(self.folder.training).all().values()
-        stores = [settings.store("dev", settings.system, adapter_digest(path)) for path in adapters]
+        stores = [settings.store("dev", settings.system, digests.adapter(path)) for path in adapters]
         if not stores or not all(store.segments for store in stores):
             return None
         return content_key("arms", [store.folder.relative_to(settings.run).as_posix() for store in stores])
