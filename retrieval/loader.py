@@ -17,9 +17,6 @@ from ratchet.records import content_key
 from retrieval.index import Index, NoIndex, Ranker, Retriever, Store
 from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.shards import Shard
-from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import Bm25, Engine
-from retrieval.sparse.terms import encoded_queries, word_queries
 
 MILVUS_LITE = "milvus.db"
 
@@ -102,7 +99,13 @@ def _ranker(
         return lucene
     if settings.engine == "milvus" or settings.kind == "dense":
         return _vector_ranker(folder, manifest, store, encoder, milvus)
+    # Late: Numba takes longer to import than a command that opens no index takes in all.
+    from retrieval.sparse.engine import Bm25, Engine
+    from retrieval.sparse.terms import encoded_queries, word_queries
+
     if settings.kind == "bm25":
+        from retrieval.sparse.analyzer import Analyzer
+
         read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
         return Engine(store.shards, Bm25(settings.k1, settings.b), None, read, store.allowed())
     read = encoded_queries(_encoder_loader(folder, settings, encoder))
