@@ -1,4 +1,4 @@
-# make demo: one whole round of self-training on two CPU cores. make test: every test. make check: lint and types.
+# make demo: two rounds of self-training on two CPU cores. make test: every test. make check: lint and types.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin

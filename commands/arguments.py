@@ -24,6 +24,7 @@ from ratchet.packages import installed_commands
 from ratchet.text import plain_text
 
 if TYPE_CHECKING:
+    from ratchet.runfolder import RoundFolder, RunFolder
     from rounds.records import StageId
 
 L = TypeVar("L", bound=BaseModel)
@@ -71,6 +72,18 @@ def add_anyway_argument(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="use inputs that are incomplete or out of date (`ratchet status`) too; the run's records say so",
     )
+
+
+def add_best_round_argument(parser: argparse._ActionsContainer, about: str) -> None:
+    """For every command on what a run reached, with `round_or_best`."""
+    add_round_argument(parser, f"{about} (default: that of the last promoted adapter, or of the last one)", None)
+
+
+def round_or_best(run: RunFolder, given: int | None) -> RoundFolder:
+    """The round that was given, or the one that the run stands by; before one was trained, the first."""
+    from rounds.promotion import best_round
+
+    return run.round(given or best_round(run) or 1)
 
 
 def add_phase_argument(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commands.arguments import add_round_argument, config_of, config_parser, config_words
+from commands.arguments import add_best_round_argument, config_of, config_parser, config_words, round_or_best
 from ratchet.escape import shell_line
 
 ABOUT = """Write what the agents of a run answered as training trajectories of this config's system, which answers in
@@ -21,7 +21,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet distill") -> N
     parser.add_argument(
         "--from", dest="teacher", required=True, metavar="FILE", help="the config of the agents, whose run is selected"
     )
-    add_round_argument(parser, "the agents' round")
+    add_best_round_argument(parser, "the agents' round")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     # Late: the command's help needs none of it.
@@ -35,7 +35,8 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet distill") -> N
 
     model = config.models[config.training.model]
     check_model_is_open(config.training.model, model)
-    agents = RunFolder(open_config(arguments.teacher, [], arguments.command).folder).round(arguments.round)
+    teacher_run = RunFolder(open_config(arguments.teacher, [], arguments.command).folder)
+    agents = round_or_best(teacher_run, arguments.round)
     questions = {one.id: one for one in load_questions(config.questions.train, config.seed)}
     student = Student(config.system, model, questions, config.seed)
     folder = open_run(config).round(1)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from commands.arguments import (
     add_anyway_argument,
+    add_best_round_argument,
     add_config_arguments,
     add_phase_argument,
-    add_round_argument,
     config_of,
     config_parser,
     recorded_stages,
+    round_or_best,
 )
 from commands.extras import check_scoring_extras, check_system_extras
 from commands.subcommands import Subcommand, run_subcommand
@@ -76,7 +77,7 @@ def _run(words: Sequence[str], prog: str) -> None:
     scoring: tuple[StageId, ...] = ("evaluate", "test") if arguments.phase != "sample" else ()
     # An evaluation of one split of several is no complete stage.
     stages = (*sampling, *scoring) if splits == config.evaluation.question_sets else ()
-    with recorded_stages(config, *stages, number=arguments.round, adapter=adapter, anyway=arguments.anyway):
+    with recorded_stages(config, *stages, number=folder.number, adapter=adapter, anyway=arguments.anyway):
         if arguments.phase == "sample":
             arms = run_arms(settings, folder, splits, adapter)
             for split in splits:
@@ -174,7 +175,7 @@ def stored_parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 
 def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
-    add_round_argument(parser, "the round whose adapter is evaluated")
+    add_best_round_argument(parser, "the round whose adapter is evaluated")
     parser.add_argument(
         "--split", help="train, dev, test, or one of evaluation.benchmarks (default: test and all of those)"
     )
@@ -185,7 +186,7 @@ def open_round(config: Config, arguments: argparse.Namespace) -> tuple[RoundFold
     if config.members:
         raise UserError("the config has `members`, which `ratchet selftrain` evaluates")
     splits = [arguments.split] if arguments.split else config.evaluation.question_sets
-    return open_run(config).round(arguments.round), splits
+    return round_or_best(open_run(config), arguments.round), splits
 
 
 STORED = {

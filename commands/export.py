@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser, outdated_inputs
+from commands.arguments import (
+    add_anyway_argument,
+    add_best_round_argument,
+    config_of,
+    config_parser,
+    outdated_inputs,
+    round_or_best,
+)
 from ratchet.config import Config, is_missing, load_members, written
 from ratchet.errors import UserError
 from ratchet.escape import file_name
@@ -29,7 +36,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> 
     """Export the forms that the options name; see the top of this file."""
     parser = config_parser(prog, ABOUT)
     which = parser.add_mutually_exclusive_group()
-    add_round_argument(which, "the round whose adapter or trajectories are exported")
+    add_best_round_argument(which, "the round whose adapter or trajectories are exported")
     which.add_argument("--adapter", type=Path, metavar="DIR", help="export this adapter instead of a round's")
     forms = parser.add_argument_group("forms, at least one")
     forms.add_argument("--adapter-only", action="store_true", help="the adapter, for PEFT, with card and prompts")
@@ -68,33 +75,33 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> 
 def export(config: Config, given: argparse.Namespace) -> None:
     """Write the forms that were asked for, and print where they are."""
     run = RunFolder(config.folder)
-    label = file_name(f"adapter-{given.adapter.resolve().name}") if given.adapter else f"round-{given.round}"
+    own = round_or_best(run, given.round)
+    label = file_name(f"adapter-{given.adapter.resolve().name}") if given.adapter else own.path.name
     out = given.out or run.path / "export" / label
-    outdated = _outdated(config, given)
+    outdated = _outdated(config, given, own)
     from export.folders import note_anyway
 
     with Lease(out / ".export.lease", str(out)):
-        for folder in _export(config, given, out, file_name(f"{run.path.name}-{label}")):
+        for folder in _export(config, given, own, out, file_name(f"{run.path.name}-{label}")):
             note_anyway(folder, outdated)
             print(f"written to {folder}")
 
 
-def _outdated(config: Config, given: argparse.Namespace) -> str:
+def _outdated(config: Config, given: argparse.Namespace, own: RoundFolder) -> str:
     """What is out of date of what is exported: of the round's selection, and of the adapter. UserError as in
     `outdated_inputs`."""
-    adapter = given.adapter or RunFolder(config.folder).round(given.round).adapter
     found = []
     if given.dataset:
-        found.append(outdated_inputs(config, "train", number=given.round, anyway=given.anyway))
+        found.append(outdated_inputs(config, "train", number=own.number, anyway=given.anyway))
     if given.adapter_only or given.merged or given.gguf or given.ollama:
-        found.append(outdated_inputs(config, adapter=adapter, anyway=given.anyway))
+        found.append(outdated_inputs(config, adapter=given.adapter or own.adapter, anyway=given.anyway))
     return next(filter(None, found), "")
 
 
-def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> list[Path]:
+def _export(config: Config, given: argparse.Namespace, own: RoundFolder, out: Path, name: str) -> list[Path]:
     folders: list[Path] = []
     if given.adapter_only or given.merged or given.gguf or given.ollama:
-        adapter = given.adapter or RunFolder(config.folder).round(given.round).adapter
+        adapter = given.adapter or own.adapter
         from export.weights import export_adapter, export_merged, open_trained_model
 
         trained = config.training.model
@@ -115,16 +122,15 @@ def _export(config: Config, given: argparse.Namespace, out: Path, name: str) -> 
         if given.gguf or given.ollama:
             folders.append(_export_gguf(model, folders[-1], given, out))
     if given.dataset:
-        folders.append(_export_dataset(config, given.round, given.dataset, out))
+        folders.append(_export_dataset(config, own, given.dataset, out))
     return folders
 
 
-def _export_dataset(config: Config, number: int, scope: Scope, out: Path) -> Path:
+def _export_dataset(config: Config, own: RoundFolder, scope: Scope, out: Path) -> Path:
     from export.dataset import DatasetMember, export_dataset
     from training.kept import learnt_rounds
     from training.rows import prepare_rows
 
-    own = RunFolder(config.folder).round(number)
     members = [
         DatasetMember(
             name=name,
@@ -145,7 +151,7 @@ def _export_dataset(config: Config, number: int, scope: Scope, out: Path) -> Pat
     rows = None
     if scope == "kept" or all(member.selection and member.selection.kept for member in members):
         rows, _ = prepare_rows(learnt_rounds(config, own), own, config.training)
-    return export_dataset(config.folder.name, number, scope, members, rows, out)
+    return export_dataset(config.folder.name, own.number, scope, members, rows, out)
 
 
 def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, out: Path) -> Path:

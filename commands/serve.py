@@ -42,8 +42,8 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m serve") -> N
     parser.add_argument(
         "--adapter",
         metavar="DIR",
-        help=f"a LoRA folder for the trainable roles (default: that of the run's last round with one; {NO_ADAPTER!r}: "
-        "the base model alone)",
+        help="a LoRA folder for the trainable roles (default: the run's last promoted one, or its last; "
+        f"{NO_ADAPTER!r}: the base model alone)",
     )
     parser.add_argument("--no-baselines", action="store_true", help="serve the config's own system alone")
     parser.add_argument("--drain", type=int, default=30, metavar="SECONDS", help="what runs may take at the end (30)")
@@ -126,5 +126,7 @@ def memory_line(models: Iterable[ModelConfig]) -> str:
 def _adapter(run: RunFolder, given: str | None) -> str | None:
     if given is not None:
         return None if given == NO_ADAPTER else given
-    trained = [folder.adapter for folder in run.rounds() if folder.adapter.is_dir()]
-    return str(trained[-1]) if trained else None
+    from rounds.promotion import best_round
+
+    best = best_round(run)
+    return None if best is None else str(run.round(best).adapter)

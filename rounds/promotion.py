@@ -6,6 +6,7 @@ next rounds are built on it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, sqrt
@@ -46,6 +47,15 @@ def read_promotions(run: RunFolder) -> list[Promotion]:
 def last_promoted(run: RunFolder, before: int) -> int | None:
     """The last round, before round `before`, whose adapter was promoted; None where the base model stands."""
     return max((p.round for p in read_promotions(run) if p.promoted and p.round < before), default=None)
+
+
+def best_round(run: RunFolder) -> int | None:
+    """The round whose adapter a run stands by: the last promoted one, or where nothing was promoted, the last that was
+    trained; None where no adapter was."""
+    promoted = last_promoted(run, before=sys.maxsize)
+    if promoted is not None:
+        return promoted
+    return max((folder.number for folder in run.rounds() if folder.adapter.is_dir()), default=None)
 
 
 def last_round(run: RunFolder, rounds: RoundsConfig) -> int:

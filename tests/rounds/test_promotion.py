@@ -23,7 +23,7 @@ from ratchet.runfolder import RunFolder
 from ratchet.selection import QuestionChoice, Selection
 from rounds.artefacts import File
 from rounds.ledger import collect_facts
-from rounds.promotion import decide, kept_any, last_promoted, read_promotions, too_few_questions
+from rounds.promotion import best_round, decide, kept_any, last_promoted, read_promotions, too_few_questions
 from rounds.records import Promotion
 from rounds.status import print_status
 from tests.helpers.planned_run import experiment
@@ -104,6 +104,18 @@ def test_the_last_promotion_before_a_round_is_what_it_starts_from(tmp_path: Path
         decided(run, number, promoted)
     assert [p.round for p in read_promotions(run)] == [1, 2, 9, 10]
     assert [last_promoted(run, before=n) for n in (1, 2, 3, 9, 10, 11)] == [None, 1, 2, 2, 9, 9]
+    assert best_round(run) == 9
+
+
+def test_a_run_without_a_promotion_stands_by_its_last_adapter(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert best_round(run) is None
+    for number in (1, 2):
+        run.round(number).adapter.mkdir(parents=True)
+    decided(run, 2, False)
+    assert best_round(run) == 2
+    decided(run, 1, True)
+    assert best_round(run) == 1, "the last adapter lost"
 
 
 def test_a_selection_that_kept_nothing_gives_no_candidate(tmp_path: Path) -> None:

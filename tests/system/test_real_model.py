@@ -24,6 +24,7 @@ def test_a_small_round_of_the_demo(tmp_path: Path) -> None:
         f"index.path={tmp_path / 'index'}",
         "questions.train.rows=[0, 2]",
         "questions.test.rows=[0, 2]",
+        "rounds.count=1",
         "sampling.samples=2",
         "rewards.select.min_reward=-1",  # two samples of two questions need not hold a good one
         "training.max_steps=2",
