@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 
-MIN_QUESTIONS = 10
+MIN_QUESTIONS = 50
 """With fewer questions a held-out loss says nothing, and training misses the data."""
 
 
