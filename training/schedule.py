@@ -9,13 +9,14 @@ from typing import NamedTuple
 from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 
-MIN_QUESTIONS = 50
-"""With fewer questions a held-out loss says nothing, and training misses the data."""
+MIN_HELD_OUT = 5
+"""The loss on fewer questions says nothing, and training misses the data."""
 
 
 def held_out(questions: int, fraction: float) -> int:
     """How many of the kept questions are held out."""
-    return max(1, round(fraction * questions)) if fraction and questions >= MIN_QUESTIONS else 0
+    number = round(fraction * questions)
+    return number if number >= MIN_HELD_OUT else 0
 
 
 def accumulation_steps(training: TrainingConfig, processes: int) -> int:

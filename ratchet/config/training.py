@@ -107,8 +107,8 @@ class TrainingConfig(Section):
     """Recompute activations in the backward pass, which needs less memory and more time. `ratchet plan` computes what a
     step needs with it and without."""
     dev_fraction: float = Field(0.1, ge=0, lt=1)
-    """Fraction of the kept questions that is held out; of fewer than 50, none, since the loss of a
-    handful of questions is noise. The loss on their kept actions is measured every `eval_steps`. Default: 0 where
+    """Fraction of the kept questions that is held out; if that is fewer than five, none, since their
+    loss would be noise. The loss on their kept actions is measured every `eval_steps`. Default: 0 where
     `choose_by` is `reward`, since nothing needs that loss then."""
     wandb: Literal["off", "offline", "online"] = "off"
     """Log the training to Weights & Biases."""

@@ -18,12 +18,12 @@ QUESTION_OF = {t.key: t.question_id for t in TRAJECTORIES}
 
 
 def test_a_question_is_never_on_both_sides() -> None:
-    train, dev = split_rows(TABLE, QUESTION_OF, 0.2, seed=0)
+    train, dev = split_rows(TABLE, QUESTION_OF, 0.25, seed=0)
     sides = [{QUESTION_OF[key] for key in part["trajectory"].to_pylist()} for part in (train, dev)]
-    assert not sides[0] & sides[1] and len(sides[1]) == 4 and len(train) + len(dev) == len(TABLE)
+    assert not sides[0] & sides[1] and len(sides[1]) == 5 and len(train) + len(dev) == len(TABLE)
     shuffled = TABLE.take(list(reversed(range(len(TABLE)))))
-    assert {QUESTION_OF[k] for k in split_rows(shuffled, QUESTION_OF, 0.2, 0)[1]["trajectory"].to_pylist()} == sides[1]
-    assert {QUESTION_OF[k] for k in split_rows(TABLE, QUESTION_OF, 0.2, 1)[1]["trajectory"].to_pylist()} != sides[1]
+    assert {QUESTION_OF[k] for k in split_rows(shuffled, QUESTION_OF, 0.25, 0)[1]["trajectory"].to_pylist()} == sides[1]
+    assert {QUESTION_OF[k] for k in split_rows(TABLE, QUESTION_OF, 0.25, 1)[1]["trajectory"].to_pylist()} != sides[1]
 
 
 def test_too_few_questions_hold_none_out() -> None:

@@ -147,7 +147,7 @@ def test_a_damaged_checkpoint_is_passed_over(
 def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, config, folder = start(tmp_path, model, learning_rate=0.1, max_steps=5, eval_steps=1, warmup_steps=1)
+    _, config, folder = start(tmp_path, model, learning_rate=3.0, max_steps=5, eval_steps=1, warmup_steps=1)
     train_round(config, 1)
     dev_losses = {line["step"]: line["dev_loss"] for line in curve(folder) if "dev_loss" in line and line["step"]}
     best = min(dev_losses, key=lambda step: dev_losses[step])
