@@ -6,7 +6,6 @@ something else is refused.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from ratchet.errors import UserError
-from ratchet.files import disk_error, read_record, write_atomic, write_record
+from ratchet.files import disk_error, hidden_beside, read_record, write_atomic, write_record
 from ratchet.records import Record
 from training.checkpoints import publish_folder
 
@@ -53,8 +52,7 @@ def export_folder(folder: Path, inputs: dict[str, Any], fill: Callable[[Path], N
     """Write the folder with `fill`, which gets an empty folder; False where it is complete already."""
     if is_exported(folder, inputs):
         return False
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # of an export that was killed
+    temporary = hidden_beside(folder)
     try:
         temporary.mkdir(parents=True)
         fill(temporary)

@@ -20,7 +20,8 @@ from inference.weights import language_config, layer_alone
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
 from ratchet.extras import need_extra
-from ratchet.files import disk_error
+from ratchet.files import disk_error, hidden_beside
+from ratchet.lease import check_leases
 from ratchet.progress import Progress
 from training.checkpoints import sync
 
@@ -112,7 +113,7 @@ def write_gguf(model: Path, target: Path, kind: GgufType, name: str) -> bool:
     check_architecture(config, str(model))
     arch = gguf.MODEL_ARCH[ARCHITECTURES[config.model_type]]
     tensors = _tensors(model, gguf.get_tensor_name_map(arch, config.num_hidden_layers), kind)
-    temporary = target.with_name(f".{target.name}.tmp")
+    temporary = hidden_beside(target)
     writer = gguf.GGUFWriter(temporary, gguf.MODEL_ARCH_NAMES[arch])
     _add_settings(writer, config, kind, name)
     read_vocabulary(str(model), config.vocab_size).write(writer)
@@ -133,6 +134,7 @@ def write_gguf(model: Path, target: Path, kind: GgufType, name: str) -> bool:
                 writer.write_padding(file, data.nbytes)
                 progress.advance()
         sync(temporary)
+        check_leases()
         temporary.replace(target)
     except OSError as error:
         raise disk_error(target, error) from error

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ratchet.errors import UserError
-from ratchet.lease import Lease
+from ratchet.files import hidden_beside
+from ratchet.lease import Lease, check_leases
 from retrieval.layout import FileEntry
 
 
@@ -23,18 +24,18 @@ def building_folder(target: Path) -> Iterator[Path]:
     A killed build leaves the hidden folder, which the next one clears. A second builder is refused by a lease, which
     lies beside the folder: inside, it would have to be deleted a moment before the folder has its name.
     """
-    folder = target.with_name(f".{target.name}.building")
     with Lease(lease_of(target), f"the shard {target}", wait=0):
         if target.exists():
             raise UserError(
                 f"{target}: is there already. If another process has just built it, run the same command again; "
                 "otherwise delete this folder first"
             )
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = hidden_beside(target)
         folder.mkdir()
         try:
             yield folder
             _sync(folder)
+            check_leases()
             folder.rename(target)
             _sync(target.parent)
         except BaseException:

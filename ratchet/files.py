@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import glob
 import gzip
 import io
 import json
 import os
 import secrets
+import shutil
 import stat
 import threading
 import zlib
@@ -26,7 +28,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from ratchet.errors import UserError, raise_error
-from ratchet.lease import Lease
+from ratchet.lease import Lease, check_leases
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -69,6 +71,7 @@ def _moved(path: Path) -> UserError:
 
 def write_atomic(path: Path, data: str | bytes) -> None:
     """Write a complete file: readers see the old content or the new, never a part."""
+    check_leases()
     # Random: two machines that write one folder may use the same process number.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     _check_in_place(path)
@@ -83,6 +86,19 @@ def write_atomic(path: Path, data: str | bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise disk_error(path, error) from error
+
+
+def hidden_beside(target: Path) -> Path:
+    """A new hidden path beside `target`, to be renamed to it once it is complete. What killed writers left is deleted.
+
+    It is one writer's own: a writer that was suspended until another got its lease writes on for a moment.
+    """
+    try:
+        for left in target.parent.glob(f".{glob.escape(target.name)}.{8 * '[0-9a-f]'}.tmp"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+    except OSError as error:
+        raise disk_error(target, error) from error
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -4,8 +4,8 @@ The lease is a small file that names its holder. The holder renews it (touches t
 other process must wait or stop, unless the holder has certainly ended:
 - a process of this machine that has ended: its lease is taken over at once;
 - an earlier start of the same SLURM job, on another machine: at once, since a job's last start is over before the next;
-- any other process elsewhere: when the lease was not renewed for STALE_SECONDS, by the file system's clock. Clocks of
-  two machines are never compared.
+- any other process elsewhere: when the lease was not renewed for STALE_SECONDS, by the file system's clock, and is not
+  renewed for WATCH_SECONDS either: that clock may have been set. Clocks of two machines are never compared.
 A file with a lease needs no lock of the file system, which network file systems have not, or only on one machine.
 
 A holder that was paused for too long (a suspended machine, a lost network) and finds another's name in its lease must
@@ -21,49 +21,28 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import platform
 import secrets
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from ratchet.errors import UserError
+from ratchet.holder import HIDDEN, Holder, start_time, this_process
 
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
+WATCH_SECONDS = 2 * HEARTBEAT_SECONDS
+"""How long a taker watches whether the lease of another machine is renewed, although it seems to be stale."""
 MAX_PAUSE = 0.5
 """The longest pause in seconds between two tries. The first is short, since most leases are held for milliseconds."""
-HIDDEN = "?"
-"""The start time of a process that the system does not let us see."""
 WAIT_VARIABLE = "RATCHET_LEASE_WAIT"
 """The environment variable with the seconds that a command waits for a lease that another one holds (default 0)."""
-
-
-class Holder(BaseModel, frozen=True):
-    """Who holds a lease: the content of its file."""
-
-    token: str
-    """Identifies this one holding."""
-    host: str
-    machine: str
-    """The machine, its start and its process namespace: a process number names one process within these."""
-    pid: int
-    started: str
-    """When the process was started, since the system uses a process number again."""
-    job: str = ""
-    restarts: int = 0
-    since: str
-
-    def __str__(self) -> str:
-        job = f", SLURM job {self.job}" if self.job else ""
-        return f"process {self.pid} on {self.host}{job}, since {self.since}"
 
 
 class Lease:
@@ -98,7 +77,7 @@ class Lease:
 
     def try_acquire(self) -> Holder | None:
         """Take the lease if it is free: None if it is ours now, else its holder. UserError if it cannot be written."""
-        mine = _this_process()
+        mine = this_process()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             holder = _take(self.path, self.path, mine)
@@ -168,7 +147,7 @@ class Lease:
 def holder_of(path: Path) -> Holder | None:
     """The holder of a lease, without taking it; None where there is none, or it has certainly ended."""
     holder = _read(path)
-    return None if holder is None or _has_ended(path, holder, _this_process()) else holder
+    return None if holder is None or _has_ended(path, holder, this_process()) else holder
 
 
 class _Heartbeat:
@@ -216,6 +195,12 @@ def lost_lease() -> str:
     return _heartbeat.lost
 
 
+def check_leases() -> None:
+    """`Lease.check` of every lease of this process: whatever gives a file its name calls it."""
+    for lease in _heartbeat.held:
+        lease.check()
+
+
 def has_held_lease() -> bool:
     """Whether this process has written anything under a lease, and so has work that the same command resumes."""
     return _heartbeat.used
@@ -234,54 +219,32 @@ def _wait_from_environment() -> float:
         raise UserError(f"{WAIT_VARIABLE}={text}: expected a number of seconds") from error
 
 
-def _this_process() -> Holder:
-    name = platform.node()
-    job = os.environ.get("SLURM_JOB_ID", "")
-    if "SLURM_ARRAY_TASK_ID" in os.environ:
-        job = f"{os.environ.get('SLURM_ARRAY_JOB_ID', job)}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-    return Holder(
-        token=secrets.token_hex(8),
-        host=name,
-        machine=f"{name} {_boot_id()}",
-        pid=os.getpid(),
-        started=_start_time(os.getpid()),
-        job=job,
-        restarts=int(os.environ.get("SLURM_RESTART_COUNT", "") or 0) if job else 0,
-        since=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
-def _boot_id() -> str:
-    """This start of this machine, and the namespace of its process numbers (a container may have its own)."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # not Linux
-        return ""
-
-
-def _start_time(pid: int) -> str:
-    """When a process of this machine was started; empty where it has ended, HIDDEN where the system does not say."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:  # another user's
-        pass
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # not Linux, or other users' processes are hidden
-        return HIDDEN
-    return "" if fields[0] in "ZX" else fields[19]  # a zombie writes no more
-
-
-def _has_ended(path: Path, holder: Holder, mine: Holder) -> bool:
-    """Whether the holder has certainly ended; see the top of this file."""
+def _has_ended(path: Path, holder: Holder, mine: Holder, watch: bool = False) -> bool:
+    """Whether the holder has certainly ended; see the top of this file. `watch`: also wait and see that a stale lease
+    is not renewed."""
     if holder.machine == mine.machine:
-        return _start_time(holder.pid) not in (holder.started, HIDDEN)
+        return start_time(holder.pid) not in (holder.started, HIDDEN)
     if mine.job and holder.job == mine.job and holder.restarts < mine.restarts:
         return True
-    return _age(path) > STALE_SECONDS
+    if abs(_age(path)) <= STALE_SECONDS:  # it is below 0 once the clock of the file system was set back
+        return False
+    return not (watch and _is_renewed(path))
+
+
+def _is_renewed(path: Path) -> bool:
+    """Whether a lease that seems to be stale is renewed: then the clock of its file system was set forward or back."""
+    before = _touched(path)
+    time.sleep(WATCH_SECONDS)
+    return _touched(path) != before
+
+
+def _touched(path: Path) -> float | None:
+    """When a lease was renewed last; None where there is no lease."""
+    try:
+        with path.open("rb") as file:  # opened, because a network file system's cached attributes may be old
+            return os.fstat(file.fileno()).st_mtime
+    except FileNotFoundError:
+        return None
 
 
 def _age(path: Path) -> float:
@@ -291,10 +254,8 @@ def _age(path: Path) -> float:
         with probe.open("xb") as file:
             os.utime(file.fileno())
             now = os.fstat(file.fileno()).st_mtime
-        with path.open("rb") as file:  # opened, because a network file system's cached attributes may be old
-            return now - os.fstat(file.fileno()).st_mtime
-    except FileNotFoundError:
-        return 0.0
+        touched = _touched(path)
+        return 0.0 if touched is None else now - touched
     finally:
         probe.unlink(missing_ok=True)
 
@@ -310,7 +271,7 @@ def _take(path: Path, lease: Path, mine: Holder) -> Holder | None:
         holder = _read(path)
         if holder is None:  # released in this moment
             continue
-        if not _has_ended(path, holder, mine):
+        if not _has_ended(path, holder, mine, watch=True):
             return holder
         claim = lease.with_name(f"{lease.name}.{holder.token}")
         if claimer := _take(claim, lease, mine):

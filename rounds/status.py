@@ -27,6 +27,7 @@ from rounds.records import Entry
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
 from sampling.store import TrajectoryStore
+from training.checkpoints import checkpoints
 
 WIDTH = 140
 LEASE = ".lease"
@@ -113,8 +114,9 @@ def _training(folder: RoundFolder) -> str:
 def read_training_steps(folder: RoundFolder) -> tuple[int, int | None]:
     """(the last step in a training's log, how many there are where a checkpoint says so)."""
     steps = [line["step"] for line in read_log(folder.training / "log.jsonl")]
-    states = sorted(folder.training.glob("checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime)
-    total = int(read_json_file(states[-1])["max_steps"]) if states else None
+    states = (path / "trainer_state.json" for _, path in checkpoints(folder.training))
+    newest = next((path for path in states if path.exists()), None)
+    total = int(read_json_file(newest)["max_steps"]) if newest else None
     return (steps[-1] if steps else 0), total
 
 

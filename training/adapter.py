@@ -10,7 +10,7 @@ from typing import Any
 from inference.adapters import CONFIG, WEIGHTS, read_adapter
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.errors import UserError
-from ratchet.files import disk_error, read_json_file, write_atomic, write_json
+from ratchet.files import disk_error, hidden_beside, read_json_file, write_atomic, write_json
 from ratchet.runfolder import RoundFolder
 from training.card import FACTS, model_card
 from training.checkpoints import publish_folder
@@ -59,8 +59,7 @@ def publish(best: Path, target: Path, facts: dict[str, Any], questions: dict[str
     """Put the adapter in folder `best` at `target`, with the facts of its training, the digests of its `questions` and
     a card: completely or not at all. UserError for an adapter that learnt nothing or is damaged."""
     read_adapter(best)
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = hidden_beside(target)
     try:
         temporary.mkdir(parents=True)
         for name in (CONFIG, WEIGHTS):

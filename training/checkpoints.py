@@ -14,6 +14,7 @@ from typing import Any
 from inference.adapters import WEIGHTS
 from inference.weights import ALONE, WHOLE
 from ratchet.files import disk_error, read_json_file, write_json
+from ratchet.lease import check_leases
 from ratchet.runfolder import file_digest
 
 SEAL = "complete.json"
@@ -72,6 +73,7 @@ def publish_folder(temporary: Path, target: Path) -> None:
     try:
         for path in [*temporary.rglob("*"), temporary]:
             sync(path)
+        check_leases()
         temporary.rename(target)
     except OSError as error:
         raise disk_error(target, error) from error

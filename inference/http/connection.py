@@ -21,7 +21,7 @@ from ratchet.config import ModelConfig
 from ratchet.errors import UserError
 from ratchet.http.clients import certificates, is_local, open_async_client
 from ratchet.http.responses import Answer, BadResponse, send_request
-from ratchet.http.retry import AWAY, TRANSIENT, Backoff, parse_retry_after
+from ratchet.http.retry import AWAY, TRANSIENT, Backoff, read_retry_after
 from ratchet.progress import duration
 from ratchet.text import read_json, short_line
 
@@ -156,7 +156,7 @@ class Connection:
                 problem = self._status_error(answer)
                 if (not busy and answer.status not in transient) or isinstance(problem, UserError):
                     raise problem
-                asked = parse_retry_after(answer.headers.get("retry-after"))
+                asked = read_retry_after(answer.headers)
             if away and self._has_answered:
                 tries_while_away += 1
                 lost = clock() if lost is None else lost

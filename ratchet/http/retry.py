@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -57,18 +57,23 @@ def retry(attempt: Callable[[], T], backoff: Backoff) -> T:
             time.sleep(backoff.wait(failed, fault.retry_after))
 
 
-def parse_retry_after(value: str | None) -> float | None:
-    """Seconds from a Retry-After header, which holds seconds or an HTTP date; None where it holds neither."""
-    if value is None:
-        return None
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that an answer asks to wait for, in its Retry-After: a number of seconds or an HTTP date; None where it
+    holds neither. A date counts from the answer's own Date, since the server's clock may differ from ours."""
+    value = headers.get("retry-after", "")
     try:
         seconds = float(value)
     except ValueError:
-        try:
-            moment = parsedate_to_datetime(value)
-        except (ValueError, OverflowError):
+        moment = _http_date(value)
+        if moment is None:
             return None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        seconds = (moment - datetime.now(UTC)).total_seconds()
+        seconds = (moment - (_http_date(headers.get("date", "")) or datetime.now(UTC))).total_seconds()
     return max(0.0, seconds) if seconds == seconds else None
+
+
+def _http_date(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

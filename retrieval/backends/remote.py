@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from ratchet.errors import UserError, did_you_mean
 from ratchet.http.clients import is_local, open_client
 from ratchet.http.responses import Answer, BadResponse, send_request_sync
-from ratchet.http.retry import Backoff, TryAgain, parse_retry_after, retry
+from ratchet.http.retry import Backoff, TryAgain, read_retry_after, retry
 from ratchet.records import Passage
 from ratchet.text import short_line
 from retrieval.errors import SourceError
@@ -131,7 +131,7 @@ class RemoteIndex:
         problem = f"{self._url} answered {answer.status}: {answer.busy or _error_text(answer)}"
         if not answer.busy and answer.status not in TRANSIENT:
             raise SearchError(problem)
-        asked = parse_retry_after(answer.headers.get("retry-after"))
+        asked = read_retry_after(answer.headers)
         raise TryAgain(problem, min(asked or 0.0, self._backoff.longest))
 
 

@@ -19,7 +19,7 @@ from ratchet.config import EmbedderConfig
 from ratchet.errors import UserError
 from ratchet.http.clients import is_local, open_client
 from ratchet.http.responses import Answer, BadResponse, send_request_sync
-from ratchet.http.retry import TRANSIENT, Backoff, TryAgain, parse_retry_after, retry
+from ratchet.http.retry import TRANSIENT, Backoff, TryAgain, read_retry_after, retry
 from ratchet.text import read_json, short_line
 from retrieval.encoders.dense import Embed, shared_encoder
 from retrieval.errors import SourceError
@@ -112,7 +112,7 @@ class RemoteEmbedder:
             raise UserError(f"{problem}; the key is read from the variable {self._config.api_key_env}")
         if not answer.busy and answer.status not in TRANSIENT:
             raise SourceError(f"{problem}; the request itself is refused (embedder.path, embedder.url)")
-        raise TryAgain(problem, parse_retry_after(answer.headers.get("retry-after")))
+        raise TryAgain(problem, read_retry_after(answer.headers))
 
     def _line(self, message: object) -> str:
         """The message in a short line, without the key."""

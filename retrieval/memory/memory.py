@@ -34,6 +34,7 @@ then the newest.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -118,7 +119,7 @@ class Memory:
 
         They are on disk when it returns. What other questions know already is not written again.
         """
-        keys, now = _keys(entities), time.time()
+        keys = _keys(entities)
         looked_up = replace_surrogates(text[: self.limits.characters])
         cut: dict[str, Passage] = {}
         for passage in map(self._cut, passages):
@@ -127,6 +128,7 @@ class Memory:
         new = 0
         with self._lock:
             pieces = self._read()
+            now = max(time.time(), math.nextafter(pieces.latest, math.inf))  # newest, also where the clock was set back
             live = {(key, piece.key): piece for key in keys for piece in pieces.under(scope, key)}
             for place, passage in enumerate(cut.values()):
                 record = EvidenceRecord(

@@ -96,9 +96,12 @@ class Pieces:
     def __init__(self, per_entity: int) -> None:
         self._per_entity = per_entity
         self._scopes: dict[str, dict[str, dict[str, Piece]]] = {}
+        self.latest = float("-inf")
+        """The time of the newest record."""
 
     def add(self, records: Iterable[EvidenceRecord]) -> None:
         for record in records:
+            self.latest = max(self.latest, record.time)
             key = record.content()
             groups = self._scopes.setdefault(record.scope, {})
             for entity in record.entities:

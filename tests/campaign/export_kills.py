@@ -87,7 +87,8 @@ def _request(folder: Path) -> Mapping[str, Any]:
     return {"inner": WORK, "words": ["--config", str(config), *FORMS[-1]]}
 
 
+EXPORTED = full_disk.Work((MODULE,), _request, files)
 ATTACKS = (
-    full_disk.attack("exports", full_disk.Work((MODULE,), _request, files), 0, 50, 120.0),
+    full_disk.attack("exports", EXPORTED, 0, 50, 120.0),
     Attack("kills of exports", exporting, 0, 100, 120.0, mark="slow"),
 )

@@ -150,7 +150,6 @@ def attack(name: str, work: Work, fast: int, whole: int, seconds: float = 60.0) 
     )
 
 
-ATTACKS = (
-    attack("sampling", Work(("tests.campaign.sampling_work",), _sampling, _sampled), 1, 200),
-    attack("an index build", Work((), _building, tree), 1, 200),
-)
+SAMPLED = Work(("tests.campaign.sampling_work",), _sampling, _sampled)
+BUILT = Work((), _building, tree)
+ATTACKS = (attack("sampling", SAMPLED, 1, 200), attack("an index build", BUILT, 1, 200))

@@ -145,7 +145,7 @@ def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path, workers: st
         lambda: (
             importing(process)
             if workers == "importing"
-            else any(path.stat().st_size for path in building.glob(".*.building/texts.utf8"))
+            else any(path.stat().st_size for path in building.glob(".*.tmp/texts.utf8"))
         ),
         60,
         process,

@@ -17,7 +17,7 @@ from inference.engines import open_engines
 from inference.http.connection import ServerLost
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError
-from ratchet.http.retry import Backoff, parse_retry_after
+from ratchet.http.retry import Backoff, read_retry_after
 from tests.helpers.odd_answers import wire
 from tests.helpers.wire_server import FAST, GREEDY, SCHEMA, Fault, Server, World, adapter, running
 
@@ -71,10 +71,17 @@ async def test_a_retry_after_beyond_the_timeout_gives_up_at_once(world: World) -
 
 def test_retry_after_in_both_forms_and_in_none() -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    assert 25 < (parse_retry_after(soon) or 0) <= 30
-    assert parse_retry_after("1.5") == 1.5
-    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-    assert [parse_retry_after(value) for value in (None, "", "soon", "nan")] == [None] * 4
+    assert 25 < (read_retry_after({"retry-after": soon}) or 0) <= 30
+    assert read_retry_after({"retry-after": "1.5"}) == 1.5
+    assert read_retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
+    assert [read_retry_after({"retry-after": value}) for value in ("", "soon", "nan")] == [None] * 3
+    assert read_retry_after({}) is None
+
+
+def test_a_date_to_wait_for_counts_by_the_servers_clock() -> None:
+    asked = {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT", "date": "Wed, 21 Oct 2015 07:27:50 GMT"}
+    assert read_retry_after(asked) == 10
+    assert read_retry_after(asked | {"date": "yesterday"}) == 0
 
 
 def test_waits_grow_up_to_a_limit() -> None:

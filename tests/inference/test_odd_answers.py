@@ -17,7 +17,7 @@ from inference.engine import EngineError
 from inference.http import connection
 from ratchet.config import SystemConfig
 from ratchet.files import Segment, read_segments
-from ratchet.http.retry import parse_retry_after
+from ratchet.http.retry import read_retry_after
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory
 from sampling.pool import Task, plan_jobs, run_pool
@@ -122,7 +122,7 @@ async def test_an_odd_time_to_wait_does_not_end_the_command(world: World, after:
     await world.ask()
     world.server.faults = [Fault(503, headers={"Retry-After": after})]
     assert (await world.ask()).text == "harbour"
-    assert parse_retry_after("Wed, 21 Oct 2015 99999999999999999:28:00 GMT") is None
+    assert read_retry_after({"retry-after": "Wed, 21 Oct 2015 99999999999999999:28:00 GMT"}) is None
 
 
 async def test_no_more_is_read_than_an_answer_can_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

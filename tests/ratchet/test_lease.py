@@ -20,6 +20,7 @@ import pytest
 from ratchet import lease
 from ratchet.errors import UserError
 from ratchet.files import Segment, read_segment
+from ratchet.holder import Holder
 from ratchet.lease import STALE_SECONDS, Lease
 from ratchet.records import Note
 
@@ -54,6 +55,11 @@ def holder(path: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def _short_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "WATCH_SECONDS", 0.1)
 
 
 def rewrite(path: Path, **changes: Any) -> None:
@@ -142,7 +148,7 @@ def test_the_wait_is_for_as_long_as_asked(tmp_path: Path, monkeypatch: pytest.Mo
         pass
 
 
-@pytest.mark.parametrize(("age", "is_free"), [(STALE_SECONDS / 3, False), (2 * STALE_SECONDS, True)])
+@pytest.mark.parametrize(("age", "is_free"), [(STALE_SECONDS / 3, False), (2 * STALE_SECONDS, True), (-7200, True)])
 def test_another_machines_lease_is_free_when_it_is_no_more_touched(tmp_path: Path, age: float, is_free: bool) -> None:
     path = tmp_path / ".lease"
     elsewhere(path, age)
@@ -154,6 +160,24 @@ def test_another_machines_lease_is_free_when_it_is_no_more_touched(tmp_path: Pat
         with pytest.raises(UserError, match="node7"), Lease(path, "it"):
             pass
         assert [p.name for p in tmp_path.iterdir()] == [".lease"]
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_a_clock_that_is_set_takes_no_lease_from_a_holder_that_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """A holder elsewhere renews its lease by a clock that was set after its last renewal."""
+    path = tmp_path / ".lease"
+    elsewhere(path, age=3600 * hours)
+    wait = time.sleep
+
+    def renewed(seconds: float) -> None:
+        wait(seconds)
+        os.utime(path)
+
+    monkeypatch.setattr("time.sleep", renewed)
+    with pytest.raises(UserError, match="node7"), Lease(path, "it"):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -188,7 +212,9 @@ def test_a_lease_that_cannot_be_read_is_anothers_until_it_is_old(tmp_path: Path)
 TAKER = """
 import sys, time
 from pathlib import Path
+from ratchet import lease
 from ratchet.lease import Lease
+lease.WATCH_SECONDS = 0.1
 folder = Path(sys.argv[1])
 while not (folder / "go").exists():
     pass
@@ -221,8 +247,8 @@ def test_a_taker_that_is_overtaken_while_it_looks_does_not_take(
     elsewhere(path, age=2 * STALE_SECONDS)
     first, judge = Lease(path, "it"), lease._has_ended
 
-    def overtaken(path: Path, holder: lease.Holder, mine: lease.Holder) -> bool:
-        is_gone = judge(path, holder, mine)
+    def overtaken(path: Path, holder: Holder, mine: Holder, watch: bool) -> bool:
+        is_gone = judge(path, holder, mine, watch)
         monkeypatch.setattr(lease, "_has_ended", judge)
         first.acquire()
         return is_gone

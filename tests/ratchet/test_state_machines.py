@@ -17,7 +17,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precon
 
 from ratchet.errors import UserError
 from ratchet.files import Segment
-from ratchet.lease import STALE_SECONDS, Holder, Lease, holder_of
+from ratchet.holder import Holder
+from ratchet.lease import STALE_SECONDS, Lease, holder_of
 from ratchet.records import Trajectory
 from sampling.store import TrajectoryStore
 from tests.helpers.playing import QUESTION
@@ -112,6 +113,8 @@ class LeaseMachine(RuleBasedStateMachine):
         # The heartbeat would stop this process when it finds that a lease is lost; `renew` does its work here.
         self.no_heartbeat = mock.patch("ratchet.lease._heartbeat.add")
         self.no_heartbeat.start()
+        self.no_watch = mock.patch("ratchet.lease.WATCH_SECONDS", 0.0)
+        self.no_watch.start()
         self.holders: list[Lease] = []
         """Those that were given the lease and were not told yet that they have lost it."""
         self.is_ours = True
@@ -174,6 +177,7 @@ class LeaseMachine(RuleBasedStateMachine):
         for holder in self.holders:
             holder.release()
         self.no_heartbeat.stop()
+        self.no_watch.stop()
         shutil.rmtree(self.folder)
 
 

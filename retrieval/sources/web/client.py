@@ -19,7 +19,7 @@ import httpx
 
 from ratchet.http.clients import open_async_client
 from ratchet.http.responses import Answer, BadResponse, TooLarge, send_request
-from ratchet.http.retry import TRANSIENT, Backoff, parse_retry_after
+from ratchet.http.retry import TRANSIENT, Backoff, read_retry_after
 from ratchet.text import short_line
 from retrieval.errors import SourceError
 
@@ -130,7 +130,7 @@ class WebClient:
                 problem = f"{self._service} answered {answer.status}: {words}"
                 if not said and answer.status not in TRANSIENT:
                     raise SourceError(f"{problem}; {self._advice(answer)}")
-                asked = parse_retry_after(answer.headers.get("retry-after"))
+                asked = read_retry_after(answer.headers)
             failed += 1
             wait = BACKOFF.wait(failed, asked)
             spent += time.monotonic() - began + wait

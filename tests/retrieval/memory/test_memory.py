@@ -76,6 +76,17 @@ def test_evidence_comes_back_with_where_it_came_from(tmp_path: Path) -> None:
     assert evidence.scope == "train" and evidence.time > 1.7e9 and evidence.writer
 
 
+def test_the_newest_is_the_newest_also_after_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = opened(tmp_path)
+    leave(memory, "Ada Torrin", "She built a harbour.")
+    monkeypatch.setattr("time.time", lambda: 1.0)
+    leave(opened(tmp_path), "Ada Torrin", "She built a pier.")
+    leave(memory, "Ada Torrin", "She built a light.")
+    assert recalled(memory, "Ada Torrin") == ["She built a light.", "She built a pier.", "She built a harbour."]
+
+
 def test_scopes_never_leak(tmp_path: Path) -> None:
     memory = opened(tmp_path)
     leave(memory, "Velm", "of training", scope="train")
