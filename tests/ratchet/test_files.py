@@ -76,7 +76,7 @@ def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
         process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         with process:
-            first = process.stdout.readline()
+            first = "".join(process.stdout.readline() for _ in range(3))
             time.sleep(0.02 * (attempt + 1))
             process.send_signal(signal.SIGKILL)
             acknowledged = [int(x) for x in (first + process.stdout.read()).split()]
