@@ -224,7 +224,8 @@ class PlainFormatter(logging.Formatter):
 
 
 def run_command(main: Callable[[], None]) -> None:
-    """Run a command's main. A UserError is printed and exits 2; other errors keep their traceback.
+    """Run a command's main. A UserError and a file without permission are printed and exit 2; other errors keep their
+    traceback.
 
     Ctrl-C and SIGTERM (a cluster's way) stop it in order and exit 130 and 143.
     """
@@ -249,6 +250,11 @@ def run_command(main: Callable[[], None]) -> None:
         resume = "; run the same command again to resume" if has_held_lease() else ""
         print(f"\nstopped{resume}", file=sys.stderr)
         sys.exit(143 if received else 130)
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}; fix its permissions, then run again", file=sys.stderr)
+        sys.exit(2)
     except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -13,6 +13,7 @@ import yaml
 
 from tests.helpers.experiment import command, make_experiment, write_lines
 from tests.helpers.model_code import add_code
+from tests.helpers.unprivileged import unprivileged
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +146,20 @@ def test_a_full_disk_and_going_on_when_there_is_room(indexed: Path, tmp_path: Pa
         assert len(segment.read_bytes().splitlines()) == 8
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("denied", ["round-1/trajectories/part-0.jsonl", "round-1"])
+def test_a_file_of_a_run_without_permission(indexed: Path, tmp_path: Path, denied: str) -> None:
+    path = changed(indexed, tmp_path)
+    assert command("-m", "sampling", "--config", path).returncode == 0
+    file = tmp_path / "run" / denied
+    file.chmod(0)
+    try:
+        with unprivileged():
+            said = fails("-m", "rewards", "--config", path)
+    finally:
+        file.chmod(0o755)
+    assert str(file) in said and "Permission denied" in said
 
 
 def test_another_config_on_the_same_run(indexed: Path) -> None:
