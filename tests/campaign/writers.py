@@ -55,7 +55,8 @@ def _start(request: Mapping[str, Any], machine: str) -> int:
         getattr(importlib.import_module(module), name)(request)
         status = 0
     except UserError as error:
-        status = REFUSED if "lease" in str(error) or "another process" in str(error) else 1
+        # Of the lease, or of what the other one, which may have finished by now, cleared or wrote in its place.
+        status = REFUSED
         print(error, file=sys.stderr)
     finally:
         os._exit(status)
