@@ -7,7 +7,6 @@ around sentinels, as it does for the wrappers; what users, documents and tools s
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,8 +84,12 @@ def template_ids(chat: TokenFormat, text: str) -> tuple[int, ...]:
 
 
 def harmless(chat: TokenFormat, value: Any) -> Any:
-    """JSON without control tokens in its texts, since the template writes them among its own."""
-    return json.loads(chat.escape_control_tokens(json.dumps(value, ensure_ascii=False)))
+    """JSON without control tokens and marks of messages in its texts, since the template writes them among its own."""
+    if isinstance(value, str):
+        return chat.escape_control_tokens(value.replace(SENTINEL[0], SENTINEL[0] + "\u200b"))
+    if isinstance(value, Mapping):
+        return {harmless(chat, key): harmless(chat, inner) for key, inner in value.items()}
+    return [harmless(chat, inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def with_description(tool: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ratchet.errors import UserError, first_line
+from ratchet.text import short_line
 
 # Some templates print today's date; a fixed one keeps prompts, and so content keys and caches, the same every day.
 FIXED_DATE = "26 Jul 2024"
@@ -80,6 +81,6 @@ def render_messages(
     except UserError:
         raise
     except Exception as error:  # a template may divide by zero, index what is not there or call itself for ever
-        roles = ", ".join(str(message["role"]) for message in messages)
+        roles = short_line(", ".join(str(message["role"]) for message in messages))
         raise UserError(f"{where}: its chat template refuses a dialogue of {roles}: {first_line(error)}") from error
     return str(text)

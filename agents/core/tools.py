@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from agents.core.episode import Episode
 from agents.core.lookahead import Draft, check_continues
 from agents.core.output import Malformed, object_schema, read_output
 from agents.core.resources import INDEX
-from inference.chat import Dialogue
+from inference.chat import MAX_CHARACTERS, Dialogue
 from inference.completion import Completion
 from ratchet.config import Thresholds
 from ratchet.errors import UserError, did_you_mean
@@ -141,6 +141,13 @@ class Tools(Episode):
         """A role's empty conversation, which `open` makes a part of the record."""
         config = self.role(role)
         return Dialogue(role, config.model, self.chat_format(role), config.trainable)
+
+    def check_size(self, role: str, texts: Iterable[str]) -> None:
+        """OutOfBudget where messages of these texts cannot fit into a role's context, however few tokens they take: a
+        program may send megabytes, and to count their tokens would keep every other trajectory waiting."""
+        dialogue = self.blank(role)
+        if sum(1 + len(text) // MAX_CHARACTERS for text in texts) > self._engine(dialogue.model).max_context:
+            raise self._no_room(role, dialogue)
 
     async def try_search(self, role: str, query: str, k: int, source: str = INDEX, offset: int = 0) -> ToolResult:
         """`search` for an agent that is told where a service cannot be reached: then the result has an error, in words

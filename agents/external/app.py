@@ -13,7 +13,8 @@ what it answers.
 
 A request says which trajectory it belongs to by the beginning of its path (/t/NAME/v1/...), by the header
 X-Ratchet-Trajectory: NAME, or by its API key. A program that a run starts has a random name; a program that comes by
-itself finds QUESTION:SAMPLE under /trajectories, each while it is open.
+itself finds QUESTION:SAMPLE under /trajectories, each while it is open, in the characters that an address and a header
+can hold (%20 for a blank).
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 
 from agents.external.messages import MessagesRequest
@@ -44,6 +47,7 @@ from ratchet.http.guard import bearer_token
 from ratchet.http.openai import ApiError, EventStream, run_until_disconnect
 from ratchet.http.server import address_of, listen, serve_beside
 from ratchet.records import Passage
+from retrieval.protocol import Limits
 
 HOST = "127.0.0.1"
 HEADER = "x-ratchet-trajectory"
@@ -51,15 +55,24 @@ MAX_BODY = 8 << 20
 """Bytes of a request."""
 MAX_REMARK = 10_000
 """Characters of a program's remark."""
-OWN_PATH = "/t/{name:path}"
+OWN_PATH = "/t/{name:any}"
 
 logger = logging.getLogger(__name__)
+
+
+class AnyName(PathConvertor):
+    """A name in a path: of any characters, line breaks among them."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any", AnyName())
 
 
 class SearchRequest(BaseModel):
     """A search of a program."""
 
-    query: str
+    query: str = Field(max_length=Limits().query_characters)
     k: int | None = Field(None, gt=0, le=1000)
     offset: int = Field(0, ge=0, le=1000)
 
@@ -106,8 +119,9 @@ class Gateway:
 
         `name`: default, a random one. Trajectories of one name, as of base and adapter, are open one after another.
         """
+        turn = self._turns.setdefault(name, asyncio.Lock()) if name else contextlib.nullcontext()
         name = name or secrets.token_urlsafe(24)
-        async with self._turns.setdefault(name, asyncio.Lock()):
+        async with turn:
             self._open[name], self._requests[name] = recording, set()
             try:
                 yield name
@@ -121,7 +135,7 @@ class Gateway:
     def find(self, request: Request) -> tuple[str, Recording]:
         """(the name, the trajectory) that a request belongs to. ApiError 401 where it names none that is open."""
         key = bearer_token(request.headers) or request.headers.get("x-api-key", "")  # OpenAI's clients, and Anthropic's
-        name = request.path_params.get("name") or request.headers.get(HEADER) or key
+        name = request.path_params.get("name") or unquote(request.headers.get(HEADER) or key)
         if name in self._open:
             return name, self._open[name]
         message = "no trajectory of this name is open: name it by the path /t/NAME/v1, the header "

@@ -46,13 +46,15 @@ class History:
 
     def __init__(self) -> None:
         self._positions: dict[tuple[Hashable, tuple[ChatTurn, ...]], list[Position]] = {}
+        self._lengths: set[int] = set()
+        """Of the turns under which there is a position: no other beginnings of a request are looked up."""
 
     def find(self, opening: Hashable, turns: Sequence[ChatTurn]) -> tuple[Position | None, list[ChatTurn]]:
         """The longest recorded beginning of a request's turns, and the turns that follow it.
 
         Where two turns are alike, as of two equal requests, the one that nothing follows yet.
         """
-        for length in range(len(turns), 0, -1):
+        for length in sorted(self._lengths, reverse=True):
             if positions := self._positions.get((opening, tuple(turns[:length]))):
                 position = next((position for position in positions if position.is_end), positions[0])
                 return position, list(turns[length:])
@@ -61,3 +63,4 @@ class History:
     def record(self, opening: Hashable, turns: Sequence[ChatTurn], position: Position) -> None:
         """Remember where a dialogue is after these turns, the last of which the model said."""
         self._positions.setdefault((opening, tuple(turns)), []).append(position)
+        self._lengths.add(len(turns))

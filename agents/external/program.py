@@ -88,7 +88,8 @@ class Task:
     @classmethod
     def of(cls, question: Question, sample: int, address: str, key: str, role: str) -> Task:
         """`address`: the gateway's. `key`: the trajectory's name there."""
-        own = f"{address}/t/{quote(key, safe=':')}"
+        key = quote(key, safe=":")  # a header holds no more characters than an address
+        own = f"{address}/t/{key}"
         labels = labels_text(question.labels)
         return cls(question.text, question.id, question.form, labels, sample, f"{own}/v1", key, role, f"{own}/search")
 

@@ -26,7 +26,7 @@ from inference.turns import ChatTurn, FunctionCall
 from ratchet.errors import UserError, fault_in
 from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
 from ratchet.records import Passage, Question
-from ratchet.text import short_line
+from ratchet.text import short_line, storable_value
 
 if TYPE_CHECKING:
     from agents.external.settings import Settings
@@ -137,7 +137,10 @@ class Recording:
     async def _chat(self, request: ProgramRequest) -> dict[str, Any]:
         role = request.model if request.model in self.settings.roles else self.settings.roles[0]
         chat = self.tools.chat_format(role)
-        turns, tools = list(in_order_of_calls(read_turns(request))), request.tools or []
+        turns, tools = list(in_order_of_calls(read_turns(request))), storable(request.tools or [], "tools")
+        offered = json.dumps(tools, sort_keys=True)
+        said = [text for turn in turns for text in (turn.text, *(call.arguments for call in turn.calls))]
+        self.tools.check_size(role, [*said, offered])
         schema = request.response_format.wanted if request.response_format else None
         if schema is not None:
             await asyncio.to_thread(check_schema, schema, not chat.is_text)
@@ -152,7 +155,7 @@ class Recording:
                 constrain = await asyncio.to_thread(call_grammar, form, forced)
             except SchemaRefused as error:
                 raise refused("tool_choice", short_line(str(error))) from None
-        opening = (role, json.dumps(tools, sort_keys=True))
+        opening = (role, offered)
         position, new = self._history.find(opening, turns)
         if not new or new[-1].role not in ("user", "tool"):
             raise refused("messages", "the last one must be the user's or a tool's")
@@ -173,10 +176,10 @@ class Recording:
         )
         text, calls = value if form and value and not isinstance(value, str) else (plain, ())
         own = tuple(self._with_id(call) for call in calls)
-        said = dialogue.turns[-1] = replace(dialogue.turns[-1], text=text.strip(), calls=own)
-        self._history.record(opening, [*turns, said], Position.end_of(dialogue))
+        reply = dialogue.turns[-1] = replace(dialogue.turns[-1], text=text.strip(), calls=own)
+        self._history.record(opening, [*turns, reply], Position.end_of(dialogue))
         thoughts = dialogue.thought_tokens(completion)
-        return _response(request.model, text, said, completion, thoughts)
+        return _response(request.model, text, reply, completion, thoughts)
 
     def _with_id(self, call: FunctionCall) -> FunctionCall:
         self._calls += 1
@@ -212,8 +215,11 @@ class Recording:
 def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:
     """The messages of a request. What the model said is compared without the blanks around it, which programs strip."""
     for number, message in enumerate(request.messages):
-        text = message.text(f"messages.{number}.content")
-        calls = [FunctionCall.of(c.function.name, c.function.arguments, c.id) for c in message.tool_calls or ()]
+        text, where = message.text(f"messages.{number}.content"), f"messages.{number}.tool_calls"
+        calls = [
+            FunctionCall.of(call.function.name, storable(call.function.arguments, where), call.id)
+            for call in message.tool_calls or ()
+        ]
         if message.role == "function":
             raise ApiError(400, f"messages.{number}: send a tool's result as a message of role tool", param="messages")
         if message.role == "assistant":
@@ -226,7 +232,7 @@ def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:
 def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
     """The turns, with the results of a turn's calls in the order of the calls, since a chat template may tell which
     result is whose by their order alone. ApiError where they are not exactly one for each call, named by its id."""
-    calls, results = list[str](), dict[str, ChatTurn]()
+    calls, results = dict[str, FunctionCall](), dict[str, ChatTurn]()
     for turn in [*turns, None]:
         if turn is not None and turn.role == "tool":
             if turn.answers not in calls or turn.answers in results:
@@ -237,11 +243,19 @@ def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
         if missing := [id for id in calls if id not in results]:
             raise refused("messages", f"no message of role tool has the result of the call {missing[0][:100]!r}")
         yield from (results[id] for id in calls)
-        calls, results = [call.id for call in turn.calls] if turn is not None else [], {}
-        if "" in calls or len(set(calls)) < len(calls):
+        calls, results = {call.id: call for call in turn.calls} if turn is not None else {}, {}
+        if "" in calls or (turn is not None and len(calls) < len(turn.calls)):
             raise refused("messages", "each of tool_calls needs an id of its own")
         if turn is not None:
             yield turn
+
+
+def storable(value: Any, where: str) -> Any:
+    """What a template can be given and JSON has a form for. ApiError, which names the field."""
+    try:
+        return storable_value(value)
+    except ValueError as error:
+        raise refused(where, str(error)) from None
 
 
 def refused(where: str, problem: str) -> ApiError:

@@ -35,16 +35,16 @@ async def record(program: Program, replies: Replies, tools: bool = False, **sett
         tokenizer = tiny_tokenizer()
         tokenizer.chat_template = HERMES
         chat = WrapperFormat.from_tokenizer(tokenizer)
+    question = settings.pop("question", QUESTION)
     agent, port = ScriptedEngine(chat, replies, settings.pop("max_context", 32_000)), free_port()
     shelf = Shelf({QUESTION.text: [passage(1, "Ada built it."), passage(2)]})
     config = {"name": "external", "settings": {"port": port, "timeout": 30, **settings}}
-    playing = asyncio.ensure_future(play(config, agent, shelf))
+    playing = asyncio.ensure_future(play(config, agent, shelf, question=question))
     await asyncio.sleep(0)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/t/{NAME}", trust_env=False, timeout=60) as client:
         while not (await client.get(f"http://127.0.0.1:{port}/trajectories")).json()["trajectories"]:
             assert not playing.done()
-        answer = await program(client)
-        if answer is not None:
+        if answer := await program(client):
             assert (await client.post("/finish", json={"answer": answer})).status_code == 200
     return await playing
 

@@ -53,7 +53,7 @@ ELSEWHERE = [
 HEAD = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\n"
 
 
-@pytest.fixture(params=["search", "mcp", "gateway", "watch", "serve"])
+@pytest.fixture(params=["search", "mcp", "gateway", "programs", "watch", "serve"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of something that each server has, without a key."""
     if request.param == "serve":
@@ -67,6 +67,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             "search": (lambda: search_app({"plain": Plain()}, Limits()), "/indexes/plain/search"),
             "mcp": (lambda: guarded_app(create_server(Plain(), {}), None), "/mcp"),
             "gateway": (lambda: gateway.create_app(gateway.Gateway(""), lists=True), "/trajectories"),
+            "programs": (lambda: gateway.create_app(gateway.Gateway(""), lists=True), "/t/q1:0/v1/chat/completions"),
         }
         make, path = apps[request.param]
         with listening(make()) as base:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from typing import Any
 
 import httpx
@@ -163,6 +164,98 @@ async def test_requests_that_are_odd_all_over_are_answered() -> None:
         return "Ada"
 
     assert (await record(program, ["Ada."] * 6, tools=True)).status == "finished"
+
+
+async def test_a_request_of_megabytes_is_refused_before_its_tokens_are_counted() -> None:
+    """Whatever is long in it: other trajectories would have to wait meanwhile."""
+    calls = [{"id": f"c{n}", "function": {"name": "f"}} for n in range(70_000)]
+    results = [{"role": "tool", "tool_call_id": f"c{n}", "content": ""} for n in reversed(range(70_000))]
+    long: list[dict[str, Any]] = [
+        {"messages": [user("x " * 2_000_000)]},
+        {"messages": [user("")] * 100_000},
+        {"messages": [user("x"), {"role": "assistant", "tool_calls": calls}, *results]},
+        {"messages": [user("x")], "tools": [{**OFFERED[0], "x": "y" * 4_000_000}]},
+        {"messages": [user("x")], "tools": OFFERED * 30_000},
+    ]
+
+    async def program(client: httpx.AsyncClient) -> str:
+        first = await say(client, [user("x")])
+        for body in long:
+            body["messages"] = [user("x"), {"role": "assistant", **first}, *body["messages"]]
+            before = time.monotonic()
+            refused = await client.post("/v1/chat/completions", json={"model": "m", **body})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+            assert time.monotonic() - before < 20
+        query = await client.post("/search", json={"query": "x" * 200_000})
+        assert query.status_code == 400
+        return "Ada"
+
+    trajectory = await record(program, numbered, tools=True)
+    assert trajectory.status == "finished" and len(trajectory.conversations) == 1
+
+
+async def test_json_that_is_too_deep_is_refused_wherever_a_request_has_it() -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        for levels in (90, 150, 300, 450, 600, 750, 900, 950, 990, 5000):
+            deep = "[" * levels + "]" * levels
+            tool = f'{{"type": "function", "function": {{"name": "f", "parameters": {{"a": {deep}}}}}}}'
+            call = f'{{"id": "1", "function": {{"name": "f", "arguments": {{"a": {deep}}}}}}}'
+            said = f'{{"role": "user", "content": "x"}}, {{"role": "assistant", "tool_calls": [{call}]}}'
+            result = '{"role": "tool", "tool_call_id": "1", "content": ""}'
+            given = f'"model": "m", "max_tokens": 9, "messages": [{{"role": "user", "content": "x{levels}"}}]'
+            own = f'"model": "m", "input": "x", "tools": [{{"type": "function", "name": "f", "parameters": {deep}}}]'
+            choice = f'"tool_choice": {{"type": "function", "name": "f", "function": {{"name": "f"}}, "a": {deep}}}'
+            for path, body in (
+                ("chat/completions", f'{{{given}, "tools": [{tool}]}}'),
+                ("chat/completions", f'{{"model": "m", "messages": [{said}, {result}]}}'),
+                (
+                    "chat/completions",
+                    f'{{{given}, "response_format": {{"type": "json_schema", "json_schema": {deep}}}}}',
+                ),
+                (
+                    "chat/completions",
+                    f'{{{given}, "tools": [{{"type": "function", "function": {{"name": "f"}}}}], {choice}}}',
+                ),
+                ("chat/completions", f'{{{given}, "logit_bias": {deep}}}'),
+                ("responses", f"{{{own}}}"),
+                (
+                    "responses",
+                    f'{{"model": "m", "input": "x", "tools": [{{"type": "function", "name": "f"}}], {choice}}}',
+                ),
+                ("responses", f'{{"model": "m", "input": [{{"type": "function_call", "arguments": {deep}}}]}}'),
+                ("messages", f'{{{given}, "tools": [{{"name": "f", "input_schema": {deep}}}]}}'),
+                ("messages", f'{{{given}, "metadata": {deep}}}'),
+            ):
+                answer = await client.post(f"/v1/{path}", content=body, headers={"content-type": "application/json"})
+                assert answer.status_code in (200, 400), (levels, path, body[:300], answer.text)
+        return "Ada"
+
+    trajectory = await record(
+        program, lambda *_: '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>', tools=True
+    )
+    assert trajectory.status == "finished"
+
+
+@pytest.mark.parametrize("id", ["où est-il ?", "a/b%20c#?", "日本", "a\nb: c", "../..", "x" * 3000])
+async def test_any_question_has_a_name_that_addresses_and_headers_hold(id: str) -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        address = str(client.base_url).partition("/t/")[0]
+        [task] = (await client.get(f"{address}/trajectories")).json()["trajectories"]
+        assert task["question_id"] == id
+        body = {"model": "m", "messages": [user("one")]}
+        for url, headers in (
+            (task["base_url"], {}),
+            (f"{address}/v1", {"Authorization": f"Bearer {task['api_key']}"}),
+            (f"{address}/v1", {"X-Ratchet-Trajectory": task["api_key"]}),
+        ):
+            answer = await client.post(f"{url}/chat/completions", json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+        finish = task["base_url"].removesuffix("/v1") + "/finish"
+        assert (await client.post(finish, json={"answer": "Ada"})).status_code == 200
+        return ""
+
+    trajectory = await record(program, numbered, question=QUESTION.model_copy(update={"id": id}))
+    assert (trajectory.answer, len(trajectory.conversations)) == ("Ada", 3)
 
 
 async def test_what_cannot_be_done_is_refused_in_openais_form_and_noted() -> None:
