@@ -32,7 +32,7 @@ def configs(folder: Path) -> Iterator[Trial]:
     def trial(dice: random.Random) -> None:
         data = deepcopy(base)
         for _ in range(dice.randint(1, 3)):
-            _change(dice, data)
+            change(dice, data)
         path = folder / "changed.yaml"
         path.write_bytes(yaml.safe_dump(data).encode(errors="replace"))
         _check(refusal(lambda: load_config(path)), "changed.yaml")
@@ -40,7 +40,7 @@ def configs(folder: Path) -> Iterator[Trial]:
     yield trial
 
 
-def _change(dice: random.Random, data: dict[str, Any]) -> None:
+def change(dice: random.Random, data: dict[str, Any]) -> None:
     """Change one value, at any depth."""
     while True:
         key = dice.choice([*data, "odd"])

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign import bad_input, damage, export_kills, full_disk, kills, plugins, replies, writers
+from tests.campaign import bad_input, damage, export_kills, full_disk, kills, plugins, programs, replies, writers
 from tests.campaign.trial import Attack, dice_of, time_limit
 
 ATTACKS = tuple(
-    a for of in (kills, writers, export_kills, full_disk, replies, plugins, bad_input, damage) for a in of.ATTACKS
+    a
+    for of in (kills, writers, export_kills, full_disk, replies, plugins, programs, bad_input, damage)
+    for a in of.ATTACKS
 )
 SEED = int(os.environ.get("SEED", "0"))
 
