@@ -16,6 +16,7 @@ from commands.arguments import config_of, config_parser
 from commands.subcommands import Subcommand, run_subcommand
 from questions.evidence import Corpus, EvidenceSource
 from ratchet.errors import UserError
+from ratchet.text import plain_line
 
 ENDINGS = (".jsonl", ".jsonl.gz")
 
@@ -70,7 +71,7 @@ def check(words: Sequence[str], prog: str = "ratchet questions check") -> None:
     if bad:
         raise UserError("\n".join(bad))
     for line in describe_splits(splits):
-        print(line)
+        print(plain_line(line))
     mode = config.questions.leakage.corpus
     index = config.index if mode == "off" else None
     evaluated = {
@@ -81,9 +82,9 @@ def check(words: Sequence[str], prog: str = "ratchet questions check") -> None:
     flaws = [f"{key}: {flaw}" for key, split in splits.items() for flaw in question_flaws([split])]
     for source in map(Path, config.index.documents):
         if source.is_dir() and (skipped := folder_listing(source).skipped_text):
-            print(f"{source}: not read: {skipped}")
+            print(plain_line(f"{source}: not read: {skipped}"))
     for warning in [*flaws, *warnings, *leaks, *check_corpus(evaluated, config.index, mode)]:
-        print(warning)
+        print(plain_line(warning))
 
 
 def evidence(words: Sequence[str], prog: str) -> None:

@@ -15,7 +15,7 @@ from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.text import plain_text
+from ratchet.text import plain_line
 from rounds.promotion import read_promotion
 from sampling.store import TrajectoryStore
 
@@ -47,7 +47,7 @@ def print_questions(run: RunFolder) -> None:
     if not sampled:
         raise UserError(f"{run.path}: no round has sampled a question yet; run `ratchet sample`")
     for question, count in sampled.items():
-        print(f"{plain_text(question)}: {count} trajectories, {kept[question]} kept")
+        print(f"{plain_line(question)}: {count} trajectories, {kept[question]} kept")
 
 
 def trace_lines(folder: RoundFolder, question: str) -> Iterator[str]:
