@@ -97,7 +97,7 @@ class Program:
     async def _send_odd(self, client: httpx.AsyncClient, messages: list[dict[str, Any]]) -> None:
         """One to three values are of other types, in one of the three protocols."""
         path = self._dice.choice(["chat/completions", "responses", "messages"])
-        body = deepcopy({"tool_choice": "auto", "stop": ["x"], "stream": False} | self._body(messages))
+        body: dict[str, Any] = deepcopy({"tool_choice": "auto", "stop": ["x"], "stream": False} | self._body(messages))
         if path == "responses":
             body["input"] = body.pop("messages")
         for _ in range(self._dice.randint(1, 3)):
@@ -158,7 +158,7 @@ def logged_errors() -> Iterator[list[str]]:
     """What is logged as an error in the block."""
     errors: list[str] = []
     handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda line: errors.append(line.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: errors.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
     try:
         yield errors
