@@ -192,7 +192,9 @@ def make_config(folder: Path, train: int = 24, test: int = 30, dev: int = 4) -> 
     save_tiny_tokenizer(folder / "model")
     rewards = {"weights": {"f1": 2.0, "lexical_support": 1.0}, "select": {"min_reward": 0.25}}
     arms = {"scores": SCORES, "baselines": {"no retrieval": {"name": "no_retrieval"}}}
-    return Config.model_validate(config_values(folder, rewards=rewards, evaluation=arms))
+    return Config.model_validate(
+        config_values(folder, rewards=rewards, evaluation=arms, training={"dev_fraction": 0.4})
+    )
 
 
 def add_sampling(config: Config, folder: RoundFolder, samples: int = 8, skill: float = 0.1) -> list[Trajectory]:
