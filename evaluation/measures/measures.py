@@ -136,7 +136,7 @@ MEASURES = (
     Measure("gold_recall", "Gold documents retrieved", "retrieval", "higher"),
     Measure("answer_recall_returned", "Answer in documents returned", "retrieval", "higher"),
     Measure("gold_recall_returned", "Gold documents returned", "retrieval", "higher"),
-    Measure("not_retrieved", "Wrong: answer not retrieved", "retrieval", "lower"),
+    Measure("not_retrieved", "Wrong: answer not retrieved", "retrieval"),
     Measure("not_returned", "Wrong: answer not returned", "retrieval"),
     Measure("misread", "Wrong: answer returned", "retrieval"),
     Measure("passages", "Passages retrieved", "retrieval", "", 1),
