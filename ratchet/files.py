@@ -72,8 +72,7 @@ def _moved(path: Path) -> UserError:
 def write_atomic(path: Path, data: str | bytes) -> None:
     """Write a complete file: readers see the old content or the new, never a part."""
     check_leases()
-    # Random: two machines that write one folder may use the same process number.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = _hidden_name(path)
     _check_in_place(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,6 +97,11 @@ def hidden_beside(target: Path) -> Path:
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
     except OSError as error:
         raise disk_error(target, error) from error
+    return _hidden_name(target)
+
+
+def _hidden_name(target: Path) -> Path:
+    # Random: two machines that write one folder may use the same process number.
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
 
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
+from ratchet.escape import shell_line
 from ratchet.packages import module_name
 from rounds.artefacts import Artefact, Digests, JsonlFiles
 from rounds.ledger import LatestEntries, reason_to_run
@@ -70,8 +71,8 @@ def problem_of(stage: Stage, known: LatestEntries, digests: Digests) -> str:
 
 def typed_command(stage: Stage) -> str:
     """A stage's command as a user types it."""
-    text, python = shlex.join(stage.command), shlex.quote(sys.executable)
+    text, python = shell_line(stage.command), shlex.quote(sys.executable)
     for module, typed in TYPED.items():
         name, *rest = module.split()
         text = text.replace(" ".join((python, "-m", module_name(name), *rest)) + " ", f"{typed} ")
-    return text.replace(shlex.join((sys.executable, *TRAIN)), "accelerate launch train.py")
+    return text.replace(shell_line((sys.executable, *TRAIN)), "accelerate launch train.py")
