@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from inference.serving.devices import CARDS, Card, card_of
 from ratchet.config import Config, parse
 from ratchet.errors import UserError
-from ratchet.files import kept_in_place
+from ratchet.in_place import kept_in_place
 from ratchet.lease import has_held_lease, lost_lease
 from ratchet.packages import installed_commands
 from ratchet.text import plain_text

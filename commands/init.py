@@ -24,6 +24,7 @@ from questions.load import LoadedSplit, load_split, read_rows, share_of_question
 from ratchet.config import SplitConfig, load_config
 from ratchet.errors import UserError
 from ratchet.escape import shell_line, yaml_value
+from ratchet.files import write_atomic
 from ratchet.hub import is_offline
 from ratchet.records import Question
 from ratchet.text import plain_line
@@ -113,9 +114,8 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
     warnings = [line for path in played for line in check_model(path)]
     if model.is_small and arguments.judge:
         warnings.append(f"warning: --judge {judge} is not used: rules reward a model below 2B parameters")
-    out.parent.mkdir(parents=True, exist_ok=True)
     text = config_text(out, name, arguments.docs, arguments.questions, corpus, questions, model, judge)
-    out.write_text(text)
+    write_atomic(out, text)
     load_config(out)  # a config that this command writes is never refused by the next one
     print("\n".join(summary(arguments.docs, corpus, questions, model, judge)), *warnings, sep="\n")
     print(f"\nwritten to {out}; docs/reference/config.md in Ratchet's source explains every key\n")

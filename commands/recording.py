@@ -47,7 +47,6 @@ def record_when_done(
         written |= set(stage.writes)
         is_recorded = reason_to_run(stage, known, digests) is None and known[stage.key].anyway == anyway
         if not is_recorded and _is_complete(stage, digests):
-            run.path.mkdir(parents=True, exist_ok=True)
             record_stage(run, stage, read | digests_of(between, digests), began, seconds, digests, anyway)
 
 

@@ -35,7 +35,7 @@ from inference.serving.devices import visible_gpus
 from questions.manifest import open_run
 from ratchet.errors import UserError
 from ratchet.escape import shell_line
-from ratchet.files import kept_in_place
+from ratchet.in_place import kept_in_place
 from ratchet.lease import Lease
 from ratchet.parsing import read_mapping
 from ratchet.progress import duration

@@ -10,12 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from ratchet.errors import UserError
-from ratchet.files import disk_error, hidden_beside, read_record, write_atomic, write_record
+from ratchet.files import new_folder, read_record, write_atomic, write_record
 from ratchet.records import Record
-from training.checkpoints import publish_folder
 
 RECORD = "export.json"
 CARD = "README.md"
@@ -52,14 +49,9 @@ def export_folder(folder: Path, inputs: dict[str, Any], fill: Callable[[Path], N
     """Write the folder with `fill`, which gets an empty folder; False where it is complete already."""
     if is_exported(folder, inputs):
         return False
-    temporary = hidden_beside(folder)
-    try:
-        temporary.mkdir(parents=True)
+    with new_folder(folder) as temporary:
         fill(temporary)
-    except (OSError, SafetensorError) as error:
-        raise disk_error(folder, error if isinstance(error, OSError) else OSError(str(error))) from error
-    write_record(temporary / RECORD, Export(inputs=inputs))
-    publish_folder(temporary, folder)
+        write_record(temporary / RECORD, Export(inputs=inputs))
     return True
 
 

@@ -20,10 +20,8 @@ from inference.weights import language_config, layer_alone
 from ratchet.config import ModelConfig
 from ratchet.errors import UserError, first_line
 from ratchet.extras import need_extra
-from ratchet.files import disk_error, hidden_beside
-from ratchet.lease import check_leases
+from ratchet.files import new_file
 from ratchet.progress import Progress
-from training.checkpoints import sync
 
 GgufType = Literal["f16", "q8_0"]
 TYPES: tuple[GgufType, ...] = ("f16", "q8_0")
@@ -113,14 +111,13 @@ def write_gguf(model: Path, target: Path, kind: GgufType, name: str) -> bool:
     check_architecture(config, str(model))
     arch = gguf.MODEL_ARCH[ARCHITECTURES[config.model_type]]
     tensors = _tensors(model, gguf.get_tensor_name_map(arch, config.num_hidden_layers), kind)
-    temporary = hidden_beside(target)
-    writer = gguf.GGUFWriter(temporary, gguf.MODEL_ARCH_NAMES[arch])
-    _add_settings(writer, config, kind, name)
-    read_vocabulary(str(model), config.vocab_size).write(writer)
-    for tensor in tensors:
-        size = int(np.prod(gguf.quants.quant_shape_to_byte_shape(tensor.shape, tensor.kind)))
-        writer.add_tensor_info(tensor.target, tensor.shape, np.dtype(np.float32), size, tensor.kind)
-    try:
+    with new_file(target) as temporary:
+        writer = gguf.GGUFWriter(temporary, gguf.MODEL_ARCH_NAMES[arch])
+        _add_settings(writer, config, kind, name)
+        read_vocabulary(str(model), config.vocab_size).write(writer)
+        for tensor in tensors:
+            size = int(np.prod(gguf.quants.quant_shape_to_byte_shape(tensor.shape, tensor.kind)))
+            writer.add_tensor_info(tensor.target, tensor.shape, np.dtype(np.float32), size, tensor.kind)
         with contextlib.closing(writer), Progress(f"writing {target.name}, tensors", len(tensors)) as progress:
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
@@ -133,11 +130,6 @@ def write_gguf(model: Path, target: Path, kind: GgufType, name: str) -> bool:
                 file.write(data.data)
                 writer.write_padding(file, data.nbytes)
                 progress.advance()
-        sync(temporary)
-        check_leases()
-        temporary.replace(target)
-    except OSError as error:
-        raise disk_error(target, error) from error
     return True
 
 

@@ -14,7 +14,6 @@ from index_build.documents import Document, read_documents
 from index_build.plan import PlannedShard
 from index_build.writing import FolderWriter, building_folder
 from ratchet.errors import UserError
-from ratchet.files import disk_error
 from retrieval.shards import ShardManifest, key_hashes
 
 # Documents that are tokenised together.
@@ -48,45 +47,42 @@ def build_shard(
     `settings` is the key of the index settings; `content` makes the shard's content, given a folder for temporary
     files; `advance` is called with the number of documents that were done.
     """
-    try:
-        with building_folder(target) as folder:
-            files = FolderWriter(folder)
-            cut_chunks = cut_tokens = 0
-            inner = content(folder)
-            try:
-                documents = ShardDocuments(files)
-                read = (document for _, document in read_documents(Path(piece.source.path), piece.first))
-                for batch in _batches(islice(read, piece.count)):
-                    texts, titles = zip(*((document.text, document.title) for document in batch), strict=True)
-                    spans, (chunks, tokens) = chunker.cut_and_count(texts, titles)
-                    inner.add(documents.add(batch, spans))
-                    cut_chunks, cut_tokens = cut_chunks + chunks, cut_tokens + tokens
-                    advance(len(batch))
-                if documents.count != piece.count:
-                    raise UserError(
-                        f"{piece.source.path}: has changed since this build started; delete {target.parent.parent} and "
-                        "rebuild the index"
-                    )
-                documents.finish()
-                counts = inner.write(files)
-                entries = files.finish()
-            finally:
-                files.close()
-                inner.close()
-            manifest = ShardManifest(
-                settings=settings,
-                source=piece.source.path,
-                source_sha256=piece.source.sha256,
-                first=piece.first,
-                documents=documents.count,
-                chunks=documents.chunks,
-                files=entries,
-                cut={chunker.limit.encoder: (cut_chunks, cut_tokens)} if chunker.limit is not None else {},
-                **counts,
-            )
-            manifest.write(folder)
-    except OSError as error:
-        raise disk_error(target, error) from error
+    with building_folder(target) as folder:
+        files = FolderWriter(folder)
+        cut_chunks = cut_tokens = 0
+        inner = content(folder)
+        try:
+            documents = ShardDocuments(files)
+            read = (document for _, document in read_documents(Path(piece.source.path), piece.first))
+            for batch in _batches(islice(read, piece.count)):
+                texts, titles = zip(*((document.text, document.title) for document in batch), strict=True)
+                spans, (chunks, tokens) = chunker.cut_and_count(texts, titles)
+                inner.add(documents.add(batch, spans))
+                cut_chunks, cut_tokens = cut_chunks + chunks, cut_tokens + tokens
+                advance(len(batch))
+            if documents.count != piece.count:
+                raise UserError(
+                    f"{piece.source.path}: has changed since this build started; delete {target.parent.parent} and "
+                    "rebuild the index"
+                )
+            documents.finish()
+            counts = inner.write(files)
+            entries = files.finish()
+        finally:
+            files.close()
+            inner.close()
+        manifest = ShardManifest(
+            settings=settings,
+            source=piece.source.path,
+            source_sha256=piece.source.sha256,
+            first=piece.first,
+            documents=documents.count,
+            chunks=documents.chunks,
+            files=entries,
+            cut={chunker.limit.encoder: (cut_chunks, cut_tokens)} if chunker.limit is not None else {},
+            **counts,
+        )
+        manifest.write(folder)
     return manifest
 
 

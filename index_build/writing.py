@@ -4,56 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ratchet.errors import UserError
-from ratchet.files import hidden_beside
-from ratchet.lease import Lease, check_leases
+from ratchet.files import new_folder
+from ratchet.lease import Lease
 from retrieval.layout import FileEntry
 
 
 @contextlib.contextmanager
 def building_folder(target: Path) -> Iterator[Path]:
-    """An empty folder beside `target` that becomes `target` when the block ends, and is deleted when it fails.
-
-    A killed build leaves the hidden folder, which the next one clears. A second builder is refused by a lease, which
-    lies beside the folder: inside, it would have to be deleted a moment before the folder has its name.
-    """
-    with Lease(lease_of(target), f"the shard {target}", wait=0):
-        if target.exists():
-            raise UserError(
-                f"{target}: is there already. If another process has just built it, run the same command again; "
-                "otherwise delete this folder first"
-            )
-        folder = hidden_beside(target)
-        folder.mkdir()
-        try:
-            yield folder
-            _sync(folder)
-            check_leases()
-            folder.rename(target)
-            _sync(target.parent)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+    """`new_folder`, of which a lease refuses a second builder. It lies beside the folder: inside, it would have to be
+    deleted a moment before the folder has its name."""
+    with Lease(lease_of(target), f"the shard {target}", wait=0), new_folder(target) as folder:
+        yield folder
 
 
 def lease_of(target: Path) -> Path:
     """The lease of the process that builds `target`."""
     return target.with_name(f".{target.name}.lease")
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class ArrayWriter:
@@ -72,9 +43,6 @@ class ArrayWriter:
         self.bytes += len(data)
 
     def finish(self) -> FileEntry:
-        """Everything is on the disk when this returns."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
         self._file.close()
         return FileEntry(dtype=self._dtype, bytes=self.bytes, sha256=self._digest.hexdigest())
 

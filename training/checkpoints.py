@@ -6,15 +6,12 @@ and sha256; a checkpoint without it, or that differs from it, is not resumed fro
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 from inference.adapters import WEIGHTS
 from inference.weights import ALONE, WHOLE
-from ratchet.files import disk_error, read_json_file, write_json
-from ratchet.lease import check_leases
+from ratchet.files import new_folder, read_json_file, write_json
 from ratchet.runfolder import file_digest
 
 SEAL = "complete.json"
@@ -59,26 +56,6 @@ def last_complete(folder: Path) -> tuple[tuple[int, Path] | None, list[str]]:
     return None, messages
 
 
-def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def publish_folder(temporary: Path, target: Path) -> None:
-    """Make `temporary` durable and rename it to `target`, which must not exist: readers see all of it or nothing."""
-    try:
-        for path in [*temporary.rglob("*"), temporary]:
-            sync(path)
-        check_leases()
-        temporary.rename(target)
-    except OSError as error:
-        raise disk_error(target, error) from error
-
-
 class EvaluatedAdapters:
     """Every adapter whose held-out loss was measured, each in folder/evaluated-<step>; with no held-out rows, those of
     the steps at which it would have been. They are small, and what chooses among them is decided later."""
@@ -102,18 +79,14 @@ class EvaluatedAdapters:
 
     def keep(self, model: Any, weights: dict[str, Any], step: int, dev_loss: float | None) -> None:
         """Keep `model`'s adapter, `weights` of it gathered from all processes."""
-        temporary, target = self.folder / f".evaluated-{step}", self.folder / f"evaluated-{step}"
+        target = self.folder / f"evaluated-{step}"
         if target.exists():  # the step was done before a kill
             return
-        shutil.rmtree(temporary, ignore_errors=True)
-        try:
-            model.save_pretrained(temporary, state_dict=weights, save_embedding_layers=False)
+        with new_folder(target) as folder:
+            model.save_pretrained(folder, state_dict=weights, save_embedding_layers=False)
             if getattr(model, "is_part", False):
-                use_whole_names(temporary / WEIGHTS)
-        except OSError as error:
-            raise disk_error(target, error) from error
-        write_json(temporary / EVALUATION, {"step": step, "dev_loss": dev_loss})
-        publish_folder(temporary, target)
+                use_whole_names(folder / WEIGHTS)
+            write_json(folder / EVALUATION, {"step": step, "dev_loss": dev_loss})
 
 
 def use_whole_names(path: Path) -> None:

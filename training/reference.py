@@ -50,7 +50,6 @@ class ReferenceCache:
         sink = pa.BufferOutputStream()
         column = pa.array([value.astype(np.float32) for value in values], pa.list_(pa.float32()))
         pq.write_table(pa.table({"logps": column}), sink, compression="zstd")
-        self.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path(part), sink.getvalue().to_pybytes())
 
     def read(self) -> list[LogProbabilities]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -55,8 +56,7 @@ def _start(request: Mapping[str, Any], machine: str) -> int:
         getattr(importlib.import_module(module), name)(request)
         status = 0
     except UserError as error:
-        # Of the lease, or of what the other one, which may have finished by now, cleared or wrote in its place.
-        status = REFUSED
+        status = REFUSED if re.search("paused for too long|another process|was moved away", str(error)) else 1
         print(error, file=sys.stderr)
     finally:
         os._exit(status)

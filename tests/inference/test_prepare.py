@@ -53,7 +53,6 @@ def test_failed_conversion_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         archive.writestr("p/m.gguf", "x")
 
     def full_disk(gguf: Path, out: Path) -> None:
-        out.mkdir()
         (out / "config.json").write_text("half")
         raise OSError(28, "No space left on device")
 

@@ -17,7 +17,6 @@ import pytest
 from ratchet.errors import UserError
 from ratchet.files import (
     Segment,
-    kept_in_place,
     read_json_file,
     read_jsonl,
     read_segment,
@@ -25,6 +24,7 @@ from ratchet.files import (
     write_json,
     write_jsonl,
 )
+from ratchet.in_place import kept_in_place
 from ratchet.records import Note, content_key
 from ratchet.text import read_json
 

@@ -9,11 +9,10 @@ import pytest
 from index_build.writing import building_folder
 from ratchet import lease
 from ratchet.errors import UserError
-from ratchet.files import Segment, hidden_beside, read_segment, write_atomic
+from ratchet.files import Segment, new_file, new_folder, read_segment, write_atomic, write_json
 from ratchet.lease import STALE_SECONDS, Lease
 from ratchet.records import Note
 from tests.helpers.leases import rewrite
-from training.checkpoints import publish_folder
 
 
 def test_a_segment_writes_nothing_more_once_its_lease_is_anothers(tmp_path: Path) -> None:
@@ -29,8 +28,7 @@ def test_a_segment_writes_nothing_more_once_its_lease_is_anothers(tmp_path: Path
 
 def test_nothing_gets_its_name_once_the_lease_is_anothers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The heartbeat, which would end this process, is left out: a process that goes on may write before its first."""
-    one, made = Lease(tmp_path / ".lease", "it"), tmp_path / "made"
-    made.mkdir()
+    one = Lease(tmp_path / ".lease", "it")
     monkeypatch.setattr(lease._heartbeat, "add", lambda _: None)
     with one:
         rewrite(one.path, token="other", host="node7", machine="node7")
@@ -38,15 +36,28 @@ def test_nothing_gets_its_name_once_the_lease_is_anothers(tmp_path: Path, monkey
         monkeypatch.setattr(lease._heartbeat, "held", [one])
         with pytest.raises(UserError, match="paused for too long"):
             write_atomic(tmp_path / "file", "text")
-        with pytest.raises(UserError, match="paused for too long"):
-            publish_folder(made, tmp_path / "folder")
-        with pytest.raises(UserError, match="paused for too long"), building_folder(tmp_path / "shard"):
-            pass
-    assert {path.name for path in tmp_path.iterdir()} == {".lease", "made"}
+        for new in (new_file, new_folder, building_folder):
+            with pytest.raises(UserError, match="paused for too long"), new(tmp_path / "made") as made:
+                made.mkdir(exist_ok=True)
+    assert [path.name for path in tmp_path.iterdir()] == [".lease"]
 
 
-def test_two_writers_of_one_folder_have_hidden_folders_of_their_own(tmp_path: Path) -> None:
-    first = hidden_beside(tmp_path / "shard")
-    first.mkdir()
-    second = hidden_beside(tmp_path / "shard")
-    assert first != second and not first.exists()
+def test_a_writer_whose_folder_another_one_finished_says_so(tmp_path: Path) -> None:
+    """It was suspended, and the lease of the other one is free again."""
+    target = tmp_path / "shard"
+    with pytest.raises(UserError, match=f"{target}: is there already"), new_folder(target):
+        with new_folder(target) as other:
+            write_json(other / "whole", 1)
+    with pytest.raises(UserError, match=f"{target}: is there already"), new_folder(target):
+        raise AssertionError("it was not refused at once")
+    assert [path.name for path in tmp_path.rglob("*")] == ["shard", "whole"]
+
+
+def test_a_writer_whose_hidden_folder_another_one_deleted_does_not_give_the_rest_a_name(tmp_path: Path) -> None:
+    target = tmp_path / "shard"
+    with pytest.raises(UserError, match="was moved away or deleted"), new_folder(target) as folder:
+        write_json(folder / "first", 1)
+        with pytest.raises(KeyboardInterrupt), new_folder(target):
+            raise KeyboardInterrupt
+        write_json(folder / "second", 2)
+    assert not list(tmp_path.iterdir())

@@ -157,11 +157,11 @@ def prompts_digest(prompts: Prompts) -> str:
 
 
 def write_prompts(prompts: Prompts, folder: Path) -> Iterator[Path]:
-    """One file for each prompt. UserError where one of them exists: it may have been edited."""
-    files = {folder / (slot + SUFFIX): prompt.text for slot, prompt in prompts.items()}
-    for file in files:
-        if file.exists():
+    """One file for each prompt. UserError where one of them exists with another text: it may have been edited."""
+    files = {folder / (slot + SUFFIX): prompt.text + "\n" for slot, prompt in prompts.items()}
+    for file, text in files.items():
+        if file.exists() and read_small_text(file, MAX_BYTES) != text:
             raise UserError(f"{file} exists already; name another folder, or delete it")
     for file, text in files.items():
-        write_atomic(file, text + "\n")
+        write_atomic(file, text)
         yield file

@@ -1,0 +1,312 @@
+"""Whatever a command writes appears whole or not at all: on full and read-only disks, under kills, and where something
+is in the way."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import commands.export
+import commands.index
+import commands.init
+import commands.prompts
+import commands.report
+from questions.evidence import Corpus
+from ratchet.config import load_config
+from ratchet.errors import UserError
+from ratchet.files import new_folder
+from ratchet.packages import PACKAGES
+from ratchet.runfolder import RunFolder
+from tests.helpers.trained import make_trained
+from training.adapter import publish
+
+ROOT = Path(__file__).parents[2]
+PAGE = 4096
+
+# Writers in the code
+
+CALLS = {
+    "write_text", "write_bytes", "write_table", "ParquetWriter", "save_file", "save_pretrained", "np.save", "np.savez",
+    "tofile", "copyfile", "copyfileobj", "copy2", "copytree", "move", "savefig", "GGUFWriter", "rename", "mkstemp",
+}  # fmt: skip
+IN_NEW_FOLDER = "into a folder of `new_folder`"
+IN_MEMORY = "into memory, which `write_atomic` writes"
+PERMITTED = {
+    ("ratchet/files.py", "write_bytes"): "the layer itself",
+    ("ratchet/files.py", "open"): "the layer itself: a segment is appended to",
+    ("ratchet/lease.py", "open"): "a lease, which is created and never replaced",
+    ("inference/serving/server.py", "open"): "the log of a model server, which appends to it as it runs",
+    ("inference/smollm2.py", "open"): "into a temporary folder",
+    ("inference/smollm2.py", "copyfileobj"): "into a temporary folder",
+    ("inference/smollm2.py", "save_pretrained"): IN_NEW_FOLDER,
+    ("index_build/writing.py", "open"): IN_NEW_FOLDER,
+    ("index_build/postings.py", "open"): IN_NEW_FOLDER,
+    ("training/adapter.py", "copyfile"): IN_NEW_FOLDER,
+    ("training/adapter.py", "rename"): "a complete folder, which gets another name",
+    ("training/checkpoints.py", "save_pretrained"): IN_NEW_FOLDER,
+    ("training/checkpoints.py", "save_file"): IN_NEW_FOLDER,
+    ("export/weights.py", "copyfile"): IN_NEW_FOLDER,
+    ("export/weights.py", "save_pretrained"): IN_NEW_FOLDER,
+    ("export/dataset.py", "write_table"): IN_NEW_FOLDER,
+    ("export/dataset.py", "ParquetWriter"): IN_NEW_FOLDER,
+    ("export/gguf_file.py", "GGUFWriter"): "into a file of `new_file`",
+    ("training/rows.py", "write_table"): IN_MEMORY,
+    ("training/reference.py", "write_table"): IN_MEMORY,
+    ("index_build/content.py", "np.save"): IN_MEMORY,
+    ("retrieval/encoders/vectors.py", "np.savez"): IN_MEMORY,
+    ("evaluation/sweep/curves.py", "savefig"): IN_MEMORY,
+    ("ratchet/plotting.py", "savefig"): IN_MEMORY,
+    ("retrieval/backends/lucene.py", "rename"): "Lucene writes and syncs its folder itself",
+    ("commands/arguments.py", "open"): "/dev/null, in the place of a pipe whose reader has left",
+}
+"""By file and call, why it need not go through `write_atomic`."""
+
+
+def writers(file: Path) -> Iterator[str]:
+    """The calls that write to a file system."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        name = name if name.startswith("np.") else name.rpartition(".")[2]
+        given = ast.unparse(node) if name in ("open", "fdopen") else ""
+        if name in CALLS or re.search(r"""['"][rbt]*[wax][bt+]*['"]|O_WRONLY|O_RDWR""", given):
+            yield name
+
+
+def test_whatever_writes_a_file_goes_through_the_layer() -> None:
+    folders = [ROOT / "ratchet", *(ROOT / package for package in PACKAGES)]
+    files = [file for folder in folders for file in (folder.rglob("*.py") if folder.is_dir() else [])]
+    found = {(str(file.relative_to(ROOT)), name) for file in files for name in writers(file)}
+    assert found - PERMITTED.keys() == set(), "use ratchet/files.py: write_atomic, new_file, new_folder or Segment"
+    assert PERMITTED.keys() - found == set(), "no such call is left: take it off the list"
+
+
+# Commands that write
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A config with a trained round, documents and questions beside it."""
+    config = make_trained(tmp_path_factory.mktemp("trained"))
+    (config.parent / "notes").mkdir()
+    (config.parent / "notes" / "a.md").write_text("The harbour of Velm is old.\n")
+    rows = "".join(f"Who built {i}?,Name{i}\n" for i in range(10))
+    (config.parent / "q.csv").write_text("question,answer\n" + rows)
+    return config
+
+
+def write_init(config: Path, out: Path) -> None:
+    commands.init.main([str(config.parent / "notes"), str(config.parent / "q.csv"), "--out", str(out)])
+
+
+def write_prompts(config: Path, out: Path) -> None:
+    commands.prompts.main(["--config", str(config), "--out", str(out)])
+
+
+def write_corpus(config: Path, out: Path) -> None:
+    Corpus(parts={"a": {"text": None}}, titles={"a": "A"}).write(out)
+
+
+def write_index(config: Path, out: Path) -> None:
+    notes = str(config.parent / "notes")
+    index = f"{{path: {out}, documents: [{notes}], tokenizer: words}}"
+    run = f"run={config.parent / 'other-run'}"  # the trained round has an index of its own
+    commands.index.main(["--config", str(config), "--set", f"index={index}", "--set", run])
+
+
+def write_adapter(config: Path, out: Path) -> None:
+    publish(load_config(config).folder / "round-1" / "adapter", out, read_facts(config), {})
+
+
+def read_facts(config: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = yaml.safe_load((load_config(config).folder / "round-1/adapter/training.json").read_text())
+    return facts
+
+
+def export(*forms: str) -> Callable[[Path, Path], None]:
+    return lambda config, out: commands.export.main(["--config", str(config), "--out", str(out), *forms])
+
+
+WORK: dict[str, Callable[[Path, Path], None]] = {
+    "init": write_init,
+    "prompts": write_prompts,
+    "corpus of evidence": write_corpus,
+    "index": write_index,
+    "published adapter": write_adapter,
+    "export data set": export("--dataset", "all"),
+    "export adapter": export("--adapter-only"),
+    "export merged and GGUF": export("--gguf", "q8_0", "--ollama"),
+}
+FILES = {"init", "corpus of evidence"}
+"""Work that writes one file; the others write folders."""
+every_command = pytest.mark.parametrize("name", WORK)
+
+
+def target(folder: Path, name: str) -> Path:
+    return folder / "new" / ("out.jsonl" if name in FILES else "out")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """What is in a folder; a lease that a killed process has left is no part of the work, nor is a time."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".lease"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def left_behind(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.name.endswith(".tmp")]
+
+
+def refused(work: Callable[[], None], out: Path) -> bool:
+    """Whether the work ends in an error of the disk; any other is not caught."""
+    try:
+        work()
+    except UserError as error:
+        said = str(error)
+    else:
+        return False
+    assert str(out.parent) in said and "cannot write" in said
+    return True
+
+
+@every_command
+def test_something_in_the_way_is_named(trained: Path, tmp_path: Path, name: str) -> None:
+    out = target(tmp_path, name)
+    out.parent.mkdir()
+    if name in FILES:
+        out.mkdir()
+        (out / "mine").touch()
+    else:
+        out.write_text("mine")
+    with pytest.raises(UserError, match=str(out)):
+        WORK[name](trained, out)
+    assert not left_behind(tmp_path) and (out.is_file() or [path.name for path in out.iterdir()] == ["mine"])
+
+
+@every_command
+def test_a_file_in_the_place_of_a_folder_above_is_named(trained: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "new").write_text("mine")
+    assert refused(lambda: WORK[name](trained, target(tmp_path, name)), target(tmp_path, name))
+    assert (tmp_path / "new").read_text() == "mine"
+
+
+@contextmanager
+def disk(folder: Path, size: int) -> Iterator[None]:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+@every_command
+def test_a_full_or_read_only_disk_is_one_error_and_keeps_no_half(trained: Path, tmp_path: Path, name: str) -> None:
+    calm = tmp_path / "calm"
+    WORK[name](trained, target(calm, name))  # its parent is made
+    assert not left_behind(calm)
+    pages = sum(-(-path.stat().st_size // PAGE) for path in calm.rglob("*") if path.is_file())
+    small = tmp_path / "small"
+    with disk(small, PAGE):
+        out = target(small, name)
+        (small / "filler").write_bytes(bytes(PAGE))
+        assert refused(lambda: WORK[name](trained, out), out) and not left_behind(small)
+        (small / "filler").unlink()
+        for share in (0.4, 0.8):
+            remount = f"remount,size={PAGE * max(1, int(share * pages))}"
+            subprocess.run(["mount", "-o", remount, str(small)], check=True)
+            if not (name == "init" and out.exists()):  # it refuses a config that is there
+                refused(lambda: WORK[name](trained, out), out)
+            assert not left_behind(small)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+        if not (name == "init" and out.exists()):
+            WORK[name](trained, out)
+        assert tree(small).keys() == tree(calm).keys()
+    shut = tmp_path / "shut"
+    with disk(shut, 64 << 20):
+        subprocess.run(["mount", "-o", "remount,ro", str(shut)], check=True)
+        assert refused(lambda: WORK[name](trained, target(shut, name)), target(shut, name))
+        assert not list(shut.iterdir())
+
+
+def test_a_report_that_cannot_be_written(trained: Path) -> None:
+    report = RunFolder(load_config(trained).folder).report
+    report.mkdir()
+    (report / "mine").touch()
+    with pytest.raises(UserError, match=f"{report}: cannot write"):
+        commands.report.main(["--config", str(trained)])
+    (report / "mine").unlink()
+    report.rmdir()
+    assert not left_behind(report.parent)
+
+
+KILLED = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
+
+
+def killed_at(number: int, work: Callable[[], None]) -> bool:
+    """Do the work in a process that is killed at its `number`th change of a file system; False where it has fewer."""
+    if not (child := os.fork()):
+        seen = 0
+
+        def count(event: str, details: tuple[Any, ...]) -> None:
+            nonlocal seen
+            if event not in KILLED or (event == "open" and not details[2] & (os.O_WRONLY | os.O_RDWR)):
+                return
+            seen += 1
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        status = 1
+        try:
+            sys.addaudithook(count)
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    _, ended = os.waitpid(child, 0)
+    assert ended in (0, signal.SIGKILL), "it failed by itself"
+    return ended != 0
+
+
+@pytest.mark.parametrize("name", ["init", "prompts", "corpus of evidence", "published adapter", "export data set"])
+def test_a_kill_leaves_all_or_nothing(trained: Path, tmp_path: Path, name: str) -> None:
+    """The others hold locks of torch and Lucene at a fork; `tests/campaign` kills them."""
+    out = target(tmp_path / "calm", name)
+    WORK[name](trained, out)
+    wanted = tree(out) if out.is_dir() else {"": out.read_bytes()}
+    number = 1
+    while True:
+        out = target(tmp_path / str(number), name)
+        if not killed_at(number, lambda out=out: WORK[name](trained, out)):  # type: ignore[misc]
+            break
+        for path in [out] if out.is_file() else [path for path in out.rglob("*") if path.is_file()]:
+            if not any(part.startswith(".") for part in path.relative_to(out.parent).parts):
+                assert path.read_bytes() == wanted["" if path == out else str(path.relative_to(out))]
+        number += 1 + number // 4  # later changes are like the first ones
+    assert number > 2
+
+
+def test_a_new_folder_is_gone_where_its_writer_fails(tmp_path: Path) -> None:
+    from safetensors import SafetensorError
+
+    for error in (OSError(28, "No space left on device"), SafetensorError("I/O error: No space left")):
+        with (
+            pytest.raises(UserError, match=rf"{tmp_path}/one: .*No space left"),
+            new_folder(tmp_path / "one"),
+        ):
+            raise error
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "one"):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
