@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from index_build.folder import Listing, cannot_read, folder_listing, folder_rows
 from ratchet.errors import RowErrors, UserError, did_you_mean, raise_error
 from ratchet.files import open_regular, read_jsonl
+from ratchet.parquet import parquet_rows
 from ratchet.records import document_id
 from retrieval.shards import key_hash
 
@@ -200,23 +201,13 @@ def _parquet_rows(
             for batch in batches:
                 dropped = min(max(skip - number, 0), len(batch))
                 number += dropped
-                for row in _batch_rows(batch.slice(dropped)):
+                for row in parquet_rows(batch.slice(dropped)):
                     number += 1
-                    if isinstance(row, UnicodeDecodeError):
-                        on_error(UserError(f"{path}:{number}: not valid UTF-8 ({row})"))
+                    if isinstance(row, str):
+                        on_error(UserError(f"{path}:{number}: {row}"))
                     else:
                         yield number, f"{path}:{number}", row
     except FileNotFoundError as error:
         raise cannot_read(path, error) from error
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: cannot be read as Parquet ({error}); it may be cut off or damaged") from error
-
-
-def _batch_rows(batch: Any) -> list[dict[str, Any] | UnicodeDecodeError]:
-    """The rows, with the error of each that is no text: Parquet calls a column text without a look at its bytes."""
-    try:
-        return list(batch.to_pylist())
-    except UnicodeDecodeError as error:
-        if len(batch) == 1:
-            return [error]
-        return [row for number in range(len(batch)) for row in _batch_rows(batch.slice(number, 1))]

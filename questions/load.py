@@ -32,6 +32,7 @@ from ratchet.config import SplitConfig
 from ratchet.errors import RowErrors, UserError, raise_error
 from ratchet.files import decode_text, open_regular, read_jsonl
 from ratchet.hub import hub_reason, leave_unreachable_hub
+from ratchet.parquet import parquet_rows
 from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
 from retrieval.memory.names import by_shared_names
@@ -268,7 +269,7 @@ def read_rows(path: Path, on_error: Callable[[UserError], None] = raise_error) -
     """
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if kind == ".parquet":
-        yield from _parquet_rows(path)
+        yield from _parquet_rows(path, on_error)
     elif kind in (".csv", ".tsv"):
         yield from _csv_rows(path, on_error)
     elif kind == ".json":
@@ -338,17 +339,21 @@ def _csv_rows(path: Path, on_error: Callable[[UserError], None]) -> Iterator[Pla
             yield place, {name: Cell(cell) for name, cell in zip(header, cells, strict=True)}
 
 
-def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
+def _parquet_rows(path: Path, on_error: Callable[[UserError], None]) -> Iterator[PlacedRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with open_regular(path) as file:
-            rows = pq.read_table(file).to_pylist()
+            rows = parquet_rows(pq.read_table(file))
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: cannot read as Parquet ({error}); check the path in the config") from error
     for number, row in enumerate(rows, 1):
-        yield f"{path}: row {number}", row
+        place = f"{path}: row {number}"
+        if isinstance(row, str):
+            on_error(UserError(f"{place}: {row}"))
+        else:
+            yield place, row
 
 
 def _read_text(path: Path) -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from ratchet.errors import UserError
 from ratchet.files import read_segment
-from training.rows import split_rows
+from training.rows import open_rows, split_rows
 
 
 class LogLine(BaseModel):
@@ -61,7 +58,7 @@ def read_training_log(path: Path) -> tuple[LogLine, ...]:
 
 def count_rows(path: Path) -> int:
     """The number of token rows; 0 where there is no file. UserError for one that cannot be read."""
-    with _rows_of(path) as file:
+    with open_rows(path) as file:
         return file.metadata.num_rows if file else 0
 
 
@@ -74,7 +71,7 @@ def read_trained(
     `seed`: those of the training, which say which questions it held out.
     """
     trained: TrainedRows = {}
-    with _rows_of(path) as file:
+    with open_rows(path) as file:
         if file is None:
             return {}
         keys = file.read(columns=["trajectory"])
@@ -90,17 +87,3 @@ def read_trained(
                     place = key, conversation_of[i].as_py()
                     trained[place] = trained[place].merged(row) if place in trained else row
     return trained
-
-
-@contextmanager
-def _rows_of(path: Path) -> Iterator[pq.ParquetFile | None]:
-    if not path.exists():
-        yield None
-        return
-    try:
-        with pq.ParquetFile(path) as file:
-            yield file
-    except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors derive from these
-        raise UserError(
-            f"{path}: cannot read the rows ({error}); delete the file, and the next training rebuilds it"
-        ) from error

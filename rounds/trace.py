@@ -18,6 +18,7 @@ from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.text import plain_line
 from rounds.promotion import read_promotion
 from sampling.store import TrajectoryStore
+from training.rows import open_rows
 
 WIDTH = 140
 MAX_ANSWER_CHARACTERS = 100
@@ -94,8 +95,5 @@ def _trajectories_of(store: TrajectoryStore, question: str) -> Iterator[Trajecto
 
 def _rows_per_trajectory(path: Path) -> Counter[str]:
     """Rows of each trajectory."""
-    if not path.exists():
-        return Counter()
-    import pyarrow.parquet as pq
-
-    return Counter(pq.read_table(path, columns=["trajectory"])["trajectory"].to_pylist())
+    with open_rows(path) as file:
+        return Counter(file.read(columns=["trajectory"])["trajectory"].to_pylist() if file else ())

@@ -18,6 +18,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -62,6 +63,9 @@ SCHEMA = pa.schema(
 )
 LESSON_SCHEMA = pa.schema([*SCHEMA, *LESSON_FIELDS])
 """Of rows with other weights than 1, or of both sides."""
+
+FIX = "delete the file, and the next training rebuilds it"
+"""Of a damaged file."""
 
 Built = tuple[pa.Table, Counter[str]]
 """Rows, and the number of skipped conversations by reason."""
@@ -227,9 +231,21 @@ def rows_source(path: Path) -> str | None:
         return None
 
 
+@contextmanager
+def open_rows(path: Path) -> Iterator[pq.ParquetFile | None]:
+    """The file, not checked against its digest; None where there is none. What reads it may raise in the block."""
+    if not path.exists():
+        yield None
+        return
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors derive from these
+        raise UserError(f"{path}: cannot read the rows ({error}); {FIX}") from error
+
+
 def read_rows(path: Path) -> RowsFile:
     """The rows, checked against their digest."""
-    fix = "delete the file, and the next training rebuilds it"
     try:
         table = pq.read_table(path)
         metadata = table.schema.metadata or {}
@@ -238,9 +254,9 @@ def read_rows(path: Path) -> RowsFile:
         is_intact = any(map(table.schema.equals, (SCHEMA, LESSON_SCHEMA))) and rows_digest(table) == digest
     # A text that is not UTF-8 is a ValueError.
     except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
-        raise UserError(f"{path}: cannot read the rows ({error}); {fix}") from error
+        raise UserError(f"{path}: cannot read the rows ({error}); {FIX}") from error
     if not is_intact:
-        raise UserError(f"{path}: the rows were changed; {fix}")
+        raise UserError(f"{path}: the rows were changed; {FIX}")
     return RowsFile(table, digest, left_out)
 
 

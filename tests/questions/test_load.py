@@ -380,3 +380,14 @@ def test_a_mistake_in_a_benchmark_outside_our_tree_is_one_line_that_names_it(
     with pytest.raises(UserError, match=message) as raised:
         load_questions(SplitConfig(benchmark=str(odd), path=str(harbour / "odd.csv")))
     assert "odd.py" in str(raised.value)
+
+
+def test_values_of_parquet_that_are_no_text_and_no_date_name_row_and_column(tmp_path: Path) -> None:
+    asked = pa.array([b"Who?", b"\xff", b"What?"], pa.binary()).view(pa.string())
+    made = pa.array([None, None, 2**62], pa.timestamp("us"))
+    pq.write_table(pa.table({"question": asked, "answer": ["a", "b", "c"], "made": made}), tmp_path / "q.parquet")
+    words = (
+        r"row 2: not valid UTF-8 in column .question.(.|\n)*q\.parquet: row 3: a value in column .made. cannot be read"
+    )
+    with pytest.raises(UserError, match=words):
+        load_questions(SplitConfig(path=str(tmp_path / "q.parquet")))
