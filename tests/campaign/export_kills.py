@@ -1,14 +1,17 @@
-"""SIGKILLs while a round is exported: what has its name is whole, and the next run ends where a calm one does."""
+"""SIGKILLs while a round is exported or reported: what has its name is whole; the next run ends as a calm one does."""
 
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ratchet.config import load_config
+from ratchet.runfolder import RunFolder
 from tests.campaign import full_disk
 from tests.campaign.kills import KILLS, moment
 from tests.campaign.trial import Attack, Trial
@@ -76,6 +79,31 @@ def _check_whole(out: Path, wanted: Mapping[str, bytes]) -> None:
             assert not missing, f"{name} is there without {missing}"
 
 
+@contextmanager
+def reporting(folder: Path) -> Iterator[Trial]:
+    """Kills at file operations, and at random moments, of a report of a run as training left it."""
+    config, zygote = _trained(folder), shared_zygote(MODULE)
+    run, trained = load_config(config).folder, folder / "as_trained"
+    shutil.copytree(run, trained)
+    request = {"work": f"{MODULE}:run_report", "folder": str(run), "words": ["--config", str(config)]}
+    began = time.monotonic()
+    _, steps = zygote.run(request, "never")
+    seconds, names, page = time.monotonic() - began, files(run).keys(), RunFolder(run).report
+    wanted = page.read_bytes()
+
+    def trial(dice: random.Random) -> None:
+        shutil.rmtree(run)
+        shutil.copytree(trained, run)
+        for _ in range(KILLS):
+            zygote.run(request, moment(dice, steps, seconds))
+            assert not page.exists() or page.read_bytes() == wanted, "the page is not whole"
+        zygote.run(request, "never")
+        assert page.read_bytes() == wanted, "the page differs"
+        assert files(run).keys() == names, f"files differ: {sorted(files(run).keys() ^ names)}"
+
+    yield trial
+
+
 def _trained(folder: Path) -> Path:
     from tests.helpers.trained import make_trained  # late: it imports what trains
 
@@ -90,5 +118,6 @@ def _request(folder: Path) -> Mapping[str, Any]:
 EXPORTED = full_disk.Work((MODULE,), _request, files)
 ATTACKS = (
     full_disk.attack("exports", EXPORTED, 0, 50, 120.0),
+    Attack("kills of reports", reporting, 1, 100),
     Attack("kills of exports", exporting, 0, 100, 120.0, mark="slow"),
 )

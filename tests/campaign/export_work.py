@@ -1,4 +1,4 @@
-"""An export as a piece of work that can be killed."""
+"""An export, and a report, as pieces of work that can be killed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ import export.dataset
 import export.gguf_file
 import export.weights  # noqa: F401
 import inference.local.model  # noqa: F401
+import report.page  # noqa: F401
 from commands.export import main
+from commands.report import write_report
 
 
 def run_export(request: Mapping[str, Any]) -> None:
     """Export into request["folder"] what request["words"] name."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         main([*request["words"], "--out", request["folder"]])
+
+
+def run_report(request: Mapping[str, Any]) -> None:
+    """Write the page of a run."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        write_report(request["words"], "report")

@@ -12,14 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign import bad_input, damage, export_kills, full_disk, kills, plugins, programs, replies, writers
+from tests.campaign import (
+    bad_input,
+    clocks,
+    damage,
+    export_kills,
+    full_disk,
+    installs,
+    kills,
+    permissions,
+    plugins,
+    programs,
+    replies,
+    tables,
+    writers,
+)
 from tests.campaign.trial import Attack, dice_of, time_limit
 
-ATTACKS = tuple(
-    a
-    for of in (kills, writers, export_kills, full_disk, replies, plugins, programs, bad_input, damage)
-    for a in of.ATTACKS
-)
+MODULES = (
+    kills, clocks, writers, export_kills, installs, full_disk, permissions,
+    replies, plugins, programs, bad_input, tables, damage,
+)  # fmt: skip
+ATTACKS = tuple(attack for module in MODULES for attack in module.ATTACKS)
 SEED = int(os.environ.get("SEED", "0"))
 
 

@@ -42,9 +42,11 @@ class Installed:
         return done.stdout
 
 
-def install_wheel(folder: Path, environment: Path) -> None:
-    """Build the wheel in `folder` and install it beside another project's `agents`; its dependencies are the tests' own
-    packages."""
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+def build_wheel(folder: Path) -> Path:
+    """The wheel of this checkout, built in `folder`."""
     source = folder / "source"
     tracked = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -57,20 +59,37 @@ def install_wheel(folder: Path, environment: Path) -> None:
         if (ROOT / name).is_file() and not name.startswith(("tests/", "benchmarks/", "docs/")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     wheels = folder / "wheels"
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source)]
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source)]
     subprocess.run(build, check=True)
     [wheel] = wheels.glob("*.whl")
-    venv.create(environment, clear=True, with_pip=False)
-    python = str(environment / "bin" / "python")
-    install = [*pip, "--python", python, "install", "--no-deps", "--no-index", "--no-compile", str(wheel)]
-    subprocess.run(install, check=True)
-    [packages] = environment.glob("lib/python*/site-packages")
-    for module in (packages / "ratchet").rglob("*.py"):
-        os.utime(module, (SECONDS, SECONDS))
-    assert {path.name for path in packages.iterdir() if not path.name.endswith(".dist-info")} <= {"ratchet"}
+    return wheel
+
+
+def new_environment(folder: Path) -> Path:
+    """An environment whose packages are the tests' own; returns the folder of its packages."""
+    venv.create(folder, clear=True, with_pip=False)
+    [packages] = folder.glob("lib/python*/site-packages")
     # .pth files in the tests' packages, as that of an editable install, are not read.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return packages
+
+
+def pip_install(environment: Path) -> list[str]:
+    """The command that installs a wheel into an environment, without the wheel's name."""
+    python = str(environment / "bin" / "python")
+    return [*PIP, "--python", python, "install", "--no-deps", "--no-index", "--no-compile"]
+
+
+def install_wheel(folder: Path, environment: Path) -> None:
+    """Build the wheel in `folder` and install it beside another project's `agents`; its dependencies are the tests' own
+    packages."""
+    wheel, packages = build_wheel(folder), new_environment(environment)
+    before = set(packages.iterdir())
+    subprocess.run([*pip_install(environment), str(wheel)], check=True)
+    for module in (packages / "ratchet").rglob("*.py"):
+        os.utime(module, (SECONDS, SECONDS))
+    added = set(packages.iterdir()) - before
+    assert {path.name for path in added if not path.name.endswith(".dist-info")} <= {"ratchet"}
     (packages / "agents").mkdir()
     (packages / "agents" / "__init__.py").write_text("raise ImportError('this is another project')\n")
