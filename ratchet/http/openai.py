@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -236,45 +237,58 @@ async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -
 # Turns
 
 
-MAX_WAIT_SECONDS = 60.0
-"""A request that would wait longer is refused where others wait: clients and proxies give up not much later."""
-ASSUMED_SECONDS = 30.0
-"""Of a request's work, until one has ended: about what a question took the small model on two busy cores."""
+MAX_SECONDS = 100.0
+"""A request that would be answered later than this is refused: many clients and proxies give up then."""
+MAX_RETRY_SECONDS = 60.0
+"""Of `Retry-After`: OpenAI's clients do not wait longer."""
+ASSUMED_SECONDS = 60.0
+"""Of a request's work, until one has ended: what a question takes the small model on two cores that do much else. So
+few wait before there is a measurement."""
 
 
 class Turns:
     """So much work at once; more waits for its turn, and a request that would wait too long is refused with 429.
 
-    How long it would wait follows from what is queued and from how long requests took, the last ones above all. As many
-    as are worked on may always wait: where each takes minutes, a queue of one is no crowd.
+    How long it would wait follows from what is queued and from how long requests took.
     """
 
     def __init__(self, running: int, waiting: int) -> None:
         self._free = asyncio.Semaphore(running)
         self._running, self._taken, self._most = running, 0, running + waiting
-        self._each: float | None = None
-        """Seconds of a request's work, as measured."""
+        self._began: dict[object, float] = {}
+        """When the work on each of those that are worked on began."""
+        self._took: deque[float] = deque(maxlen=2 * running)
+        """Seconds of the work on the last ones that ended."""
+
+    @property
+    def each(self) -> float:
+        """Seconds of a request's work: the most of the last ones, or what one that is worked on has taken already."""
+        now = time.monotonic()
+        return max([*(self._took or [ASSUMED_SECONDS]), *(now - began for began in self._began.values())])
 
     @property
     def wait(self) -> float:
         """Seconds that a request which comes now waits for its turn."""
-        ahead = max(0, self._taken - self._running + 1)
-        return ahead * (ASSUMED_SECONDS if self._each is None else self._each) / self._running
+        return max(0, self._taken - self._running + 1) * self.each / self._running
 
     @contextlib.asynccontextmanager
     async def turn(self, seconds: float | None) -> AsyncIterator[None]:
         """One's turn, for `seconds` with the waiting. Raises ApiError 429, and 504 where the time is over."""
-        if self._taken >= self._most or (self._taken >= 2 * self._running and self.wait > MAX_WAIT_SECONDS):
-            later = math.ceil(min(max(self.wait, 1.0), MAX_WAIT_SECONDS))
+        too_late = self._taken >= self._running and self.wait + self.each > MAX_SECONDS
+        if self._taken >= self._most or too_late:
+            later = math.ceil(min(max(self.wait, 1.0), MAX_RETRY_SECONDS))
             message = f"the server is busy with {self._taken} requests; ask again in {later} s"
             raise ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(later)})
         self._taken += 1
         try:
             async with asyncio.timeout(seconds) as limit, self._free:
-                started = time.monotonic()
-                yield
-                took = time.monotonic() - started
-                self._each = took if self._each is None else 0.8 * self._each + 0.2 * took
+                key = object()
+                self._began[key] = time.monotonic()
+                try:
+                    yield
+                    self._took.append(time.monotonic() - self._began[key])
+                finally:
+                    del self._began[key]
         except TimeoutError:
             if not limit.expired():
                 raise
