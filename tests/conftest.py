@@ -10,11 +10,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree, which
+from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.helpers.browser import CHROMIUM
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -119,3 +123,13 @@ def _tables_of_full_width(monkeypatch: pytest.MonkeyPatch) -> None:
 def smollm2() -> Path:
     """Folder of the real SmolLM2-135M-Instruct; mark the test with `@pytest.mark.model`."""
     return SMOLLM2
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, for a test with the mark `needs_chromium`; no async test may follow in its file."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +14,7 @@ from report.gather import Gathered
 from report.messages import MessageDecoder
 from report.page import render
 from report.view import DetailReader, make_view
-from tests.helpers.browser import dumped_dom, needs_chromium
+from tests.helpers.browser import needs_chromium
 from tests.helpers.handmade_run import HOSTILE, make_run
 from tests.helpers.reported import gathered
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -55,22 +52,20 @@ def sections(made: tuple[Config, Gathered]) -> Sections:
 
 
 @pytest.fixture(scope="module")
-def text(made: tuple[Config, Gathered]) -> str:
-    """The page, without the policy that would keep a test's script from running."""
-    return re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", render(run_settings(made[0]), made[1]))
+def address(made: tuple[Config, Gathered], tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(run_settings(made[0]), made[1]))
+    return path.as_uri()
 
 
 @pytest.fixture
-def play(text: str, tmp_path: Path) -> Play:
+def play(browser: Any, address: str) -> Play:
     """Run a script on the page and return what its `result()` gives, read when all is done."""
 
     def played(script: str, fragment: str = "") -> Any:
-        probe = f'{HELPERS}{script}; const probe = document.createElement("pre"); probe.id = "probe";'
-        probe += "probe.textContent = JSON.stringify(result()); document.body.append(probe);"
-        page = text.replace("</body>", f"<script>{probe}</script></body>")
-        found = re.search(r'<pre id="probe">(.*?)</pre>', dumped_dom(page, tmp_path, fragment), re.DOTALL)
-        assert found, "the script did not run to its end"
-        return json.loads(unescape(found[1]))
+        with browser.new_page() as page:
+            page.goto(f"{address}#{fragment}" if fragment else address)
+            return page.evaluate(f"() => {{ {HELPERS} {script}; return result(); }}")
 
     return played
 

@@ -10,7 +10,7 @@ import pytest
 
 from report.gather import Gathered
 from report.view import _passage
-from tests.helpers.browser import dumped_dom, needs_chromium
+from tests.helpers.browser import needs_chromium
 from tests.helpers.handmade_debate import make_debates, page
 from tests.helpers.handmade_run import HOSTILE
 from tests.helpers.reported import gathered as read
@@ -101,8 +101,13 @@ class Rendered(HTMLParser):
 
 @pytest.mark.slow
 @needs_chromium
-def test_a_browser_shows_rounds_as_columns_and_steps_as_rows(gathered: tuple[Gathered, str], tmp_path: Path) -> None:
-    shown = Rendered(dumped_dom(gathered[1], tmp_path))
+def test_a_browser_shows_rounds_as_columns_and_steps_as_rows(
+    browser: Any, gathered: tuple[Gathered, str], tmp_path: Path
+) -> None:
+    (tmp_path / "report.html").write_text(gathered[1])
+    with browser.new_page() as page:
+        page.goto((tmp_path / "report.html").as_uri())
+        shown = Rendered(page.content())
     talk, steps = shown.transcripts
     assert talk[0] == ["", "round 1", "round 2"]
     assert [row[0] for row in talk[1:]] == ["rag", "search", "judge"]

@@ -24,7 +24,7 @@ from report import live
 from report.engines import parse_gpus, parse_metrics, read_engines
 from report.live_state import Pace
 from sampling.store import TrajectoryStore
-from tests.helpers.browser import CHROMIUM, contrasts, needs_chromium
+from tests.helpers.browser import contrasts, needs_chromium
 from tests.helpers.handmade_run import HOSTILE, add_sampling, make_config, make_run
 from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -228,18 +228,14 @@ def test_the_command_names_a_run_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def page(client: httpx.Client) -> Iterator[Any]:
+def page(browser: Any, client: httpx.Client) -> Iterator[Any]:
     """The page; what its script or its policy complains about fails the test."""
-    playwright = pytest.importorskip("playwright.sync_api")
     problems: list[str] = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        opened = browser.new_page(viewport={"width": 1300, "height": 900})
+    with browser.new_page(viewport={"width": 1300, "height": 900}) as opened:
         opened.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
         opened.on("pageerror", lambda error: problems.append(str(error)))
         opened.goto(str(client.base_url))
         yield opened
-        browser.close()
     assert problems == []
 
 
@@ -303,14 +299,11 @@ def test_small_words_have_enough_contrast_in_both_schemes(page: Any, scheme: str
 
 @pytest.mark.slow
 @needs_chromium
-def test_new_trajectories_appear_without_a_reload(tmp_path: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api")
+def test_new_trajectories_appear_without_a_reload(browser: Any, tmp_path: Path) -> None:
     config = make_config(tmp_path, train=3)
     folder = RunFolder(config.folder).round(1)
     folder.path.mkdir(parents=True)
-    with watched(config) as client, playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page()
+    with watched(config) as client, browser.new_page() as page:
         page.goto(str(client.base_url))
         page.locator("#now h2").wait_for()
         assert page.locator("#trajectories").count() == 0
@@ -318,4 +311,3 @@ def test_new_trajectories_appear_without_a_reload(tmp_path: Path) -> None:
         page.locator("#questions button").first.wait_for()
         page.locator("#runs .answer").first.wait_for()
         assert page.locator("#question-count").text_content() == f"3 of 3 questions, {len(made)} trajectories"
-        browser.close()

@@ -10,22 +10,13 @@ import pytest
 
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.any_system import Library, Talker
-from tests.helpers.browser import CHROMIUM, contrasts, needs_chromium
+from tests.helpers.browser import contrasts, needs_chromium
 from tests.helpers.served_systems import Served, serving
 from tests.helpers.waiting import wait_for
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 pytestmark = [pytest.mark.server, pytest.mark.slow, needs_chromium]
 
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,11 @@ from report.gather import gather
 from report.page import render
 from tests.helpers import handmade_run
 from tests.helpers.any_system import Library, Talker
-from tests.helpers.browser import CHROMIUM, needs_chromium
+from tests.helpers.browser import needs_chromium
 from tests.helpers.hostile import IN_A_PATH, NAMES
 from tests.helpers.served_systems import serving
 from tests.helpers.watched import watched
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 pytestmark = [pytest.mark.server, pytest.mark.slow, needs_chromium]
 
 ACTIVE = (
@@ -144,11 +143,11 @@ def open_details(page: Any) -> None:
 
 
 @pytest.mark.parametrize(("served", "use"), [(report, open_questions), (watch, open_questions), (serve, open_answers)])
-def test_a_page(config: Config, tmp_path: Path, served: Callable[..., Any], use: Callable[[Any], None]) -> None:
+def test_a_page(
+    browser: Any, config: Config, tmp_path: Path, served: Callable[..., Any], use: Callable[[Any], None]
+) -> None:
     said: list[str] = []
-    with served(config, tmp_path) as url, playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        page = browser.new_page()
+    with served(config, tmp_path) as url, browser.new_page() as page:
         page.on("console", lambda line: said.append(line.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("dialog", lambda dialog: said.append(dialog.message))
@@ -160,5 +159,4 @@ def test_a_page(config: Config, tmp_path: Path, served: Callable[..., Any], use:
         shown = page.locator("main").inner_text()
         assert "<script>hacked()</script>" in shown and "{{ 7*7 }}" in shown
         assert page.evaluate("window.was") is None and page.url.partition("#")[0].rstrip("/") == url.rstrip("/")
-        browser.close()
     assert said == []
