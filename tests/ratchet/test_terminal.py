@@ -16,7 +16,7 @@ from ratchet.console import PlainConsole, wide_console
 from ratchet.records import Conversation, Span
 from ratchet.text import plain_line, plain_text
 from tests.helpers.configs import scripted_model, write_config
-from tests.helpers.experiment import preloaded
+from tests.helpers.experiment import command, preloaded
 from tests.helpers.tiny import save_tiny_tokenizer
 from training.lessons import TokenRow
 from training.show import render_row
@@ -110,19 +110,18 @@ def run(*arguments: str) -> str:
     return done.stdout.decode()
 
 
-@pytest.mark.slow
 def test_no_command_line_passes_commands_on_to_the_terminal(hostile: Path) -> None:
     config = ("--config", str(hostile))
-    check_harmless(run("-m", "index_build", *config))
-    read = run("-m", "agents", f"harbour {ATTACK}", *config)
+    check_harmless(command("-m", "index_build", *config).stdout)
+    read = command("-m", "agents", f"harbour {ATTACK}", *config).stdout
     check_harmless(read)
     assert "52;c" not in read and "Ada" in read and "Torrin" in read and "supported by" in read and "finished" in read
-    malformed = run("-m", "agents", "harbour", *config, "--set", "system.name=mrag")
+    malformed = command("-m", "agents", "harbour", *config, "--set", "system.name=mrag").stdout
     check_harmless(malformed)
     assert "unparsed: coordinator" in malformed and "Torrin" in malformed
-    found = run("-m", "retrieval", "harbour", *config)
+    found = command("-m", "retrieval", "harbour", *config).stdout
     check_harmless(found)
     assert "Velm" in found
-    inspected = run("-m", "index_build", "inspect", str(hostile.parent / "index"))
+    inspected = command("-m", "index_build", "inspect", str(hostile.parent / "index")).stdout
     check_harmless(inspected)
     assert "bytes a posting" in inspected
