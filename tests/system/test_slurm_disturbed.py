@@ -18,7 +18,7 @@ from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Score
-from tests.helpers.experiment import command, make_experiment
+from tests.helpers.experiment import command, make_experiment, preloaded
 from tests.helpers.slurm_cluster import SlurmCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -37,7 +37,8 @@ class Site:
         """Sampling and scoring in run folder `run`."""
         words = [word for setting in (f"run={self._config.parent / run}", *settings) for word in ("--set", setting)]
         work = ("bash", "-c", ROUND, sys.executable, "--config", str(self._config), *words)
-        return self.cluster.submit("--requeue", "--signal=B:USR1@20", *options, "slurm/job.sh", *work)
+        options = ("--requeue", "--signal=B:USR1@20", *options)
+        return self.cluster.submit(*options, "slurm/job.sh", *work, env=preloaded())
 
     def round(self, run: str) -> RoundFolder:
         return RunFolder(self._config.parent / run).round(1)
