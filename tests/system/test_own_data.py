@@ -1,25 +1,33 @@
 """The first hour with one's own data: an installed wheel, an empty folder, files of five kinds, ten questions with
 flaws, and the commands of the guides alone.
 
+The wheel's environment, which has another project's `agents` as well, has the same path and its files the same times in
+every session, so Numba compiles the kernels once for each version of their sources, as for a user: some 20 seconds of a
+core.
+
 `RATCHET_TIMES=1 python -m pytest -s tests/system/test_own_data.py` prints what each command takes a user, who has no
 libraries loaded beforehand.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
 import resource
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from ratchet.records import content_key
 from tests.helpers.pages import ROOT
 from tests.helpers.pdf import pdf
 from tests.helpers.small_models import terse_model
-from tests.helpers.wheel import Installed
+from tests.helpers.wheel import Installed, install_wheel
 
 TOWNS = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Gale")
 BUILDERS = ("Torrin", "Maddock", "Fenwright", "Askel", "Brandt", "Corvey", "Dunmore", "Elstow", "Farrow", "Garrick")
@@ -64,6 +72,26 @@ class Walk:
         return "\n".join([*rows, f"{total[0]:6.1f} s  {total[1]:6.1f} s of a core  {len(rows)} commands"])
 
 
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """A folder for the environment, always the same one, which this process has for itself."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "ratchet" / f"wheel-of-tests-{content_key(str(ROOT))[:8]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, place: Path) -> Installed:
+    folder = tmp_path_factory.mktemp("wheel")
+    install_wheel(folder, place / "environment")
+    work = folder / "work"
+    work.mkdir()
+    return Installed(place / "environment", work)
+
+
 @pytest.fixture
 def walk(installed: Installed, smollm2: Path) -> Walk:
     (installed.folder / "models").mkdir()
@@ -95,6 +123,12 @@ def plugin(page: str, folder: Path) -> str:
     assert found is not None
     (folder / found["path"]).write_text(found["text"])
     return found["path"]
+
+
+@pytest.mark.slow
+def test_every_module_of_the_wheel_is_below_ratchet_and_imports_only_there(installed: Installed) -> None:
+    script = str(ROOT / "tests" / "helpers" / "import_wheel.py")
+    assert installed.run("python", script).strip().endswith("site-packages/ratchet")
 
 
 @pytest.mark.model
@@ -134,7 +168,11 @@ def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.Captur
     assert "model calls" in walk("ask", "Who built Velm's harbour?", *CONFIG)
     assert "trajectories" in walk("plan", *CONFIG)
 
-    assert "7 trajectories of 7 questions" in walk(*training, *(word for one in LESS for word in ("--set", one)))
+    less = [word for one in LESS for word in ("--set", one)]
+    planned = walk(*training, *less, "--dry-run")
+    assert " -m ratchet.sampling " in planned and " -m ratchet.train " in planned
+    assert "7 trajectories of 7 questions" in walk(*training, *less)
+    assert json.loads((folder / "runs/notes/manifest.json").read_text())["code"].startswith("wheel ")
     assert "report" in walk("status", *CONFIG)
     assert "report.html" in walk("report", *CONFIG)
     assert "written to" in walk("export", *CONFIG, "--adapter-only", "--gguf", "q8_0")

@@ -1,39 +1,14 @@
-"""The wheel, installed into an empty environment beside another project's `agents`, runs without the checkout.
-
-The environment has the same path and its files the same times in every session, so Numba compiles the kernels once for
-each version of their sources, as for a user: some 20 seconds of a core.
-"""
+"""How the wheel's modules import each other; tests/system/test_own_data.py installs and uses the wheel."""
 
 from __future__ import annotations
 
-import json
 import runpy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers.experiment import make_experiment
 from tests.helpers.pages import ROOT
-from tests.helpers.wheel import Installed
-
-
-@pytest.mark.slow
-def test_every_module_of_the_wheel_is_below_ratchet_and_imports_only_there(installed: Installed) -> None:
-    script = str(ROOT / "tests" / "helpers" / "import_wheel.py")
-    assert installed.run("python", script).strip().endswith("site-packages/ratchet")
-
-
-@pytest.mark.slow
-def test_a_round_is_run_by_the_wheel(installed: Installed) -> None:
-    """Every stage as a process, without the checkout: the planned commands name the modules of the wheel."""
-    config = make_experiment(installed.folder)
-    planned = installed.run("ratchet", "selftrain", "--config", config.name, "--dry-run")
-    assert " -m ratchet.sampling " in planned and " -m ratchet.train " in planned
-    installed.run("ratchet", "selftrain", "--config", config.name)
-    assert (installed.folder / "run" / "report.html").exists()
-    manifest = json.loads((installed.folder / "run" / "manifest.json").read_text())
-    assert manifest["code"].startswith("wheel ")
 
 
 @pytest.fixture(scope="module")
