@@ -27,7 +27,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from ratchet.errors import UserError, raise_error
-from ratchet.in_place import check_in_place, kept_in_place, moved_away
+from ratchet.in_place import check_in_place, is_there, kept_in_place, moved_away
 from ratchet.lease import Lease, check_leases
 
 R = TypeVar("R", bound=BaseModel)
@@ -55,6 +55,8 @@ def _published(path: Path) -> Iterator[Path]:
 
         if isinstance(error, Exception):
             check_leases()  # the next holder of a lost lease may have deleted the hidden path
+        if isinstance(error, FileNotFoundError) and path.exists():  # another process cleared what it took for left over
+            raise is_there(path) from error
         if isinstance(error, OSError | SafetensorError):  # safetensors has an error of its own for a full disk
             raise disk_error(path, error) from error
         raise
@@ -106,9 +108,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 def _check_free(path: Path) -> None:
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise UserError(
-            f"{path}: is there already. If another process has finished it, run the same command again; else delete it"
-        )
+        raise is_there(path)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -43,3 +43,10 @@ def moved_away(path: Path) -> UserError:
         f"{missing}: was moved away or deleted while this command wrote into it. What was finished before went with "
         "it: move it back, and run the same command again"
     )
+
+
+def is_there(path: Path) -> UserError:
+    """The error of a file or folder that another process has written, before this one or in the meantime."""
+    return UserError(
+        f"{path}: is there already. If another process has finished it, run the same command again; else delete it"
+    )

@@ -66,3 +66,18 @@ def test_what_is_left_of_a_folder_that_another_writer_deleted_gets_no_name(tmp_p
     with pytest.raises(UserError, match="was moved away or deleted"):
         write()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_another_process_wrote_while_this_one_was_suspended(tmp_path: Path) -> None:
+    """The other one had the lease of the folder, and deleted what it took for a killed writer's."""
+    target = tmp_path / "plan.json"
+
+    def write() -> None:
+        with new_file(target) as hidden:
+            hidden.write_text("mine")
+            with new_file(target) as other:
+                other.write_text("other")
+
+    with pytest.raises(UserError, match=f"{target}: is there already"):
+        write()
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["other"]
