@@ -205,7 +205,7 @@ class SlurmCluster:
             is_over = tasks and all(task["JobState"] in ENDED for task in tasks)
             if is_over or time.monotonic() > until:
                 raise AssertionError(f"job {job} is {now}, not {' or '.join(wanted)}\n{self.log(job)}")
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def start_soon(self, job: int) -> None:
         """A requeued job waits two minutes for its turn: this one 3 s, once it is back in the queue.

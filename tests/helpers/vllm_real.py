@@ -15,11 +15,13 @@ from typing import Any
 import yaml
 
 from ratchet.config import ModelConfig
+from tests.helpers.experiment import ROOT, preloaded
 
-ROOT = Path(__file__).parents[2]
 VLLM = ROOT / ".venv-vllm" / "bin" / "python"
 
 KEY = "RATCHET_API_KEY"
+UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}
+"""For a server: vLLM compiles one function even where models are run eagerly, in half a minute on a new machine."""
 
 
 def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def serving(path: str, folder: Path, max_context: int = 1024, **serve: Any) -> I
             process = subprocess.Popen(
                 [sys.executable, "-m", "inference", "serve", "--config", str(config)],
                 cwd=ROOT,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                env=preloaded(OMP_NUM_THREADS="1", **UNCOMPILED),
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

@@ -13,11 +13,11 @@ import yaml
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
-from tests.helpers.experiment import ROOT, environment
+from tests.helpers.experiment import ROOT, preloaded
 from tests.helpers.vllm_real import kill_tree, vllm_model
 from tests.helpers.waiting import wait_for
 
-QUESTIONS, SAMPLES = 4, 2
+QUESTIONS, SAMPLES = 3, 2
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def make_config(folder: Path, model: Path, max_context: int = 1536) -> Path:
     values["run"], values["index"]["path"] = str(folder / "run"), str(folder / "index")
     values["models"]["agent"] = vllm_model(str(model), max_context, lora_rank=8) | {"timeout": 400.0}
     values["questions"]["train"]["rows"] = [0, QUESTIONS]
-    values["system"]["settings"]["max_calls"] = 3
+    values["system"]["settings"] |= {"max_calls": 2, "documents_per_turn": 1}
     values["system"]["roles"]["default"]["max_tokens"] = 24
     # Three at a time, so that there is a middle.
     values["sampling"] = {"samples": SAMPLES, "temperature": 0.7, "concurrency": 3}
@@ -58,7 +58,7 @@ def sample_and_kill(config: Path, run: Path, adapter: Path, url: str, log: Path)
         process = subprocess.Popen(
             [*sample, "--adapter", str(adapter)],
             cwd=ROOT,
-            env=environment() | {"RATCHET_URL_AGENT": url},
+            env=preloaded(RATCHET_URL_AGENT=url),
             text=True,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -15,9 +15,9 @@ from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
 from rewards.store import stored_scores
-from tests.helpers.experiment import command
+from tests.helpers.experiment import command, preloaded
 from tests.helpers.thinking import BUDGET, make_thinking_experiment
-from tests.helpers.vllm_real import vllm_model
+from tests.helpers.vllm_real import UNCOMPILED, vllm_model
 from training.rows import check_rows, read_rows, table_rows
 
 
@@ -64,7 +64,9 @@ def test_two_rounds_of_a_model_that_thinks(tmp_path: Path) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.slow
-def test_the_same_through_vllm(tmp_path: Path) -> None:
+def test_the_same_through_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in preloaded(**UNCOMPILED).items():  # for the stages, which `serve-models` starts
+        monkeypatch.setenv(name, value)
     served = vllm_model(str(tmp_path / "thinker"), 2048, lora_rank=16, adapters=4)
     path = make_thinking_experiment(tmp_path, **served)
     selftrain = [sys.executable, "selftrain.py", "--config", str(path)]
