@@ -8,8 +8,9 @@ other process must wait or stop, unless the holder has certainly ended:
   renewed for WATCH_SECONDS either: that clock may have been set. Clocks of two machines are never compared.
 A file with a lease needs no lock of the file system, which network file systems have not, or only on one machine.
 
-A holder that was paused for too long (a suspended machine, a lost network) and finds another's name in its lease must
-stop: `check` raises, and the heartbeat interrupts the process. A lease that was deleted is put back.
+A holder that was paused for too long (a suspended machine, a lost network) and finds another's name in its lease, or
+no lease, must stop: `check` raises, and the heartbeat interrupts the process. A lease that is deleted while its holder
+renews it is put back.
 
 The library for this, flufl.lock 10, is not used: it judges a lock by comparing the file's time with this machine's
 clock, and has no heartbeat, so a live holder has to call `refresh`. It knows neither that a holder on this machine was
@@ -95,7 +96,7 @@ class Lease:
 
     def check(self) -> None:
         """Raise UserError where the lease is no longer ours. It costs next to nothing: call it before every write."""
-        if not self._is_lost and _clock() - self._renewed_at > STALE_SECONDS / 2:  # this process was paused
+        if not self._is_lost and _clock() - self._renewed_at >= WATCH_SECONDS:  # this process was paused
             self.renew()
         if self._is_lost:
             raise UserError(self.lost)
@@ -115,8 +116,12 @@ class Lease:
         now = _clock()
         try:
             holder = _read(self.path)
-            if holder is None and self.path.parent.exists() and not _create(self.path, self._text):
-                holder = _read(self.path)  # deleted, and taken by another before we could put it back
+            if holder is None and self.path.parent.exists():
+                if now - self._renewed_at >= WATCH_SECONDS:  # long enough for another to take it, write and release it
+                    self._is_lost = True
+                    return
+                if not _create(self.path, self._text):
+                    holder = _read(self.path)  # deleted, and taken by another before we could put it back
             if holder is None or holder.token == self._token:
                 self._renewed_at = now
                 os.utime(self.path)  # not there where the whole folder was deleted: then there is nothing to keep

@@ -16,11 +16,15 @@ from ratchet.records import Note
 from tests.helpers.leases import rewrite
 
 
-def test_a_segment_writes_nothing_more_once_its_lease_is_anothers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("released", [False, True])
+def test_a_segment_writes_nothing_more_once_another_had_its_lease(tmp_path: Path, released: bool) -> None:
     path = tmp_path / "s.jsonl"
     with Segment(path) as segment:
         segment.append(Note(role="r", text="mine", at=0.0))
-        rewrite(tmp_path / ".s.jsonl.lease", token="other", host="node7")
+        if released:
+            (tmp_path / ".s.jsonl.lease").unlink()
+        else:
+            rewrite(tmp_path / ".s.jsonl.lease", token="other", host="node7")
         segment._lease._renewed_at -= STALE_SECONDS  # as after a long pause: looked at before the write, not after
         with pytest.raises(UserError, match="paused for too long"):
             segment.append(Note(role="r", text="too late", at=0.0))
