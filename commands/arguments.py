@@ -81,7 +81,7 @@ def add_best_round_argument(parser: argparse._ActionsContainer, about: str) -> N
 
 def round_or_best(run: RunFolder, given: int | None) -> RoundFolder:
     """The round that was given, or the one that the run stands by; before one was trained, the first."""
-    from rounds.promotion import best_round
+    from rounds.promoted import best_round
 
     return run.round(given or best_round(run) or 1)
 

@@ -61,7 +61,7 @@ def _run(words: Sequence[str], prog: str) -> None:
     check_system_extras(config)
     check_scoring_extras(config)
     folder, splits = open_round(config, arguments)
-    from evaluation.arms import arm_settings
+    from evaluation.arm_folders import arm_settings
     from evaluation.round_arms import evaluate, run_arms
     from inference.adapters import is_adapter
 
@@ -94,7 +94,7 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder, splits = open_round(config, arguments)
-    from evaluation.arms import arm_settings
+    from evaluation.arm_folders import arm_settings
     from evaluation.round_arms import build_results
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
@@ -143,9 +143,10 @@ def _agreement(words: Sequence[str], prog: str) -> None:
     elif not arguments.config:
         parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
     else:
-        from evaluation.arms import arm_settings, stored_arm_scores
+        from evaluation.arm_folders import arm_settings, read_arms
+        from evaluation.arms import stored_arm_scores
         from evaluation.measures.agreement import agreement_table
-        from evaluation.round_arms import build_results, read_arms
+        from evaluation.round_arms import build_results
 
         config = config_of(arguments)
         folder, splits = open_round(config, arguments)
@@ -210,9 +211,9 @@ SUBCOMMANDS = {
 
 def _show(suite: list[Results], folder: RoundFolder, evaluation: EvaluationConfig) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
+    from evaluation.arm_folders import results_path
     from evaluation.card import complete_card
     from evaluation.results import read_results
-    from evaluation.round_arms import results_path
     from evaluation.tables.comparison import print_candidates, print_null_counts, print_results
     from evaluation.tables.suite import print_suite
     from inference.adapters import is_adapter

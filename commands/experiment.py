@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # these packages stand above this one, and are imported when 
 
     from evaluation.results import Results
     from ratchet.records import Event, Passage, Question, Trajectory
-    from retrieval.index import Retriever
+    from retrieval.retriever import Retriever
     from sampling.ask import SystemRunner
 
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class Experiment:
         return [found[key] for key in sampled.keys]
 
     def _evaluate(self, adapter: str | Path | None, round: int, splits: Sequence[str]) -> list[Results]:
-        from evaluation.arms import arm_settings
+        from evaluation.arm_folders import arm_settings
         from evaluation.round_arms import evaluate
         from inference.adapters import is_adapter
 

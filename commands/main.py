@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from commands.subcommands import Subcommand, run_subcommand
+from commands.subcommands import Subcommand, importing, run_subcommand
 from ratchet.packages import DISTRIBUTION
 
 DESCRIPTION = "Fine-tune open agent models on their own best trajectories."
@@ -36,7 +36,7 @@ COMMANDS = {
         "run every stage, round after round; resumes where it was stopped", "commands.selftrain:main"
     ),
     "plan": Subcommand("memory and calls of a run before it starts, and beside what it took", "commands.plan:main"),
-    "status": Subcommand("what of a run is done, and what is left", "commands.selftrain:status"),
+    "status": Subcommand("what of a run is done, and what is left", "commands.status:status"),
     "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", "commands.rounds:choose"),
     "promote": Subcommand("decide on dev whether an adapter replaces its parent", "commands.rounds:promote"),
     "trace": Subcommand("one question through every round", "commands.rounds:trace"),
@@ -65,6 +65,6 @@ def main() -> None:
 
     if not COMMANDS.keys() & set(sys.argv[1:]):
         return run()  # it only lists the commands, or says that there is no such command
-    from commands.arguments import run_command
-
+    with importing():
+        from commands.arguments import run_command
     run_command(run)

@@ -17,8 +17,9 @@ from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Adapter, Artefact, Digests, JsonlFiles
+from rounds.facts import record_stage
 from rounds.inputs import outdated_stages, problem_of, typed_command
-from rounds.ledger import digests_of, latest_entries, reason_to_run, record_stage
+from rounds.ledger import digests_of, latest_entries, reason_to_run
 from rounds.records import StageId
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of

@@ -43,7 +43,7 @@ def choose(words: Sequence[str], prog: str) -> None:
     add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
-    from evaluation.arms import arm_settings
+    from evaluation.arm_folders import arm_settings
     from questions.leakage import training_question_digests
     from questions.load import load_split
     from rounds import choice
@@ -68,7 +68,7 @@ def promote(words: Sequence[str], prog: str) -> None:
     add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
-    from evaluation.arms import arm_settings
+    from evaluation.arm_folders import arm_settings
     from rounds import promotion
 
     settings, number, adapter = arm_settings(config), arguments.round, open_run(config).round(arguments.round).adapter

@@ -16,7 +16,6 @@ Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -26,9 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from commands.arguments import IN_LOOP, config_of, config_parser, config_words, positive_integer
+from commands.arguments import IN_LOOP, positive_integer
 from commands.extras import check_extras
 from commands.recording import record_when_done
+from commands.status import run_of, run_parser
 from commands.subcommands import Subcommand, run_subcommand
 from evaluation.round_arms import baseline_adapters
 from inference.serving.devices import visible_gpus
@@ -41,10 +41,10 @@ from ratchet.parsing import read_mapping
 from ratchet.progress import duration
 from rounds.artefacts import Digests
 from rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
-from rounds.promotion import why_it_ended
+from rounds.promoted import why_it_ended
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
-from rounds.status import LEASE, print_status
+from rounds.status import LEASE
 from training.schedule import accumulation_steps
 from training.task import check_model_is_open
 from training.unsloth import check_unsloth
@@ -59,21 +59,15 @@ def main(words: Sequence[str] | None = None, prog: str = "python selftrain.py") 
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=run_stages)
 
 
-def status(words: Sequence[str], prog: str) -> None:
-    """Print what is done and left of a run."""
-    parser = _parser(prog, "Print what is done, what is left and where it resumes; nothing is changed.")
-    print_status(_experiment(parser.parse_args(words)))
-
-
 def run_stages(words: Sequence[str], prog: str) -> None:
     """Run every stage that is not done, or print the commands."""
-    parser = _parser(prog, ABOUT)
+    parser = run_parser(prog, ABOUT)
     parser.add_argument(
         "--until", type=positive_integer, metavar="N", help="stop after round N (default: after the last)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
     options = parser.parse_args(words)
-    experiment = _experiment(options)
+    experiment = run_of(options)
     check_extras(experiment.config)
     experiment = replace(experiment, processes=training_processes(experiment))
     if options.dry_run:
@@ -84,21 +78,9 @@ def run_stages(words: Sequence[str], prog: str) -> None:
             loop(experiment, options.until)
 
 
-def _parser(prog: str, description: str) -> argparse.ArgumentParser:
-    parser = config_parser(prog, description)
-    parser.add_argument("--accelerate", metavar="FILE", help="the config file that `accelerate launch` trains with")
-    return parser
-
-
-def _experiment(options: argparse.Namespace) -> ExperimentRun:
-    if options.accelerate and not Path(options.accelerate).is_file():
-        raise UserError(f"--accelerate {options.accelerate}: there is no such file")
-    return ExperimentRun(config_of(options), config_words(options), options.accelerate)
-
-
 SUBCOMMANDS = {
     "run": Subcommand("the same as without a command: run every stage that is not done", run_stages),
-    "status": Subcommand("what is done, what is left and where it resumes; only reads", status),
+    "status": Subcommand("what is done, what is left and where it resumes; only reads", "commands.status:status"),
 }
 
 

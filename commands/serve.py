@@ -126,7 +126,7 @@ def memory_line(models: Iterable[ModelConfig]) -> str:
 def _adapter(run: RunFolder, given: str | None) -> str | None:
     if given is not None:
         return None if given == NO_ADAPTER else given
-    from rounds.promotion import best_round
+    from rounds.promoted import best_round
 
     best = best_round(run)
     return None if best is None else str(run.round(best).adapter)

@@ -20,7 +20,7 @@ from ratchet.processor import usable_cores
 from retrieval.protocol import Limits
 
 if TYPE_CHECKING:
-    from retrieval.index import Retriever
+    from retrieval.retriever import Retriever
 
 NAME = re.compile(r"[\w.-]+", re.ASCII)
 

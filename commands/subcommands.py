@@ -6,9 +6,11 @@ Only the standard library is imported here, and a subcommand's module when it ru
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ratchet.errors import did_you_mean
@@ -31,11 +33,23 @@ class Subcommand:
         target = self.target
         if isinstance(target, str):
             module, _, function = target.partition(":")
-            target = getattr(importlib.import_module(module_name(module)), function)
+            with importing():
+                target = getattr(importlib.import_module(module_name(module)), function)
         target(arguments, prog)
 
 
 Subcommands = Mapping[str, Subcommand]
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """For imports: what modules define is never searched for garbage, which takes a fifth of a short command's time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def run_subcommand(

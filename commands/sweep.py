@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from commands.arguments import Phase, add_phase_argument, config_of, config_parser, part_of_work
 from commands.subcommands import Subcommand, run_subcommand
-from evaluation.arms import arm_settings, arm_trajectories, check_leaks, open_scoring, sample_arms
+from evaluation.arm_folders import arm_settings
+from evaluation.arms import arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.sweep.cells import Cell, Sweep, plan_sweep
 from evaluation.sweep.choice import read_test_record, record_evaluations
 from evaluation.sweep.curves import learning_curves, save_figures

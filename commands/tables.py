@@ -28,7 +28,7 @@ def thresholds(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder, [split] = open_round(config, arguments)
-    from evaluation.arms import arm_settings
+    from evaluation.arm_folders import arm_settings
     from evaluation.tables.stored import stored_set
     from evaluation.tables.thresholds import print_thresholds
 
@@ -41,7 +41,7 @@ def budgets(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder, splits = open_round(config, arguments)
-    from evaluation.arms import arm_settings
+    from evaluation.arm_folders import arm_settings
     from evaluation.tables.budgets import print_budgets
     from evaluation.tables.stored import stored_set
 
@@ -76,7 +76,7 @@ def members(words: Sequence[str], prog: str) -> None:
 
 def _stored_results(folder: RoundFolder, evaluation: EvaluationConfig) -> dict[str, Results | None]:
     """By question set, the results of a round; None where there are none yet."""
+    from evaluation.arm_folders import results_path
     from evaluation.results import read_results
-    from evaluation.round_arms import results_path
 
     return {split: read_results(results_path(folder, split)) for split in evaluation.question_sets}

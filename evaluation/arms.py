@@ -1,13 +1,4 @@
-"""Arms, each a system with an adapter on a question set: where they are kept, how they are sampled and scored.
-
-    arms/<split>/<system>-<digest>/<policy>/            an arm's trajectories (sampling/store.py), one JSONL segment
-    arms/<split>/<system>-<digest>/<policy>/scores/     its scores
-
-An arm's folder follows from what the arm is, so evaluations, promotions and sweeps that ask for the same arm find the
-same trajectories and scores. The digest is of the system's settings and of how it is sampled; the policy is 'base', or
-the adapter's digest, followed by '-seed+1' where the seeds are others (evaluation.controls). Any number of processes
-may work on different arms at once.
-"""
+"""Arms: how much of each is on disk, how they are sampled, scored and measured. `evaluation.arm_folders` says where."""
 
 from __future__ import annotations
 
@@ -19,27 +10,21 @@ from pathlib import Path
 from typing import Literal
 
 from agents.core.context import RunContext
-from agents.core.system import load_system
+from evaluation.arm_folders import ArmSettings, scores_path
 from evaluation.comparisons import make_arm
 from evaluation.measures.measures import Scores
 from evaluation.measures.statistics import RESAMPLES
-from evaluation.question_sets import QuestionSet, split_of
+from evaluation.question_sets import QuestionSet
 from evaluation.results import Arm
 from questions.leakage import check_adapter_leakage
-from questions.load import load_split
 from ratchet.config import (
-    Config,
-    Environment,
     EvaluationConfig,
     LeakageConfig,
-    QuestionsConfig,
-    RewardsConfig,
     SystemConfig,
 )
 from ratchet.config.sampling import TOP_P
 from ratchet.errors import UserError
-from ratchet.plugins import short_name
-from ratchet.records import Question, Trajectory, content_key
+from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RunFolder
 from ratchet.selection import Score
 from ratchet.text import NORMALISATIONS
@@ -91,54 +76,6 @@ class ArmStatus:
 
 ScoreArm = Callable[[ArmPlan, Sequence[Trajectory]], Scores]
 """Scores an arm's trajectories. What is stored is not scored again."""
-
-
-@dataclass(frozen=True)
-class ArmSettings:
-    """What the arms of a run are planned, sampled, scored and measured by."""
-
-    environment: Environment
-    system: SystemConfig
-    questions: QuestionsConfig
-    evaluation: EvaluationConfig
-    rewards: RewardsConfig
-    concurrency: int | None = None
-    """The most trajectories in flight; default: as many as the models take."""
-
-    @property
-    def run(self) -> Path:
-        """The run folder."""
-        return self.environment.run
-
-    @property
-    def seed(self) -> int:
-        return self.environment.seed
-
-    def question_set(self, name: str, asked_by: str = "--split") -> QuestionSet:
-        """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or
-        unreadable."""
-        split = split_of(self.questions, self.evaluation.benchmarks, name, asked_by)
-        loaded = load_split(split, self.seed)
-        title = (short_name(split.benchmark) or name) + ("" if split.order == "file" else f", {split.order}")
-        return QuestionSet(name, title, loaded.questions, loaded.digest)
-
-    def store(self, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
-        """Where an arm is kept, whoever asks for it."""
-        identity = load_system(system).identity
-        digest = content_key(identity, self.evaluation.temperature, TOP_P)
-        name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
-        return TrajectoryStore(self.run / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
-
-
-def arm_settings(config: Config) -> ArmSettings:
-    """The settings of a config's arms."""
-    environment, concurrency = config.environment, config.sampling.concurrency
-    return ArmSettings(environment, config.system, config.questions, config.evaluation, config.rewards, concurrency)
-
-
-def scores_path(store: TrajectoryStore) -> Path:
-    """The folder that holds an arm's scores."""
-    return store.folder / "scores"
 
 
 def is_planned(evaluation: EvaluationConfig, arm: ArmPlan, manifest: Manifest | None) -> bool:

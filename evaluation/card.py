@@ -11,8 +11,8 @@ from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, LENIENT, strict_form
 from evaluation.results import TRAINED, Results
 from inference.adapters import adapter_digest
-from ratchet.escape import markdown_text
 from ratchet.files import write_atomic
+from ratchet.markdown import markdown_text
 from training.card import RESULTS
 
 

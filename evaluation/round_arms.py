@@ -1,8 +1,4 @@
-"""The arms of a round (base, adapter, and what they are compared with), and the table of their results.
-
-round-N/evaluation/arms-<split>.json                the arms that the round was last evaluated with
-round-N/evaluation/results.json                     the table (results-<split>.json for other splits)
-"""
+"""The arms of a round (base, adapter, and what they are compared with), and the table of their results."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agents.core.system import load_system
+from evaluation.arm_folders import ArmSettings, RoundArms, arms_file, read_arms, results_path
 from evaluation.arms import (
     ArmPlan,
-    ArmSettings,
     arm_trajectories,
     check_leaks,
     is_planned,
@@ -42,28 +38,14 @@ from evaluation.results import (
 )
 from inference.adapters import is_adapter
 from ratchet.config import SPLITS, EvaluationConfig, SystemConfig, TrainedControl
-from ratchet.config.evaluation import FINAL
 from ratchet.errors import UserError
-from ratchet.files import read_record, write_record
-from ratchet.records import Record
+from ratchet.files import write_record
 from ratchet.runfolder import RoundFolder
 from ratchet.selection import Score
 from ratchet.text import NORMALISATIONS
 from rewards.check import check_corpus
 from sampling.pool import policy_name
 from sampling.store import TrajectoryStore
-
-
-class RoundArms(Record):
-    """round-N/evaluation/arms-<split>.json"""
-
-    arms: dict[str, str]
-    """By arm name, its folder below the run folder, in the order of the table."""
-
-
-def results_path(folder: RoundFolder, split: str) -> Path:
-    """The file that holds a round's results on a split."""
-    return folder.evaluation / ("results.json" if split == FINAL else f"results-{split}.json")
 
 
 def plan(
@@ -185,23 +167,7 @@ def record_arms(folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> Non
     stores = {arm.name: arm.store for arm in arms if arm.asked.name == split}
     run = folder.path.parent
     places = {name: store.folder.relative_to(run).as_posix() for name, store in stores.items()}
-    write_record(_arms_file(folder, split), RoundArms(arms=places))
-
-
-def _arms_file(folder: RoundFolder, split: str) -> Path:
-    return folder.evaluation / f"arms-{split}.json"
-
-
-def read_arms(folder: RoundFolder, split: str) -> dict[str, TrajectoryStore]:
-    """By name, the arms of the round's last evaluation on the split; empty before the first one."""
-    record = read_record(_arms_file(folder, split), RoundArms, "delete it and run `ratchet evaluate` again")
-    run = folder.path.parent
-    return {name: TrajectoryStore(run / place) for name, place in record.arms.items()} if record else {}
-
-
-def evaluated_splits(folder: RoundFolder) -> list[str]:
-    """The question sets that the round's arms were started on."""
-    return sorted(path.stem.removeprefix("arms-") for path in folder.evaluation.glob("arms-*.json"))
+    write_record(arms_file(folder, split), RoundArms(arms=places))
 
 
 def evaluate(
@@ -241,7 +207,7 @@ def build_results(
         stores = {name: store for name, store in read_arms(folder, split).items() if name in named}
         if BASE not in stores:
             raise UserError(
-                f"{_arms_file(folder, split)}: the base arm was not run yet; run `ratchet evaluate` with this split"
+                f"{arms_file(folder, split)}: the base arm was not run yet; run `ratchet evaluate` with this split"
             )
         scores = fresh or stored_arm_scores(stores.values())
         results.append(_compared(settings, folder.number, split, stores, scores))

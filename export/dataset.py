@@ -18,8 +18,8 @@ from inference.tokenizer import load_tokenizer
 from questions.load import LoadedSplit, load_split
 from ratchet.config import ModelConfig, SamplingConfig, SplitConfig
 from ratchet.errors import UserError
-from ratchet.escape import markdown_template
 from ratchet.files import write_atomic
+from ratchet.markdown import markdown_template
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Conversation, Question, Trajectory, content_key

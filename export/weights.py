@@ -15,8 +15,8 @@ from inference.adapters import CONFIG, WEIGHTS, Adapter, read_adapter
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError, first_line
-from ratchet.escape import markdown_code, markdown_text
 from ratchet.files import write_atomic, write_json
+from ratchet.markdown import markdown_code, markdown_text
 from training.adapter import read_facts
 from training.card import FACTS, FORMS, CardForm, describe_base, model_card, results_of
 from training.task import check_model_is_open

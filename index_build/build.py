@@ -37,7 +37,7 @@ from retrieval.layout import (
     write_stamps,
 )
 from retrieval.loader import open_store
-from retrieval.shards import SHARD, FileEntry, ShardManifest, read_shard_manifest
+from retrieval.shard_manifest import SHARD, FileEntry, ShardManifest, read_shard_manifest
 
 # Ids that are looked up together.
 IDS = 1 << 16

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
 from retrieval.loader import MILVUS_LITE
-from retrieval.shards import ShardManifest
+from retrieval.shard_manifest import ShardManifest
 
 
 def main(arguments: Sequence[str], prog: str = "ratchet index inspect") -> None:

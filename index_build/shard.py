@@ -14,7 +14,8 @@ from index_build.documents import Document, read_documents
 from index_build.plan import PlannedShard
 from index_build.writing import FolderWriter, building_folder
 from ratchet.errors import UserError
-from retrieval.shards import ShardManifest, key_hashes
+from retrieval.shard_manifest import ShardManifest
+from retrieval.shards import key_hashes
 
 # Documents that are tokenised together.
 BATCH = 64

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from ratchet.errors import UserError
@@ -206,6 +205,8 @@ def _is_zero(path: Path, name: str, tensor: Mapping[str, Any]) -> bool:
         raise UserError(
             f"{path}: {name} holds {tensor['dtype']} values, and an adapter's are one of {', '.join(INFINITY)}. {AGAIN}"
         )
+    import numpy as np  # late: whether a folder holds an adapter is asked without it
+
     kind, infinity = INFINITY[tensor["dtype"]]
     bits = np.frombuffer(tensor["data"], kind)
     without_sign = bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evaluation.arms import scores_path
+from evaluation.arm_folders import evaluated_splits, read_arms, results_path, scores_path
 from evaluation.question_sets import split_of
 from evaluation.results import TRAINED, Results, read_results
-from evaluation.round_arms import evaluated_splits, read_arms, results_path
 from questions.load import load_questions
 from ratchet.config import EvaluationConfig, ModelConfig, QuestionsConfig, RewardsConfig
 from ratchet.config.evaluation import FINAL
@@ -26,7 +25,7 @@ from report.rounds import RoundNumbers, gather_rounds
 from report.store_lines import Line, Replaced, StoreLines, Tally
 from report.training import LogLine, count_rows, read_training_log
 from rounds.ledger import latest_entries
-from rounds.promotion import read_promotion
+from rounds.promoted import read_promotion
 from sampling.store import TrajectoryStore
 
 T = TypeVar("T")

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from evaluation.arm_folders import results_path
 from evaluation.formats import format_p_value
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
-from evaluation.round_arms import results_path
 from ratchet.config.evaluation import FINAL
 from ratchet.files import read_record
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Audit, Selection
 from report.training import LogLine, read_training_log
 from rewards.summary import best_reward, mean_reward
-from rounds.promotion import read_promotion
+from rounds.promoted import read_promotion
 from rounds.records import Promotion
 
 

@@ -28,7 +28,7 @@ from ratchet.progress import Progress
 from ratchet.records import Record, content_key
 from ratchet.runfolder import file_digest
 from ratchet.words import WORD_RULES
-from retrieval.shards import FORMAT, SHARD, FileEntry, ShardManifest, damaged, read_shard_manifest
+from retrieval.shard_manifest import FORMAT, SHARD, FileEntry, ShardManifest, damaged, read_shard_manifest
 
 MANIFEST = "manifest.json"
 SHARDS = "shards"

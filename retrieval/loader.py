@@ -14,8 +14,9 @@ import numpy as np
 from ratchet.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
 from ratchet.errors import UserError
 from ratchet.records import content_key
-from retrieval.index import Index, NoIndex, Ranker, Retriever, Store
+from retrieval.index import Index, Ranker, Store
 from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
+from retrieval.retriever import NoIndex, Retriever
 from retrieval.shards import Shard
 
 MILVUS_LITE = "milvus.db"

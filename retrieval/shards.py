@@ -22,61 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationError
 
-from ratchet.errors import UserError
-from ratchet.files import write_json
-from ratchet.records import Passage, Record, content_key, with_title
+from ratchet.records import Passage, with_title
+from retrieval.shard_manifest import ShardManifest, damaged
 
-FORMAT = 3
-SHARD = "shard.json"
 NOT_THERE = 0xFFFFFFFF
-
-
-class FileEntry(Record):
-    """A file with its checksum."""
-
-    dtype: str
-    bytes: int
-    sha256: str
-
-
-class ShardManifest(Record):
-    """The content of a shard: its counts and files."""
-
-    format: int = FORMAT
-    settings: str
-    """Key of the index settings it was built with."""
-    source: str
-    """Path of the file of documents."""
-    source_sha256: str
-    first: int
-    """Its first document's place in the source, counted from 0."""
-    documents: int
-    chunks: int
-    terms: int
-    postings: int
-    total_length: int
-    """BM25: terms of all chunks, repeats counted."""
-    top: float
-    """The largest weight of a posting, or a bound above it."""
-    files: dict[str, FileEntry]
-    cut: dict[str, tuple[int, int]] = Field(default_factory=dict)
-    """By the digest of the encoder that the chunks were made to fit: how many are still longer than it reads, and their
-    tokens past that."""
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(entry.bytes for entry in self.files.values())
-
-    @property
-    def digest(self) -> str:
-        """Equal digest, equal content, wherever it was read from: the counts too, which searches reckon with."""
-        return content_key(self.model_dump(exclude={"source", "source_sha256", "first", "cut"}))
-
-    def write(self, folder: Path) -> None:
-        write_json(folder / SHARD, self.model_dump(mode="json"))
 
 
 def key_hash(text: str) -> int:
@@ -91,34 +41,6 @@ def key_hashes(texts: Iterable[str]) -> np.ndarray:
     """`key_hash` of every text: uint64 [n]."""
     digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, "<u8").astype(np.uint64, copy=False)
-
-
-def damaged(folder: Path, problem: str) -> UserError:
-    """Make the error for a shard that cannot be used."""
-    return UserError(
-        f"{folder}: this part of the index cannot be used: {problem}. Delete {folder.name} and run "
-        "`ratchet index --config ...` again, which builds only what is missing."
-    )
-
-
-def read_shard_manifest(folder: Path) -> ShardManifest:
-    """The manifest of a shard, after checking that every file is there in its full size."""
-    try:
-        manifest = ShardManifest.model_validate_json((folder / SHARD).read_bytes())
-    except OSError as error:
-        raise damaged(folder, f"cannot read {SHARD} ({error.strerror})") from error
-    except ValidationError as error:
-        raise damaged(folder, f"{SHARD} is not a manifest of this version ({error.errors()[0]['msg']})") from error
-    if manifest.format != FORMAT:
-        raise damaged(folder, f"it has format {manifest.format}, and this version reads format {FORMAT}")
-    for name, entry in manifest.files.items():
-        try:
-            size = (folder / name).stat().st_size
-        except OSError as error:
-            raise damaged(folder, f"cannot read {name} ({error.strerror})") from error
-        if size != entry.bytes:
-            raise damaged(folder, f"{name} has {size} bytes, and its manifest says {entry.bytes}")
-    return manifest
 
 
 def mapping_of(array: Any) -> mmap.mmap:

@@ -11,7 +11,7 @@ from ratchet.config import RewardsConfig
 from ratchet.records import Question
 from ratchet.selection import Score
 from ratchet.text import Normalise
-from retrieval.encoders.dense import Embed
+from retrieval.encoders.embed import Embed
 from rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict
 from rewards.material import fill
 from rewards.nuggets import NuggetStore

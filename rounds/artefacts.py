@@ -7,28 +7,27 @@ checking gigabytes again costs one stat per file.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from evaluation.arms import ArmSettings
-from evaluation.round_arms import read_arms
+from evaluation.arm_folders import ArmSettings, read_arms
 from inference.adapters import CONFIG, WEIGHTS, adapter_digest, is_adapter
 from questions.load import load_split
 from ratchet.config import IndexConfig, SplitConfig, is_missing
 from ratchet.files import write_json
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder, file_digest
-from retrieval.index import NoIndex
 from retrieval.layout import MANIFEST, read_manifest
+from retrieval.retriever import NoIndex
 from sampling.store import TrajectoryStore
 from training.checkpoints import EvaluatedAdapters
 
 KNOWN = TypeAdapter(dict[str, tuple[int, int, str]])
-"""By path: its size, its time of change, and its digest."""
+"""By path: its size, its time of change, and its digest; of an adapter's folder, the sums of those of its files."""
 
 
 class Digests:
@@ -38,7 +37,6 @@ class Digests:
         self.path = run.path / ".digests.json"
         self._known: dict[str, tuple[int, int, str]] = {}
         self._fresh = False
-        self._adapters: dict[tuple[object, ...], str] = {}
         self._questions: dict[tuple[SplitConfig, int], str] = {}
         with contextlib.suppress(OSError, ValidationError):  # a file that cannot be read is rebuilt
             self._known = KNOWN.validate_json(self.path.read_bytes())
@@ -49,22 +47,21 @@ class Digests:
             status = path.stat()
         except OSError:
             return None
-        name = str(path.absolute())
-        known = self._known.get(name)
-        if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
-            return known[2]
-        digest = file_digest(path)
-        self._known[name] = (status.st_size, status.st_mtime_ns, digest)
-        self._fresh = True
-        return digest
+        return self._remembered(path, status.st_size, status.st_mtime_ns, file_digest)
 
     def adapter(self, folder: Path) -> str:
-        """What an adapter does. It is read once in a process: several stages read and write the same ones."""
+        """What an adapter does."""
         files = [(folder / name).stat() for name in (CONFIG, WEIGHTS)]
-        key = (folder, *((status.st_size, status.st_mtime_ns) for status in files))
-        if key not in self._adapters:
-            self._adapters[key] = adapter_digest(folder)
-        return self._adapters[key]
+        size, changed = sum(status.st_size for status in files), sum(status.st_mtime_ns for status in files)
+        return self._remembered(folder, size, changed, adapter_digest)
+
+    def _remembered(self, path: Path, size: int, changed: int, digest_of: Callable[[Path], str]) -> str:
+        name = str(path.absolute())
+        known = self._known.get(name)
+        if known is None or known[:2] != (size, changed):
+            known = self._known[name] = (size, changed, digest_of(path))
+            self._fresh = True
+        return known[2]
 
     def questions(self, split: SplitConfig, seed: int) -> str:
         if (split, seed) not in self._questions:

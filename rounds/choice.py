@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from evaluation.arms import ArmPlan, ArmSettings, arm_trajectories, check_leaks
+from evaluation.arm_folders import ArmSettings
+from evaluation.arms import ArmPlan, arm_trajectories, check_leaks
 from evaluation.arms import sample_arms as sample_missing
 from evaluation.question_sets import QuestionSet
 from ratchet.config import RewardsConfig
@@ -23,7 +24,7 @@ from ratchet.files import write_json
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rewards.selection import Scores, strict_reward
-from rounds.promotion import SPLIT
+from rounds.promoted import SPLIT
 from rounds.records import AdapterChoice, Candidate
 from sampling.pool import policy_name
 from training.adapter import publish, read_facts

@@ -6,20 +6,13 @@ is gone through in a moment, without a model or a server.
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
-from typing import Any
 
-from evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
-from ratchet.files import Segment, count_lines, read_json_file, read_segment
+from ratchet.files import read_segment
 from ratchet.runfolder import RunFolder
-from ratchet.selection import Selection
-from rewards.summary import mean_reward
-from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
-from rounds.records import AdapterChoice, Entry, Promotion, StageKey
+from rounds.artefacts import Artefact, Digests
+from rounds.records import Entry, StageKey
 from rounds.stage import Stage
 
 LatestEntries = Mapping[StageKey, Entry]
@@ -78,96 +71,3 @@ def earlier_test_rounds(stage: Stage, inputs: Mapping[str, str], known: LatestEn
         for key, entry in known.items()
         if key.id == "test" and key.round != stage.round and entry.inputs.get("questions") == inputs.get("questions")
     ]
-
-
-def record_stage(
-    run: RunFolder,
-    stage: Stage,
-    inputs: dict[str, str],
-    began: datetime,
-    seconds: float,
-    digests: Digests,
-    anyway: str = "",
-) -> Entry:
-    """Record that a stage was finished; `inputs` are the digests from before it ran, `anyway` is what was out of date
-    of them."""
-    entry = Entry(
-        round=stage.round,
-        stage=stage.id,
-        member=stage.member,
-        inputs=inputs,
-        outputs=digests_of(stage.writes, digests),
-        facts=collect_facts(stage.writes),
-        began=began.isoformat(timespec="seconds"),
-        seconds=round(seconds, 3),
-        machine=platform.node(),
-        anyway=anyway,
-    )
-    digests.save()
-    with Segment(run.ledger) as segment:
-        segment.append(entry)
-    return entry
-
-
-def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
-    """Counts and measures of what a stage wrote, for readers of the ledger; no stage depends on them."""
-    of_file: dict[str, Callable[[Path], dict[str, Any]]] = {
-        "selection": _selection_facts,
-        "choice": _choice_facts,
-        "promotion": _promotion_facts,
-        "evaluation": _result_facts,
-    }
-    facts: dict[str, Any] = {}
-    for name, artefact in writes.items():
-        if name == "trajectories" and isinstance(artefact, JsonlFiles | Arms):
-            facts["trajectories"] = count_lines(artefact.files())
-        elif name == "adapter" and isinstance(artefact, Adapter):
-            facts |= _training_facts(artefact.folder)
-        elif name in of_file and isinstance(artefact, File) and artefact.path.exists():
-            facts |= of_file[name](artefact.path)
-    return facts
-
-
-def _selection_facts(path: Path) -> dict[str, Any]:
-    selection = Selection.model_validate_json(path.read_bytes())
-    mean = mean_reward(selection)
-    return {
-        "mean_reward": None if mean is None else round(mean, 4),
-        "kept": len(selection.kept),
-        "kept_questions": sum(bool(choice.kept) for choice in selection.questions),
-        "questions": len(selection.questions),
-    }
-
-
-def _training_facts(folder: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = read_json_file(folder / "training.json")
-    return {
-        "rows": facts["rows"]["train"],
-        "steps": facts["steps"],
-        "dev_loss_before": facts["dev_loss_before"],
-        "dev_loss": facts["dev_loss"],
-    }
-
-
-def _choice_facts(path: Path) -> dict[str, Any]:
-    choice = AdapterChoice.model_validate_json(path.read_bytes())
-    return {"step": choice.step, "reason": choice.reason}
-
-
-def _promotion_facts(path: Path) -> dict[str, Any]:
-    promotion = Promotion.model_validate_json(path.read_bytes())
-    facts = promotion.model_dump(include={"promoted", "reason", "warning"})
-    return {name: value for name, value in facts.items() if value != ""}
-
-
-def _result_facts(path: Path) -> dict[str, Any]:
-    results = read_results(path)
-    assert results is not None
-    means = {name: arm.measures[results.primary].mean for name in RESERVED if (arm := results.arm(name))}
-    changes = {
-        f"{prefix}{what}": count
-        for name, prefix in ((TRAINED, ""), (BASE_AGAIN, "base_again_"))
-        if (of_arm := results.changes(name)) is not None
-        for what, count in (("gained", of_arm.gained), ("broken", of_arm.broken))
-    }
-    return {"measure": results.primary, **means, **changes, "verdict": results.verdict}

@@ -15,9 +15,8 @@ from typing import Literal
 
 from agents.core.prompts.template import prompts_digest
 from agents.core.system import load_system, models_of
-from evaluation.arms import arm_settings
+from evaluation.arm_folders import arm_settings, results_path
 from evaluation.question_sets import split_of
-from evaluation.round_arms import results_path
 from inference.engines import needs_server
 from ratchet.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
 from ratchet.config.evaluation import FINAL
@@ -39,7 +38,7 @@ from rounds.artefacts import (
     JsonlFiles,
     Questions,
 )
-from rounds.promotion import SPLIT, kept_any, last_promoted, last_round
+from rounds.promoted import SPLIT, kept_any, last_promoted, last_round
 from rounds.records import StageId
 from rounds.stage import MODULE, Command, ExperimentRun, Stage
 

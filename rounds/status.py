@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.round_arms import evaluated_splits
+from evaluation.arm_folders import evaluated_splits
 from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.files import count_lines, read_json_file, read_log
@@ -22,7 +22,7 @@ from ratchet.runfolder import RoundFolder
 from ratchet.tables import print_table
 from rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
 from rounds.ledger import SENTENCES, latest_entries, reason_to_run
-from rounds.promotion import last_promoted, read_promotions, why_it_ended
+from rounds.promoted import last_promoted, read_promotions, why_it_ended
 from rounds.records import Entry
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of

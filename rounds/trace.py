@@ -10,13 +10,13 @@ from typing import TextIO
 
 from rich.markup import escape
 
-from evaluation.round_arms import evaluated_splits, read_arms
+from evaluation.arm_folders import evaluated_splits, read_arms
 from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.text import plain_line
-from rounds.promotion import read_promotion
+from rounds.promoted import read_promotion
 from sampling.store import TrajectoryStore
 from training.rows import open_rows
 

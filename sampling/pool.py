@@ -31,8 +31,8 @@ from ratchet.progress import FIRST_LOOK, Progress
 from ratchet.records import Event, Question, Status, Trajectory, content_key, questions_digest
 from ratchet.tasks import gather_or_cancel, run_or_cancel
 from retrieval.errors import SourceError
-from retrieval.index import Retriever
 from retrieval.loader import open_index
+from retrieval.retriever import Retriever
 from sampling.passes import Job, Pass, check_sequence, with_memory_scope
 from sampling.store import Manifest, TrajectoryStore
 

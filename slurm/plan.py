@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from agents.core.system import models_of
-from evaluation.arms import arm_settings
+from evaluation.arm_folders import arm_settings
 from evaluation.sweep.cells import plan_sweep
 from inference.adapters import is_adapter
 from inference.engines import needs_server
@@ -22,7 +22,7 @@ from ratchet.packages import script_arguments
 from ratchet.parsing import read_mapping
 from retrieval.layout import MANIFEST
 from rewards.reward import judge_of, scoring_judges
-from rounds.promotion import kept_any, last_promoted, read_promotion
+from rounds.promoted import kept_any, last_promoted, read_promotion
 from rounds.records import StageId
 from rounds.stage import MODULE, ExperimentRun, Stage
 from rounds.stages import (

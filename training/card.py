@@ -13,7 +13,7 @@ from inference.weights import is_multimodal
 from questions.benchmark import load_benchmark
 from questions.leakage import TRAINING_QUESTIONS
 from ratchet.config import ModelConfig, SplitConfig
-from ratchet.escape import Markdown, markdown_template
+from ratchet.markdown import Markdown, markdown_template
 
 FACTS = "training.json"
 TEMPLATE = Path(__file__).with_name("card.md.j2")

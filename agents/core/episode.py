@@ -30,7 +30,7 @@ from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Event, ModelCall, ParseState, Passage, Question, Search, content_key
 from retrieval.errors import SourceError
-from retrieval.index import Retriever
+from retrieval.retriever import Retriever
 from retrieval.sources.source import ToolResult
 
 M = TypeVar("M", bound=BaseModel)

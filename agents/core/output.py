@@ -17,17 +17,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyjson5
-from jsonschema.exceptions import best_match
-from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from inference.thoughts import without_thoughts
 from ratchet.records import Repair
 from ratchet.text import MAX_LEVELS, storable_value
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
 
 Schema = dict[str, Any] | type[BaseModel]
 FENCE_OPENS = re.compile(r"```[^\S\n]*(\w*)\Z")
@@ -148,6 +148,8 @@ def _checked(value: Any, schema: Schema) -> Any:
         except ValidationError as error:
             problems = [f"{'.'.join(map(str, p['loc'])) or 'the object'}: {p['msg']}" for p in error.errors()[:3]]
             raise Malformed("; ".join(problems)) from error
+    from jsonschema.exceptions import best_match  # late: a system is looked up without what reads its replies
+
     problem = best_match(_validator(json.dumps(schema)).iter_errors(value))
     if problem is not None:
         raise Malformed(f"{'.'.join(map(str, problem.absolute_path)) or 'the object'}: {problem.message}")
@@ -157,6 +159,8 @@ def _checked(value: Any, schema: Schema) -> Any:
 @lru_cache(maxsize=256)
 def _validator(schema: str) -> Validator:
     """What checks values against a schema, itself checked once: that takes as long as a hundred small values."""
+    from jsonschema.validators import validator_for
+
     parsed = json.loads(schema)
     validator = validator_for(parsed)
     validator.check_schema(parsed)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from inference.chat import first_tokens
 from inference.engine import Engine
@@ -15,11 +13,14 @@ from ratchet.config import Environment, MemoryConfig, Thresholds
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import content_key
 from ratchet.text import shortened
-from retrieval.encoders.dense import Embed
-from retrieval.encoders.embedder import open_embedder
-from retrieval.index import Retriever
-from retrieval.memory.memory import Memory
+from retrieval.encoders.embed import Embed
+from retrieval.retriever import Retriever
 from retrieval.sources.source import Source, ToolResult
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from retrieval.memory.memory import Memory
 
 INDEX = "index"
 """The name of the config's own index among the sources."""
@@ -84,6 +85,8 @@ class Resources:
 
 def open_resources(environment: Environment, retriever: Retriever) -> Resources:
     """The sources, the memory and the embedder. The embedder's model is loaded by the first text. UserError."""
+    from retrieval.encoders.embedder import open_embedder  # late: a system is looked up without what it reaches
+    from retrieval.memory.memory import Memory
     from retrieval.sources.registry import open_sources
 
     embedder = environment.embedder

@@ -11,9 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agents.core.action import free_text
 from agents.core.answer import Answer, OutOfBudget, Unparsed
@@ -27,11 +25,13 @@ from inference.completion import Completion
 from ratchet.config import Thresholds
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import LookupState, Passage, Recall, ToolCall
-from retrieval.encoders.dense import Embed
-from retrieval.encoders.embedder import end_of
+from retrieval.encoders.embed import Embed, end_of
 from retrieval.errors import SourceError
-from retrieval.memory.memory import Evidence
+from retrieval.memory.pieces import Evidence
 from retrieval.sources.source import ToolError, ToolResult, ToolSpec
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Answer", "OutOfBudget", "RunContext", "Tools", "Unparsed"]
 

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from benchmarks.learning.tasks import BASE, CONTROLS, Cell, Setting, cell_config, pool_config, task_folder, task_name
 from commands.train import train_round
-from evaluation.arms import ArmPlan, ScoreArm, arm_settings, arm_trajectories, check_leaks, open_scoring, sample_arms
+from evaluation.arm_folders import arm_settings
+from evaluation.arms import ArmPlan, ScoreArm, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.comparisons import make_arm, primary_measure
 from evaluation.measures.gain import LabelFloor, label_floor
 from evaluation.results import BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm

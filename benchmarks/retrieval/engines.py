@@ -19,7 +19,8 @@ from index_build.writing import FolderWriter
 from retrieval.backends.lucene import LuceneRanker, build_lucene
 from retrieval.encoders.vectors import WEIGHTS
 from retrieval.index import Ranking
-from retrieval.shards import Shard, ShardManifest, key_hash, read_shard_manifest
+from retrieval.shard_manifest import ShardManifest, read_shard_manifest
+from retrieval.shards import Shard, key_hash
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import Bm25
 from retrieval.sparse.engine import Engine as SparseEngine

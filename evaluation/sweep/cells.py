@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evaluation.arms import ArmPlan, ArmSettings, ArmStatus, arm_status
+from evaluation.arm_folders import ArmSettings
+from evaluation.arms import ArmPlan, ArmStatus, arm_status
 from evaluation.comparisons import primary_measure
 from evaluation.question_sets import QuestionSet
 from evaluation.sweep.checkpoints import Checkpoint, find_checkpoints

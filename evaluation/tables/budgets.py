@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.mad import majority
-from evaluation.arms import ArmSettings
+from evaluation.arm_folders import ArmSettings
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import RESAMPLES, bootstrap_interval
 from evaluation.tables.stored import StoredSet

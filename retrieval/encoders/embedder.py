@@ -21,7 +21,8 @@ from ratchet.http.clients import is_local, open_client
 from ratchet.http.responses import Answer, BadResponse, send_request_sync
 from ratchet.http.retry import TRANSIENT, Backoff, TryAgain, read_retry_after, retry
 from ratchet.text import read_json, short_line
-from retrieval.encoders.dense import Embed, shared_encoder
+from retrieval.encoders.dense import shared_encoder
+from retrieval.encoders.embed import Embed
 from retrieval.errors import SourceError
 
 MAX_BYTES = 64 << 20
@@ -42,14 +43,6 @@ def open_embedder(config: EmbedderConfig) -> Embed:
     if config.engine == "openai":
         return RemoteEmbedder(config)
     return LocalEmbedder(config)
-
-
-def end_of(embed: Embed, text: str) -> tuple[str, int]:
-    """The end of a text that the embedder reads, and how many tokens before it are left out.
-
-    A model of this process reads no more than its limit; what a server reads is not known, and taken to be all.
-    """
-    return embed.end_of(text) if isinstance(embed, LocalEmbedder) else (text, 0)
 
 
 class LocalEmbedder:

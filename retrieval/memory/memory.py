@@ -37,7 +37,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -46,14 +46,12 @@ import numpy as np
 from ratchet.config import MemoryConfig
 from ratchet.records import Passage, content_key, with_title
 from ratchet.text import replace_surrogates
+from retrieval.encoders.embed import Embed
 from retrieval.memory.files import MemoryFiles
 from retrieval.memory.pieces import Evidence, Pieces
 from retrieval.memory.records import EvidenceRecord, entity_key
 
 __all__ = ["Evidence", "Memory"]
-
-Embed = Callable[[Sequence[str]], np.ndarray]
-"""Texts to float32 [n, dimension], rows of length 1."""
 
 TITLE_CHARACTERS = 300
 

@@ -30,7 +30,7 @@ from retrieval.protocol import (
 )
 
 if TYPE_CHECKING:
-    from retrieval.index import Retriever
+    from retrieval.retriever import Retriever
 
 logger = logging.getLogger(__name__)
 

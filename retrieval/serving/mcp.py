@@ -18,8 +18,9 @@ from ratchet.config import Section
 from ratchet.errors import UserError, fault_in
 from ratchet.http.guard import Guard
 from ratchet.records import Passage
-from retrieval.index import Index, Retriever
+from retrieval.index import Index
 from retrieval.mcp_results import Results, results_of
+from retrieval.retriever import Retriever
 from retrieval.serving.tools import Context, Server, Tool, http_app, tool_server
 from retrieval.sources.source import Source, ToolError
 

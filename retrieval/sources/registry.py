@@ -24,7 +24,7 @@ from ratchet.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginCo
 from ratchet.errors import UserError
 from ratchet.packages import DISTRIBUTION
 from retrieval.encoders.embedder import open_embedder
-from retrieval.index import Retriever
+from retrieval.retriever import Retriever
 from retrieval.sources.plugin import open_plugin_source
 from retrieval.sources.source import Source
 from retrieval.sources.summariser import Summariser

@@ -30,7 +30,8 @@ import numpy as np
 
 from ratchet.numba_cache import njit
 from retrieval.arrays import Bm25Numbers, Bytes, Files, Numbers, Pointer, Store, Tables, Words
-from retrieval.shards import Shard, damaged, mapping_of
+from retrieval.shard_manifest import damaged
+from retrieval.shards import Shard, mapping_of
 from retrieval.sparse.bits import half_or_none, load_8, load_16, load_32, pointer, rank_in, sum_of_8, sums_before
 from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
 

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from ratchet.records import Question, Trajectory
 from ratchet.words import split_words
-from retrieval.encoders.dense import Embed
-from retrieval.encoders.embedder import end_of
+from retrieval.encoders.embed import Embed, end_of
 from rewards.inputs import Inputs
 from rewards.reward import Rule
 from rewards.rules import FUNCTION_WORDS, SENTENCE_END, references, token_f1

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.core.resources import Embed, Resources
+from agents.core.resources import Resources
 from agents.mermaid import PROMPTS
 from inference.scripted import ScriptedEngine
 from questions.labels import TRUE_FALSE
 from ratchet.config import EmbedderConfig
 from ratchet.records import Note, Passage, Question, Recall, Trajectory
+from retrieval.encoders.embed import Embed
 from retrieval.encoders.embedder import LocalEmbedder
 from retrieval.errors import SourceError
 from tests.helpers.playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say

@@ -25,7 +25,7 @@ from agents.tool_mad.ragas import (
     verdicts_form,
 )
 from ratchet.config import EmbedderConfig
-from retrieval.encoders.dense import Embed
+from retrieval.encoders.embed import Embed
 from retrieval.encoders.embedder import open_embedder
 from tests.helpers.playing import CLAIM, passage
 from tests.helpers.small_models import changed_minilm

@@ -7,7 +7,7 @@ from pathlib import Path
 from evaluation.card import complete_card
 from evaluation.results import Results
 from inference.adapters import adapter_digest
-from ratchet.escape import markdown_text
+from ratchet.markdown import markdown_text
 from tests.evaluation.tables.test_widths import invented
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.verdict_arms import claims, results_of

@@ -10,12 +10,13 @@ import yaml
 
 from commands.evaluate import main
 from evaluation import round_arms as comparing
-from evaluation.arms import arm_settings, check_leaks, scores_path
+from evaluation.arm_folders import arm_settings, read_arms, results_path, scores_path
+from evaluation.arms import check_leaks
 from evaluation.comparisons import best_baseline, compare, make_arm, primary_measure
 from evaluation.headline import verdict
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.results import Arm, Results, read_results
-from evaluation.round_arms import plan, read_arms, results_path
+from evaluation.round_arms import plan
 from evaluation.sweep.cells import plan_sweep
 from evaluation.tables.suite import print_suite
 from inference.adapters import adapter_digest

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from commands.evaluate import main
-from evaluation.arms import arm_settings
+from evaluation.arm_folders import arm_settings, read_arms
 from evaluation.comparisons import compare, selection_gain
 from evaluation.headline import changes_sentence, verdict
 from evaluation.measures.gain import QuestionChanges, question_changes
-from evaluation.round_arms import plan, read_arms
+from evaluation.round_arms import plan
 from questions.manifest import open_run
 from ratchet.config import Config, load_config
 from ratchet.errors import UserError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluation.arms import ArmPlan, arm_settings
+from evaluation.arm_folders import arm_settings
+from evaluation.arms import ArmPlan
 from evaluation.round_arms import build_results, record_arms
 from questions.labels import FEVER
 from questions.manifest import open_run

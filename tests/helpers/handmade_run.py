@@ -7,7 +7,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from evaluation.arms import ArmPlan, arm_settings
+from evaluation.arm_folders import arm_settings
+from evaluation.arms import ArmPlan
 from evaluation.results import Results
 from evaluation.round_arms import build_results, record_arms
 from questions.manifest import open_run

@@ -15,7 +15,8 @@ from index_build.postings import Bm25Postings, SparsePostings
 from index_build.writing import FolderWriter
 from retrieval.encoders.vectors import WEIGHTS
 from retrieval.index import Ranking
-from retrieval.shards import Shard, ShardManifest, key_hash
+from retrieval.shard_manifest import ShardManifest
+from retrieval.shards import Shard, key_hash
 from retrieval.sparse.analyzer import Analyzer
 from retrieval.sparse.engine import Bm25, Engine
 from retrieval.sparse.terms import SparseQuery

@@ -16,7 +16,7 @@ from ratchet.records import Conversation, Passage, Question, Span, Status, Traje
 from ratchet.runfolder import RunFolder
 from ratchet.selection import Score
 from ratchet.text import normalise_answer
-from retrieval.encoders.dense import Embed
+from retrieval.encoders.embed import Embed
 from rewards import reward
 from rewards.inputs import Inputs, ScoreJudge
 from rewards.judge import CallLog, Judge

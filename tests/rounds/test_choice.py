@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.arms import arm_settings
+from evaluation.arm_folders import arm_settings
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
 from rounds.choice import best_candidate, candidate_arms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,8 @@ import pytest
 from ratchet.files import count_lines
 from ratchet.runfolder import RunFolder
 from rounds.artefacts import Digests, File, FixedDigest, JsonlFiles
-from rounds.ledger import (
-    collect_facts,
-    digests_of,
-    earlier_test_rounds,
-    latest_entries,
-    read_ledger,
-    reason_to_run,
-    record_stage,
-)
+from rounds.facts import collect_facts, record_stage
+from rounds.ledger import digests_of, earlier_test_rounds, latest_entries, read_ledger, reason_to_run
 from rounds.records import StageId
 from rounds.stage import Stage
 from tests.helpers.handmade_run import add_evaluation, make_run
@@ -156,3 +150,18 @@ def test_a_garbled_file_of_digests_is_rebuilt(tmp_path: Path, content: bytes) ->
     assert Digests(run).file(file) == digest
     before.path.write_bytes(content)
     assert Digests(run).file(file) == digest
+
+
+def test_the_digest_of_an_adapter_is_remembered_until_one_of_its_files_changes(tmp_path: Path) -> None:
+    config, weights = tmp_path / "adapter_config.json", tmp_path / "adapter_model.safetensors"
+    config.write_text('{"r": 8}')
+    weights.write_bytes(b"old")
+    first = Digests(RunFolder(tmp_path))
+    digest = first.adapter(tmp_path)
+    first.save()
+    times = weights.stat().st_atime_ns, weights.stat().st_mtime_ns
+    weights.write_bytes(b"new")
+    os.utime(weights, ns=times)  # only who reads it sees the change
+    assert Digests(RunFolder(tmp_path)).adapter(tmp_path) == digest
+    config.write_text('{"r": 16}')
+    assert Digests(RunFolder(tmp_path)).adapter(tmp_path) != digest

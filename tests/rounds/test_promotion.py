@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from commands.rounds import main
-from evaluation.arms import ArmSettings
+from evaluation.arm_folders import ArmSettings
 from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import paired_difference
 from questions.manifest import open_run
@@ -22,8 +22,9 @@ from ratchet.files import write_json
 from ratchet.runfolder import RunFolder
 from ratchet.selection import QuestionChoice, Selection
 from rounds.artefacts import File
-from rounds.ledger import collect_facts
-from rounds.promotion import best_round, decide, kept_any, last_promoted, read_promotions, too_few_questions
+from rounds.facts import collect_facts
+from rounds.promoted import best_round, kept_any, last_promoted, read_promotions
+from rounds.promotion import decide, too_few_questions
 from rounds.records import Promotion
 from rounds.status import print_status
 from tests.helpers.planned_run import experiment

@@ -13,7 +13,7 @@ from ratchet.files import write_json
 from ratchet.runfolder import RunFolder
 from ratchet.selection import QuestionChoice, Selection
 from rounds.artefacts import Adapter, File
-from rounds.promotion import why_it_ended
+from rounds.promoted import why_it_ended
 from rounds.records import Promotion
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of

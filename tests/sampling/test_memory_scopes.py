@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from commands.sample import main
-from evaluation.arms import arm_settings
-from evaluation.round_arms import evaluate, read_arms
+from evaluation.arm_folders import arm_settings, read_arms
+from evaluation.round_arms import evaluate
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
 from questions.manifest import open_run

@@ -10,7 +10,7 @@ import pytest
 
 from agents import naive_rag
 from agents.core.system import load_system
-from evaluation.arms import arm_settings
+from evaluation.arm_folders import arm_settings
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Question

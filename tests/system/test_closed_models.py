@@ -17,7 +17,7 @@ from commands.report import run_settings
 from commands.sample import sample_round
 from commands.score import drop_unsampled
 from commands.train import train_round
-from evaluation.round_arms import read_arms
+from evaluation.arm_folders import read_arms
 from inference.chat import Dialogue
 from inference.completion import Completion
 from inference.text_format import TextFormat

@@ -25,7 +25,8 @@ from evaluation.tables.suite import print_suite
 from export.dataset import DatasetMember, _card
 from inference.adapters import adapter_digest
 from ratchet.config import ModelConfig, load_config
-from ratchet.escape import file_name, markdown_code, markdown_text, python_string, shell_line, yaml_value
+from ratchet.escape import file_name, python_string, shell_line, yaml_value
+from ratchet.markdown import markdown_code, markdown_text
 from ratchet.runfolder import RunFolder
 from ratchet.text import plain_line
 from report.gather import gather

@@ -20,7 +20,7 @@ from commands.questions import check
 from commands.rounds import trace
 from commands.rows import rows, show
 from commands.score import score_and_select, whatif
-from commands.selftrain import status
+from commands.status import status
 from ratchet.config import Config
 from ratchet.records import Question
 from tests.helpers import handmade_run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.round_arms import read_arms
+from evaluation.arm_folders import read_arms
 from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evaluation.round_arms import read_arms
+from evaluation.arm_folders import read_arms
 from inference.adapters import adapter_digest
 from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
 from rounds.ledger import read_ledger
-from rounds.promotion import read_promotions
+from rounds.promoted import read_promotions
 from rounds.records import Entry
 from tests.helpers.experiment import ROOT, SCRIPT, command, kill, make_experiment, preloaded, write_lines
 from tests.helpers.waiting import wait_for

@@ -1,4 +1,4 @@
-"""Help comes at once: no command imports a heavy library before it has read its arguments."""
+"""Help and a run's status come at once: no command imports a heavy library before it has read its arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from commands.config import open_config
 from commands.main import COMMANDS
+from questions.manifest import open_run
+from tests.helpers.experiment import make_experiment
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("accelerate", "datasets", "matplotlib", "peft", "torch", "transformers", "trl", "xgrammar")
@@ -64,3 +67,15 @@ def test_every_command_has_help(helped: dict[str, tuple[int, bool, list[str]]]) 
 
 def test_help_imports_nothing_heavy(helped: dict[str, tuple[int, bool, list[str]]]) -> None:
     assert {words: heavy for words, (_, _, heavy) in helped.items() if heavy} == {}
+
+
+def test_status_imports_nothing_that_samples_trains_or_searches(tmp_path: Path) -> None:
+    """Of a whole config, whose plug-ins it loads, and a run folder."""
+    path = make_experiment(tmp_path)
+    open_run(open_config(path))
+    program = "import sys; from commands.main import main; main(); print(*sys.modules, file=sys.stderr)"
+    words = [sys.executable, "-c", program, "status", "--config", str(path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "It resumes with 'index' of round 1" in done.stdout
+    unneeded = {*HEAVY, "httpx", "jinja2", "jsonschema", "numba", "numpy", "pyarrow", "scipy"}
+    assert unneeded & set(done.stderr.split()) == set()

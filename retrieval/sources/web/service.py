@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 from ratchet.records import Passage, content_key
 from ratchet.text import plain_line, shortened
 from retrieval.errors import SourceError
-from retrieval.index import Retriever
+from retrieval.retriever import Retriever
 from retrieval.sources.source import SearchSource
 from retrieval.sources.summariser import Summariser
 from retrieval.sources.web.cache import ResponseCache

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands.config import open_config
-from evaluation.arms import arm_settings
+from evaluation.arm_folders import arm_settings
 from evaluation.sweep.cells import Sweep, plan_sweep
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config, load_config

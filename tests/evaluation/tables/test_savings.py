@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evaluation.arms import ArmSettings, arm_settings
+from evaluation.arm_folders import ArmSettings, arm_settings
 from evaluation.comparisons import make_arm
 from evaluation.results import Results
 from evaluation.tables.savings import memory_pairs, print_savings, savings

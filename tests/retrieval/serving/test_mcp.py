@@ -13,8 +13,9 @@ from mcp import Client
 from ratchet.errors import UserError
 from ratchet.records import Passage
 from retrieval.errors import SourceError
-from retrieval.index import Index, Retriever
+from retrieval.index import Index
 from retrieval.mcp_results import NOTICE
+from retrieval.retriever import Retriever
 from retrieval.serving.mcp import MAX_CHARACTERS, create_server
 from retrieval.sources.source import SearchSource, Source
 from tests.helpers.served import Plain

@@ -1,0 +1,106 @@
+"""Where arms, each a system with an adapter on a question set, and the results of a round are kept.
+
+    arms/<split>/<system>-<digest>/<policy>/            an arm's trajectories (sampling/store.py), one JSONL segment
+    arms/<split>/<system>-<digest>/<policy>/scores/     its scores
+    round-N/evaluation/arms-<split>.json                the arms that the round was last evaluated with
+    round-N/evaluation/results.json                     the table (results-<split>.json for other splits)
+
+An arm's folder follows from what the arm is, so evaluations, promotions and sweeps that ask for the same arm find the
+same trajectories and scores. The digest is of the system's settings and of how it is sampled; the policy is 'base', or
+the adapter's digest, followed by '-seed+1' where the seeds are others (evaluation.controls). Any number of processes
+may work on different arms at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.core.system import load_system
+from evaluation.question_sets import QuestionSet, split_of
+from questions.load import load_split
+from ratchet.config import Config, Environment, EvaluationConfig, QuestionsConfig, RewardsConfig, SystemConfig
+from ratchet.config.evaluation import FINAL
+from ratchet.config.sampling import TOP_P
+from ratchet.files import read_record
+from ratchet.plugins import short_name
+from ratchet.records import Record, content_key
+from ratchet.runfolder import RoundFolder
+from sampling.store import TrajectoryStore
+
+
+@dataclass(frozen=True)
+class ArmSettings:
+    """What the arms of a run are planned, sampled, scored and measured by."""
+
+    environment: Environment
+    system: SystemConfig
+    questions: QuestionsConfig
+    evaluation: EvaluationConfig
+    rewards: RewardsConfig
+    concurrency: int | None = None
+    """The most trajectories in flight; default: as many as the models take."""
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.environment.run
+
+    @property
+    def seed(self) -> int:
+        return self.environment.seed
+
+    def question_set(self, name: str, asked_by: str = "--split") -> QuestionSet:
+        """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or
+        unreadable."""
+        split = split_of(self.questions, self.evaluation.benchmarks, name, asked_by)
+        loaded = load_split(split, self.seed)
+        title = (short_name(split.benchmark) or name) + ("" if split.order == "file" else f", {split.order}")
+        return QuestionSet(name, title, loaded.questions, loaded.digest)
+
+    def store(self, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
+        """Where an arm is kept, whoever asks for it."""
+        identity = load_system(system).identity
+        digest = content_key(identity, self.evaluation.temperature, TOP_P)
+        name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
+        return TrajectoryStore(self.run / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
+
+
+def arm_settings(config: Config) -> ArmSettings:
+    """The settings of a config's arms."""
+    environment, concurrency = config.environment, config.sampling.concurrency
+    return ArmSettings(environment, config.system, config.questions, config.evaluation, config.rewards, concurrency)
+
+
+def scores_path(store: TrajectoryStore) -> Path:
+    """The folder that holds an arm's scores."""
+    return store.folder / "scores"
+
+
+class RoundArms(Record):
+    """round-N/evaluation/arms-<split>.json"""
+
+    arms: dict[str, str]
+    """By arm name, its folder below the run folder, in the order of the table."""
+
+
+def results_path(folder: RoundFolder, split: str) -> Path:
+    """The file that holds a round's results on a split."""
+    return folder.evaluation / ("results.json" if split == FINAL else f"results-{split}.json")
+
+
+def arms_file(folder: RoundFolder, split: str) -> Path:
+    """The file that names the arms of a round on a split."""
+    return folder.evaluation / f"arms-{split}.json"
+
+
+def read_arms(folder: RoundFolder, split: str) -> dict[str, TrajectoryStore]:
+    """By name, the arms of the round's last evaluation on the split; empty before the first one."""
+    record = read_record(arms_file(folder, split), RoundArms, "delete it and run `ratchet evaluate` again")
+    run = folder.path.parent
+    return {name: TrajectoryStore(run / place) for name, place in record.arms.items()} if record else {}
+
+
+def evaluated_splits(folder: RoundFolder) -> list[str]:
+    """The question sets that the round's arms were started on."""
+    return sorted(path.stem.removeprefix("arms-") for path in folder.evaluation.glob("arms-*.json"))

@@ -1,0 +1,33 @@
+"""`Retriever`: what a caller may search, an index on this machine or a remote one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ratchet.config import IndexConfig
+from ratchet.records import Passage
+
+
+class Retriever(Protocol):
+    """Anything that can be searched for passages."""
+
+    digest: str
+    """Equal digest, equal results for every query."""
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        """Return the passages of ranks offset .. offset + k - 1; fewer where no more passages match."""
+        ...
+
+
+class NoIndex:
+    """What a system searches where its config has no index: a search raises UserError."""
+
+    digest = "no index"
+
+    def __init__(self, config: IndexConfig) -> None:
+        """`config` is the section that is missing."""
+        self._config = config
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        """Raise UserError."""
+        raise AssertionError(f"index.path is {self._config.path}")  # the section's own error comes first

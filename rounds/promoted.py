@@ -1,0 +1,61 @@
+"""Which adapters were promoted, and so which one a run stands by; `rounds.promotion` decides it."""
+
+from __future__ import annotations
+
+import sys
+
+from pydantic import ValidationError
+
+from ratchet.config import RoundsConfig
+from ratchet.files import read_record
+from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.selection import Selection
+from rounds.records import Promotion
+
+SPLIT = "dev"
+
+
+def read_promotion(folder: RoundFolder) -> Promotion | None:
+    """The decision on a round; None before there is one."""
+    return read_record(folder.promotion, Promotion, "delete it, and `ratchet selftrain` decides again")
+
+
+def read_promotions(run: RunFolder) -> list[Promotion]:
+    """The decisions, in the order of the rounds."""
+    return [promotion for folder in run.rounds() if (promotion := read_promotion(folder)) is not None]
+
+
+def last_promoted(run: RunFolder, before: int) -> int | None:
+    """The last round, before round `before`, whose adapter was promoted; None where the base model stands."""
+    return max((p.round for p in read_promotions(run) if p.promoted and p.round < before), default=None)
+
+
+def best_round(run: RunFolder) -> int | None:
+    """The round whose adapter a run stands by: the last promoted one, or where nothing was promoted, the last that was
+    trained; None where no adapter was."""
+    promoted = last_promoted(run, before=sys.maxsize)
+    if promoted is not None:
+        return promoted
+    return max((folder.number for folder in run.rounds() if folder.adapter.is_dir()), default=None)
+
+
+def last_round(run: RunFolder, rounds: RoundsConfig) -> int:
+    """The run's last round: `count`, or with `until_flat` the one that was decided last, if it promoted nothing."""
+    decided = read_promotions(run) if rounds.until_flat else []
+    return decided[-1].round if decided and not decided[-1].promoted else rounds.count
+
+
+def why_it_ended(run: RunFolder, rounds: RoundsConfig) -> str:
+    """A sentence where `until_flat` ended the run before round `count`; else empty."""
+    number = last_round(run, rounds)
+    if number >= rounds.count:
+        return ""
+    return f"The run ended after round {number} of at most {rounds.count}, which promoted nothing (rounds.until_flat)."
+
+
+def kept_any(folder: RoundFolder) -> bool:
+    """Whether a round's selection kept a trajectory to train on; True before there is one that can be read."""
+    try:
+        return bool(Selection.model_validate_json(folder.selection.read_bytes()).kept)
+    except (OSError, ValidationError):
+        return True
