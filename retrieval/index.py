@@ -1,7 +1,6 @@
 """The search index that the rest of Ratchet uses: `Index` ranks its chunks by an engine and returns them as passages.
 
-`Store` holds the chunks, `Ranker` is the protocol of the engines, and `Retriever` what a caller may search: an index on
-this machine, or a remote one. `retrieval.open_index` opens them.
+`Store` holds the chunks, and `Ranker` is the protocol of the engines. `retrieval.open_index` opens them.
 """
 
 from __future__ import annotations
