@@ -18,9 +18,9 @@ import yaml
 from ratchet.files import read_segment
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
-from tests.helpers.experiment import ROOT, environment
+from tests.helpers.experiment import ROOT, preloaded
 from tests.helpers.thinking import make_thinking_experiment
-from tests.helpers.vllm_real import kill_tree, server_processes, vllm_model
+from tests.helpers.vllm_real import UNCOMPILED, kill_tree, server_processes, vllm_model
 from tests.helpers.waiting import wait_for
 
 SECONDS = 600
@@ -72,7 +72,7 @@ def _selftrain(config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     words = [sys.executable, "selftrain.py", "--config", str(config)]
     with log.open("w") as said:
         loop = subprocess.Popen(
-            words, cwd=ROOT, env=environment(), stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            words, cwd=ROOT, env=preloaded(**UNCOMPILED), stdout=said, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
             yield loop
