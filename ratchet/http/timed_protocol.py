@@ -36,6 +36,15 @@ class TimedProtocol(H11Protocol):
         self._limit(False)
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP. An app that works on its beginning does not answer as well, nor do we if it has."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def _unsupported_upgrade_warning(self) -> None:
         """Nothing is logged where a client asks for another protocol: the guard refuses WebSockets."""
 

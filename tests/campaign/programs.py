@@ -26,7 +26,7 @@ from tests.helpers.tiny import tiny_format
 CALL = '<tool_call>\n{"name": "search", "arguments": {"q": "harbour"}}\n</tool_call>'
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
 OFFERED = [{"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": SCHEMA}}]
-REFUSALS = {400, 401, 404, 405, 408, 409, 413, 415, 431}
+REFUSALS = {400, 401, 403, 404, 405, 408, 409, 413, 415, 431}
 REQUESTS = 12
 Said = tuple[str, str]
 """A prompt, and what the model said to it."""
@@ -101,10 +101,9 @@ class Program:
         if path == "responses":
             body["input"] = body.pop("messages")
         for _ in range(self._dice.randint(1, 3)):
-            inner = self._dice.choice(
-                [body, *(self._dice.choice(body[key]) for key in ("messages", "tools") if body.get(key))]
-            )
-            change(self._dice, inner)
+            inside = [body[key] for key in ("messages", "tools") if isinstance(body.get(key), list)]
+            items = [item for items in inside for item in items if isinstance(item, dict)]
+            change(self._dice, self._dice.choice([body, *items]))
         await self._send(client, path, body)
 
     async def _send(self, client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> httpx.Response:

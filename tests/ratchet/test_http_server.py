@@ -104,6 +104,16 @@ def test_two_lengths_of_one_body_get_one_refusal_and_the_end(url: str) -> None:
     assert answer.count(b"HTTP/1.1") == 1
 
 
+def test_a_body_that_is_no_http_gets_one_refusal_and_logs_no_error(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    for host in (b"127.0.0.1", b"evil.example"):
+        head = b" HTTP/1.1\r\nHost: " + host + b"\r\nContent-Type: application/json\r\n"
+        with opened(url) as connection:
+            connection.sendall(b"POST " + httpx.URL(url).raw_path + head + b"Transfer-Encoding: chunked\r\n\r\nno\r\n")
+            answer = all_of(connection)
+        assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1") == 1
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_a_name_that_is_not_this_machines_is_refused(url: str) -> None:
     for headers in ELSEWHERE:
         for method in ("GET", "POST"):
