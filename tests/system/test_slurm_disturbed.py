@@ -94,11 +94,11 @@ def out_of_time(site: Site, twice: list[int]) -> int:
 
     SLURM looks at time limits every 30 s, and warns where less than 30 s more than `--signal` says are left: a limit
     given at the start would have to allow for how long the job takes to begin on a busy machine. The warning comes
-    within 30 s here, when a busy machine still has 55 s to stop the job.
+    within 30 s here, when a busy machine still has 145 s to stop the job.
     """
-    job = site.submit("out of time", "--signal=B:USR1@60", settings=("sampling.concurrency=1",))
+    job = site.submit("out of time", "--signal=B:USR1@150", settings=("sampling.concurrency=1",))
     site.wait_for_some("out of time", job, count=1)
-    site.cluster.run("scontrol", "update", f"JobId={job}", "EndTime=now+85seconds")
+    site.cluster.run("scontrol", "update", f"JobId={job}", "EndTime=now+175seconds")
     return job
 
 
