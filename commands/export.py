@@ -150,7 +150,7 @@ def _export_dataset(config: Config, own: RoundFolder, scope: Scope, out: Path) -
     ]
     rows = None
     if scope == "kept" or all(member.selection and member.selection.kept for member in members):
-        rows, _ = prepare_rows(learnt_rounds(config, own), own, config.training)
+        rows, _ = prepare_rows(learnt_rounds(config, own), own.rows, config.training)
     return export_dataset(config.folder.name, own.number, scope, members, rows, out)
 
 

@@ -86,7 +86,7 @@ def print_summary(config: Config, number: int) -> None:
 def _prepare(config: Config, number: int) -> tuple[RowsFile, list[KeptTrajectories]]:
     folder = RunFolder(config.folder).round(number)
     rounds = learnt_rounds(config, folder)
-    return prepare_rows(rounds, folder, config.training)[0], read_kept(rounds)
+    return prepare_rows(rounds, folder.rows, config.training)[0], read_kept(rounds)
 
 
 def _read(kept: Sequence[KeptTrajectories], keys: Sequence[str]) -> Iterator[Trajectory]:

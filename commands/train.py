@@ -109,26 +109,10 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
         task = TrainingTask(training, model, config.seed, folder, start, learnt_rounds(config, folder), provenance)
         if _is_writer():
             open_run(config)
-            if training.credit == "information_gain":
-                _compute_gains(config, task)
-            prepare_rows(task.rounds, task.folder, task.training)
+            prepare_rows(task.rounds, task.folder.rows, task.training)
         from training.recipe import train  # late: it imports torch
 
         train(task, warnings)
-
-
-def _compute_gains(config: Config, task: TrainingTask) -> None:
-    """Compute what each action did for the gold answer, where that is missing."""
-    from training.gains import compute_gains
-    from training.kept import read_kept
-
-    members = load_members(config)
-    questions = {
-        f"{name}/{question.id}" if name else question.id: question
-        for name, member in members.items()
-        for question in load_split(member.questions.train, member.seed).questions
-    }
-    compute_gains(read_kept(task.rounds), questions, task.model, task.training, task.start, task.folder.gains)
 
 
 def _write_control(config: Config, folder: RoundFolder, control: TrainedControl) -> None:

@@ -41,8 +41,6 @@ class RoundFolder:
     """A second opinion on a sample of the trajectories (rewards.audit); `audit_scores` are its scores."""
     audit_scores = _Below("audit")
     rows = _Below("rows.parquet")
-    gains = _Below("gains")
-    """What each action did for the gold answer (training.credit)."""
     training = _Below("training")
     adapter = _Below("adapter")
     candidate = _Below("training/candidate")
@@ -82,7 +80,6 @@ class ControlFolder(RoundFolder):
     """round-<n>/control-<name>: another selection of the round's trajectories, with rows, training and adapter."""
 
     trajectories = _Beside("trajectories")
-    gains = _Beside("gains")
 
     @property
     def number(self) -> int:
@@ -97,7 +94,6 @@ class GoldFolder(ControlFolder):
     """round-<n>/control-gold: trajectories of its own too, with gold answers in place of what was sampled."""
 
     trajectories = _Below("trajectories")
-    gains = _Below("gains")
 
     @property
     def trained_control(self) -> TrainedControl | None:

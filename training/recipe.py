@@ -46,7 +46,7 @@ def train(task: TrainingTask, warnings: Sequence[str] = ()) -> None:
 
     # The main process builds the rows and looks for earlier work; the others then read the same.
     with state.main_process_first():
-        rows, questions = prepare_rows(task.rounds, folder, training)
+        rows, questions = prepare_rows(task.rounds, folder.rows, training)
         inputs = _training_inputs(task, rows.digest)
         is_done = is_made_of(task.target, inputs)
         if not is_done:

@@ -32,9 +32,7 @@ from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.records import Conversation, Trajectory, content_key
-from ratchet.runfolder import RoundFolder
-from training.actions import ActionLesson, action_lessons
-from training.credit import credit_digest, credit_lessons, credited, read_gains
+from training.actions import action_lessons
 from training.kept import KeptTrajectories, LearntRound, check_ids_are_known, read_kept
 from training.lessons import (
     LESSON_FIELDS,
@@ -261,18 +259,16 @@ def read_rows(path: Path) -> RowsFile:
 
 
 def prepare_rows(
-    rounds: Sequence[LearntRound], folder: RoundFolder, training: TrainingConfig
+    rounds: Sequence[LearntRound], path: Path, training: TrainingConfig
 ) -> tuple[RowsFile, Mapping[str, str]]:
-    """The rows of what was kept in these rounds, built now or read from the folder that is trained in, if they were
-    built from the same selections; and trajectory key to question.
+    """The rows of what was kept in these rounds, built now or read from `path` if they were built from the same
+    selections; and trajectory key to question.
 
     Raises UserError where the objective finds nothing to learn.
     """
-    kept, objective, path = read_kept(rounds), load_objective(training), folder.rows
+    kept, objective = read_kept(rounds), load_objective(training)
     selections = [part.selection for part in kept]
-    credit = training.credit != "none"
-    if not credit:
-        check_lessons(objective, selections)
+    check_lessons(objective, selections)
     keys = [key for selection in selections for key in selection.kept]
     thoughts = training.thoughts == "trained"
     source = content_key("rows", ROWS_VERSION, keys, training.max_length, *([] if thoughts else ["masked thoughts"]))
@@ -281,18 +277,11 @@ def prepare_rows(
         settings = training.model_dump(mode="json", include={objective.section} if objective.section else set())
         choices = [choice for selection in selections for choice in selection.questions]
         source = content_key(source, {"objective": objective.name, **settings}, choices)
-    if credit:
-        gains = read_gains(folder.gains) if training.credit == "information_gain" else {}
-        source = content_key(source, credit_digest(training, kept, gains))
     if rows_source(path) != source:
-        if credit:
-            built = [
-                _build_action_table(part, credit_lessons(part, training, gains), objective, training) for part in kept
-            ]
-        elif plain:
+        if plain:
             built = [_build_table(part, part.selection.kept, training) for part in kept]
         elif objective.compares_actions:
-            built = [_build_action_table(part, compared_actions(part, objective), objective, training) for part in kept]
+            built = [_build_action_table(part, objective, training) for part in kept]
         else:
             built = [_build_lesson_table(part, objective, training) for part in kept]
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
@@ -306,10 +295,7 @@ def prepare_rows(
             f"{dict(rows.skipped)}); is any role trainable (system.roles.*.trainable), and training.max_length large "
             "enough?"
         )
-    questions = {key: question for part in kept for key, question in part.questions.items()}
-    if credit:  # of questions too that nothing is kept of
-        questions |= {key: name for part in kept for key, name in credited(part).items()}
-    return rows, questions
+    return rows, {key: question for part in kept for key, question in part.questions.items()}
 
 
 def _build_lesson_table(kept: KeptTrajectories, objective: Objective, training: TrainingConfig) -> Built:
@@ -321,16 +307,10 @@ def _build_lesson_table(kept: KeptTrajectories, objective: Objective, training: 
     return table, skipped + single
 
 
-def compared_actions(kept: KeptTrajectories, objective: Objective) -> list[ActionLesson]:
-    """The actions of a round that the objective compares with others after the same tokens."""
-    attempts = kept.store.read(kept.questions)
-    return list(action_lessons(attempts, kept.selection, objective, kept.source.prefix))
-
-
-def _build_action_table(
-    kept: KeptTrajectories, lessons: Sequence[ActionLesson], objective: Objective, training: TrainingConfig
-) -> Built:
+def _build_action_table(kept: KeptTrajectories, objective: Objective, training: TrainingConfig) -> Built:
     """Rows of single actions: each is its conversation up to the end of the action."""
+    attempts = kept.store.read(kept.questions)
+    lessons = list(action_lessons(attempts, kept.selection, objective, kept.source.prefix))
     taught: dict[str, list[int]] = {}
     for number, action in enumerate(lessons):
         taught.setdefault(action.trajectory, []).append(number)

@@ -127,9 +127,7 @@ def train_cell(out: Path, setting: Setting, cell: Cell, config: Config) -> Path:
     source = RunFolder(pool.folder).round(1)
     if not folder.trajectories.exists():
         folder.path.mkdir(parents=True, exist_ok=True)
-        for name in ("trajectories", "gains"):  # of all arms and seeds the same, as all start from the base model
-            (source.path / name).mkdir(exist_ok=True)
-            (folder.path / name).symlink_to((source.path / name).resolve(), target_is_directory=True)
+        folder.trajectories.symlink_to(source.trajectories.resolve(), target_is_directory=True)
     control = CONTROLS.get(cell.arm.split("+")[0])
     _select(config, pool, folder, source, may_be_empty=control == "gold")
     train_round(config, 1, control=control)

@@ -46,8 +46,6 @@ ARMS: dict[str, tuple[str, ...]] = {
     GOLD: (),
     SFT: (),
     "weighted": ("training.objective=weighted",),
-    "information_gain": ("training.credit=information_gain",),
-    "evidence": ("training.credit=evidence",),
     "dpo": ("training.objective=dpo", PREFERENCE),
     "dpo-action": ("training.objective=dpo", "training.preference.level=action", PREFERENCE),
     "kto": ("training.objective=kto", PREFERENCE),

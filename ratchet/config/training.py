@@ -54,11 +54,6 @@ class TrainingConfig(Section):
     """What is learnt from a question's trajectories. `sft`: likelihood of the kept ones (Salemi et al. 2025, arXiv
     2506.10844). `weighted`: likelihood of all that finished, weighted by reward. `dpo` and `kto`: preferences (Rafailov
     et al. 2023, arXiv 2305.18290; Ethayarajh et al. 2024, arXiv 2402.01306). Or a file of your own, by its path."""
-    credit: Literal["none", "information_gain", "evidence"] = Field("none", exclude_if=lambda credit: credit == "none")
-    """Whether single actions are learnt, with the objective `sft`, in place of whole kept trajectories.
-    `information_gain`: beside the kept trajectories, the actions of others that raised the log-probability of the gold
-    answer most (arXiv 2510.14967), of each role at most as many again. `evidence`: of the kept trajectories, all but
-    the lookups that found no document of the answer."""
     preference: PreferenceConfig = PreferenceConfig()
     """Settings of the objectives that compare: `dpo` and `kto`."""
     backend: Literal["peft", "unsloth"] = "peft"
@@ -124,14 +119,6 @@ class TrainingConfig(Section):
     def _four_bit_needs_unsloth(self) -> TrainingConfig:
         if self.four_bit and self.backend != "unsloth":
             raise ValueError("four_bit: only backend unsloth has it; set training.backend to unsloth, or leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _credit_is_for_likelihood(self) -> TrainingConfig:
-        if self.credit != "none" and (self.objective != "sft" or self.backend == "unsloth"):
-            raise ValueError(
-                "credit: it weighs rows of the objective sft with the backend peft; set both, or credit: none"
-            )
         return self
 
     @model_validator(mode="after")

@@ -38,7 +38,7 @@ trl_head_on_cpu = pytest.mark.skipif(
 
 def prepared_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
     """The round's rows as training builds them."""
-    return prepare_rows(learnt_rounds(config, folder), folder, config.training)
+    return prepare_rows(learnt_rounds(config, folder), folder.rows, config.training)
 
 
 def curve(folder: RoundFolder) -> list[dict[str, Any]]:
