@@ -59,6 +59,7 @@ COLUMNS = {
     "open ms": ".1f",
     "p50 ms": ".3f",
     "p99 ms": ".3f",
+    "CPU p99": ".3f",
     "2 threads": ".3f",
     "q/s, 1 t": ",.1f",
     "q/s, 2 t": ",.1f",

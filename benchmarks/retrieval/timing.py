@@ -23,8 +23,10 @@ THREADS = (1, 2)
 class Timing:
     """The times of one engine, in seconds."""
 
-    alone: dict[int, list[list[float]]] = field(default_factory=lambda: {threads: [] for threads in THREADS})
+    alone: dict[int, list[Sequence[float]]] = field(default_factory=lambda: {threads: [] for threads in THREADS})
     """By threads, [rounds][queries]: each query alone."""
+    alone_cpu: list[Sequence[float]] = field(default_factory=list)
+    """[rounds][queries]: CPU time of each query alone on one thread, without the time that other programs took."""
     batch: dict[int, list[float]] = field(default_factory=lambda: {threads: [] for threads in THREADS})
     """By threads, [rounds]: all queries at once."""
     cpu: list[float] = field(default_factory=list)
@@ -36,6 +38,7 @@ class Timing:
         return {
             "p50 ms": float(np.median(single)),
             "p99 ms": float(np.quantile(single, 0.99)),
+            "CPU p99": float(1e3 * np.quantile(np.median(self.alone_cpu, axis=0), 0.99)),
             "2 threads": float(np.median(split)),
             **{f"q/s, {threads} t": queries / float(np.median(self.batch[threads])) for threads in THREADS},
             "q/CPU s": queries / max(float(np.median(self.cpu)), 1e-9),
@@ -55,19 +58,23 @@ def measure(engines: Sequence[Engine], queries: Sequence[Query], k: int, rounds:
             timing = timings[engine.name]
             time.sleep(0.02)  # threads of the engine before may still be waiting in a loop
             for threads in THREADS:
-                timing.alone[threads].append([_seconds(engine, [query], k, threads) for query in queries])
+                walls, cpus = zip(*(_seconds(engine, [query], k, threads) for query in queries), strict=True)
+                timing.alone[threads].append(walls)
+                if threads == 1:
+                    timing.alone_cpu.append(cpus)
             for threads in THREADS:
                 cpu = time.process_time()
-                timing.batch[threads].append(_seconds(engine, queries, k, threads))
+                timing.batch[threads].append(_seconds(engine, queries, k, threads)[0])
                 used = time.process_time() - cpu
             timing.cpu.append(used)
     return timings
 
 
-def _seconds(engine: Engine, queries: Sequence[Query], k: int, threads: int) -> float:
-    started = time.perf_counter()
+def _seconds(engine: Engine, queries: Sequence[Query], k: int, threads: int) -> tuple[float, float]:
+    """Seconds of wall time, and CPU time of this thread."""
+    started, cpu = time.perf_counter(), time.thread_time()
     engine.search(queries, k, threads)
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.thread_time() - cpu
 
 
 def machine() -> str:

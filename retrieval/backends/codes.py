@@ -29,6 +29,7 @@ from ratchet.errors import UserError
 from ratchet.processor import usable_cores
 from retrieval.arrays import Bytes, Doubles, Floats, Numbers, Places
 from retrieval.backends.int8 import BLOCK_ROWS, GROUP, HEAD, QUERY_DTYPE, TILE, prune, scan
+from retrieval.threads import run_tasks
 
 LARGEST_NORM = 1.01
 """A bound of the length of a row, which is 1 or less but for rounding."""
@@ -150,17 +151,15 @@ class CodeScorer:
         bounds = [self._firsts[-1] * piece // pieces for piece in range(pieces + 1)]
         searches = [_Search(queries, min_bound, k, exact, end - first) for first, end in pairwise(bounds)]
 
-        def run(search: _Search, first: int, end: int) -> None:
+        def run(piece: int) -> None:
+            first, end = bounds[piece : piece + 2]
             for (codes, floats), start, stop in zip(self._codes, self._firsts, self._firsts[1:], strict=False):
                 low, high = (_block_start(bound - start, stop - start) for bound in (first, end))
-                search.scan(codes, floats, self._groups, start, low, high)
+                searches[piece].scan(codes, floats, self._groups, start, low, high)
 
-        if pieces == 1:
-            run(searches[0], *bounds)
-        else:
-            # What is not needed any more is told from one to the others by `min_bound` alone: it only ever rises, and
-            # where two writes meet and the lower one stays, more candidates are left than had to be.
-            list(self._pool.map(run, searches, *zip(*pairwise(bounds), strict=True)))
+        # What is not needed any more is told from one to the others by `min_bound` alone: it only ever rises, and
+        # where two writes meet and the lower one stays, more candidates are left than had to be.
+        run_tasks(self._pool, pieces, run, range(pieces))
         return [np.concatenate([search.left(query) for search in searches]) for query in range(len(vectors))]
 
 

@@ -37,10 +37,12 @@ from retrieval.sparse.quantisation import STEPS
 from retrieval.sparse.screening import coarse_steps, screen_window
 from retrieval.sparse.selection import LOOKUP, ROW, UPCOMING, new_workspace, offer_chunks, select_chunks
 from retrieval.sparse.terms import QueryReader, SparseQuery, count_postings, locate_lists, merge_terms
+from retrieval.threads import run_tasks
 
-# A query is split among threads only where each gets at least this many words of the posting file, about half a
-# millisecond's work: handing over takes a tenth of that.
+# Work is split among threads only where each gets at least this many words of the posting file, about half a
+# millisecond's work: handing over takes a tenth of that. Besides its words, a query takes as long as QUERY_WORDS.
 SPLIT_WORDS = 1 << 19
+QUERY_WORDS = 1 << 15
 # Bytes that are asked for ahead of the search, where the disk has to be read.
 PREFETCH_BYTES = 1 << 28
 ALL_WINDOWS = (0, 1)
@@ -129,21 +131,23 @@ class Engine:
 
     def _select(self, batch: _Batch, k: int, allowed: Sequence[Bytes] | None, threads: int) -> list[Ranking]:
         count = len(batch.offsets) - 1
-        if count >= threads or threads == 1:
+        if threads > 1:
+            threads = max(1, min(threads, (batch.words(0, count) + count * QUERY_WORDS) // SPLIT_WORDS))
+        if count >= threads:
             # Several slices a thread, so that one with heavy queries does not keep the others waiting at the end.
             # But what is read from the disk should be read by as few of them as possible.
             slices = 1 if threads == 1 else min(count, threads if self._fetch else 4 * threads)
             bounds = [count * i // slices for i in range(slices + 1)]
             tasks = [(low, high, ALL_WINDOWS) for low, high in pairwise(bounds)]
         else:
-            share = max(1, threads // count)
+            share = threads // count
             tasks = []
             for q in range(count):
-                pieces = max(1, min(share, batch.words(q) // SPLIT_WORDS))
+                pieces = max(1, min(share, batch.words(q, q + 1) // SPLIT_WORDS))
                 tasks += [(q, q + 1, (piece, pieces)) for piece in range(pieces)]
         if len(tasks) == 1:
             return [_best([piece], k) for piece in self._run(batch, tasks[0], k, allowed)]
-        results = self._pool.map(lambda task: self._run(batch, task, k, allowed), tasks)
+        results = run_tasks(self._pool, threads, lambda task: self._run(batch, task, k, allowed), tasks)
         pieces_by_query: list[list[Hits]] = [[] for _ in range(count)]
         for (low, _, _), pieces_of in zip(tasks, results, strict=True):
             for i, piece in enumerate(pieces_of):
@@ -242,9 +246,9 @@ class _Batch:
     weights: Doubles
     """[terms of all queries]."""
 
-    def words(self, query: int) -> int:
-        """Words of the posting files that a query reads."""
-        span = slice(self.offsets[query], self.offsets[query + 1])
+    def words(self, low: int, high: int) -> int:
+        """Words of the posting files that queries low .. high - 1 read."""
+        span = slice(self.offsets[low], self.offsets[high])
         return int((self.ends[:, span] - self.begins[:, span]).sum())
 
 
