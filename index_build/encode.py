@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner, njit
 from retrieval.arrays import Bytes, Numbers, Words
 from retrieval.sparse.postings import (
     BITS,
@@ -25,7 +25,7 @@ from retrieval.sparse.quantisation import FAR, frequency_code, length_norm
 EXCEPTION = np.uint32(1 << 31)
 
 
-@njit(cache=True)
+@inner
 def _block_shape(chunks: Words, start: int, end: int, size: int, placed: bool) -> tuple[int, int]:
     """(kind, entries) of the block of one window's postings start .. end - 1."""
     count = end - start
@@ -46,24 +46,24 @@ def _block_shape(chunks: Words, start: int, end: int, size: int, placed: bool) -
     return SPARSE, count
 
 
-@njit(cache=True)
+@inner
 def _put16(data: Bytes, at: int, value: int) -> None:
     data[at] = value & 255
     data[at + 1] = value >> 8
 
 
-@njit(cache=True)
+@inner
 def _put32(data: Bytes, at: int, value: int) -> None:
     for i in range(4):
         data[at + i] = (value >> (8 * i)) & 255
 
 
-@njit(cache=True)
+@inner
 def _put_place(data: Bytes, at: int, entry: int, place: int) -> None:
     data[at + (entry >> 1)] |= place << (4 * (entry & 1))
 
 
-@njit(cache=True)
+@inner
 def _put_block(
     data: Bytes, at: int, kind: int, entries: int, chunks: Words, codes: Bytes, places: Bytes, size: int
 ) -> None:
@@ -78,7 +78,7 @@ def _put_block(
                 _put_place(data, at + 3 * count, i, places[i])
     elif kind == GAPS:
         gaps = at + 2 * ((entries + SKIP - 1) // SKIP)
-        entry, before = 0, -1
+        entry, before = np.int64(0), -1
         for i in range(count):
             here = chunks[i] & (WINDOW - 1)
             while before < here:
@@ -119,7 +119,7 @@ def encode_lists(
     `max_region_bytes(postings, terms)` bytes.
     """
     placed = len(places) > 0
-    at = 0
+    at = np.int64(0)
     kinds = np.empty((chunk_count >> WINDOW_BITS) + 1, np.int64)
     entries = np.empty_like(kinds)
     for t in range(len(offsets) - 1):
@@ -146,7 +146,7 @@ def encode_lists(
             data[at : at + short + 3] = 0
             _put32(data, at, count)
             for i in range(count):
-                _put32(data, at + 4 + 4 * i, chunks[start + i])
+                _put32(data, at + 4 + 4 * i, np.int64(chunks[start + i]))
                 data[at + 4 + 4 * count + i] = codes[start + i]
                 if placed:
                     _put_place(data, at + 4 + 5 * count, i, places[start + i])
@@ -170,7 +170,7 @@ def encode_lists(
                 body += block_bytes(kind, entries[block], size, placed)
             at = body
         at = (at + 3) // 4 * 4
-    return at
+    return int(at)
 
 
 def max_region_bytes(postings: int, terms: int) -> int:
@@ -194,7 +194,7 @@ def frequency_codes(
 
     Term first + t has the postings bounds[t] .. bounds[t + 1] - 1; `once`: as `single_codes` fills it.
     """
-    far = 0
+    far = np.int64(0)
     for i in range(len(chunks)):
         chunk = chunks[i]
         frequency = frequencies[i]
@@ -219,7 +219,7 @@ def value_places(
 
     Term first + t has the postings bounds[t] .. bounds[t + 1] - 1.
     """
-    far = 0
+    far = np.int64(0)
     for i in range(len(numbers)):
         code = codes_of_values[numbers[i]]
         codes[i] = code
@@ -231,7 +231,7 @@ def value_places(
     return _exceptions(first, bounds, chunks, numbers, far)
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _exceptions(first: int, bounds: Numbers, chunks: Words, values: Words, count: int) -> tuple[Numbers, Words]:
     """(keys, values) of the `count` postings whose values are marked as EXCEPTION."""
     keys = np.empty(count, np.int64)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner, njit
 from ratchet.words import MARKS, WORD, spaced_words
 from retrieval.arrays import Bytes, Hashes, Numbers, Words
 from retrieval.sparse.bits import load_64
@@ -79,7 +79,7 @@ def character_kinds() -> Bytes:
     return kinds
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _character(data: Bytes, at: int) -> tuple[int, int]:
     """(code point, bytes) of the character that the byte at `at`, which is not ASCII, begins."""
     first = np.int64(data[at])
@@ -91,14 +91,14 @@ def _character(data: Bytes, at: int) -> tuple[int, int]:
     return (first & 7) << 18 | middle << 6 | (data[at + 3] & 0x3F), 4
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def _slot(key: np.uint64, slots: int) -> np.int64:
     """Where the search for a key begins among the slots, whose number is a power of 2."""
     product = (key ^ (key >> HALF)) * SPREAD
     return np.int64(product >> HALF) & (slots - 1)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def _key(data: Bytes, first: int, end: int) -> np.uint64:
     """What a word of up to 8 bytes is told apart by, those bytes, and longer ones are looked up by, a hash."""
     size = end - first
@@ -110,7 +110,7 @@ def _key(data: Bytes, first: int, end: int) -> np.uint64:
     return (key ^ (key >> HALF)) * SPREAD | LONG
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def _same(data: Bytes, first: int, end: int, spelled: Bytes, at: int) -> bool:
     """Whether the bytes first .. end - 1 of data, and a line break, are those of `spelled` from `at` on."""
     for i in range(end - first):
@@ -119,15 +119,16 @@ def _same(data: Bytes, first: int, end: int, spelled: Bytes, at: int) -> bool:
     return spelled[at + end - first] == LINE_BREAK
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _larger(array: Bytes | Numbers, size: int) -> Bytes | Numbers:
     """The array with room for `size` elements, and for as many again."""
     larger = np.empty(2 * size, array.dtype)
-    larger[: len(array)] = array
+    for i in range(len(array)):
+        larger[i] = array[i]
     return larger
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _more_slots(slots: Hashes) -> Hashes:
     """The hash table with twice as many slots."""
     more = np.zeros(2 * len(slots), np.uint64)
@@ -140,7 +141,7 @@ def _more_slots(slots: Hashes) -> Hashes:
     return more
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _find_words(data: Bytes, at: int, end: int, ascii_kinds: Bytes, kinds: Bytes, bounds: Numbers) -> np.int64:
     """Where the words of the text at .. end - 1 begin and end, in turns; returns how many words there are."""
     # No branch depends on where words end, which a processor could not foretell.
@@ -170,7 +171,7 @@ def _number_words(
     `words` takes their numbers and word_ends where each text's end; `count` words are known before. Returns how many
     are now, and the arrays of the hash table, which may be new and larger ones.
     """
-    numbered, text_start = 0, 0
+    numbered, text_start = 0, np.int64(0)
     bounds = np.empty(0, np.int64)
     for text in range(len(text_ends)):
         if len(bounds) < text_ends[text] - text_start + 2:
@@ -196,7 +197,8 @@ def _number_words(
                 starts[count] = starts[word] + end - first + 1
                 if starts[count] > len(spelled):
                     spelled = _larger(spelled, starts[count])
-                spelled[starts[word] : starts[count] - 1] = data[first:end]
+                for i in range(end - first):
+                    spelled[starts[word] + i] = data[first + i]
                 spelled[starts[count] - 1] = LINE_BREAK
                 if 4 * count > len(slots):
                     slots = _more_slots(slots)

@@ -59,7 +59,16 @@ def njit(*arguments: Any, **options: Any) -> Any:
     """numba.njit, without its cache where there is no folder to keep one in: each process then compiles again."""
     if not CACHED:
         options.pop("cache", None)
-    return numba.njit(*arguments, **options)
+    return numba.njit(*arguments, no_cfunc_wrapper=True, **options)
+
+
+def inner(*arguments: Any, **options: Any) -> Any:
+    """numba.njit for a function that only kernels call, and is compiled with them. Called from Python, it crashes.
+
+    Compiling what would take its arguments from Python takes longer than compiling most such functions. A constant
+    that is passed to one is written np.int64(0): 0 has a type of its own, which it would be compiled for once more.
+    """
+    return numba.njit(*arguments, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 
 
 CACHED = "NUMBA_CACHE_DIR" in os.environ

@@ -23,7 +23,7 @@ from numba.core.types.misc import CPointer
 from numba.extending import intrinsic
 
 from ratchet.llvm import element, load, splat
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner
 from retrieval.arrays import Bytes, Halves, Numbers, Places, Pointer
 
 # Chunks whose bounds stay in a core's first-level cache while all blocks of a window are added to them.
@@ -281,7 +281,7 @@ def count_bits(typing: Any, word: Any) -> Any:
     return types.int64(types.uint64), lambda context, builder, signature, values: builder.ctpop(values[0])
 
 
-@njit(nogil=True, cache=True)
+@inner
 def add_bits(bounds: Halves, data: Bytes, masks: int, codes: int, first: int, end: int, weight: int) -> int:
     """Add the codes of a block's chunks first .. end - 1 to the bounds; returns where the codes of the next ones begin.
 
@@ -310,7 +310,7 @@ def add_bits(bounds: Halves, data: Bytes, masks: int, codes: int, first: int, en
     return codes
 
 
-@njit(nogil=True, cache=True)
+@inner
 def screen_bits(
     bounds: Bytes, data: Bytes, masks: Numbers, codes: Numbers, lists: int, tables: Bytes, size: int, candidates: Places
 ) -> int:
@@ -356,7 +356,7 @@ def half_or_none(typing: Any, half: Any, value: Any, wanted: Any) -> Any:
 FOUR, LOW, HIGH = np.uint64(0x0001000100010001), np.uint64(0x00FF00FF00FF00FF), np.uint64(0x8000800080008000)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@inner(forceinline=True)
 def sum_of_8(data: Bytes | Pointer, at: int) -> np.int64:
     """The sum of the 8 bytes from data[at] on."""
     word = load_64(data, at)
@@ -364,7 +364,7 @@ def sum_of_8(data: Bytes | Pointer, at: int) -> np.int64:
     return np.int64((pairs * FOUR) >> np.uint64(48))
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@inner(forceinline=True)
 def sums_before(data: Bytes | Pointer, at: int, wanted: int) -> tuple[int, bool]:
     """Of the sums of the first 1 to 8 bytes from data[at] on: (how many are below `wanted`, which is one of them)."""
     word = load_64(data, at)
@@ -378,7 +378,7 @@ def sums_before(data: Bytes | Pointer, at: int, wanted: int) -> tuple[int, bool]
     return 8 - reached, count_bits(others[0] & HIGH) + count_bits(others[1] & HIGH) < 8
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@inner(forceinline=True)
 def rank_in(data: Bytes | Pointer, masks: int, place: int) -> int:
     """How many of the first `place` bits from data[masks] on are set: at most 511."""
     rank = 0

@@ -343,7 +343,7 @@ def search_shard(
                 break
             first = window << WINDOW_BITS
             size = min(WINDOW, chunk_count - first)
-            postings = 0
+            postings = np.int64(0)
             if screening and held[q] == heap_scores.shape[1]:
                 if heap_scores[q, 0] != best:
                     best = heap_scores[q, 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner
 from retrieval.arrays import Bytes, Files, Halves, Numbers
 from retrieval.sparse.bits import AHEAD, STRIP, add_bits, fetch, increase
 from retrieval.sparse.postings import (
@@ -23,7 +23,7 @@ from retrieval.sparse.selection import ABSENT, AT, BLOCK, CODES, ENTRIES, KIND, 
 WINDOW_OF_RECORD = 0x3FFF
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _add_block(bounds: Halves | Bytes, files: Files, kind: int, at: int, entries: int, steps: Halves | Bytes) -> None:
     """Add the bounds of a SPARSE or GAPS block to the window's; steps[c] is the bound of code c."""
     data, halves, _ = files
@@ -42,7 +42,7 @@ def _add_block(bounds: Halves | Bytes, files: Files, kind: int, at: int, entries
             increase(bounds, np.int64(here), steps[codes[i]])
 
 
-@njit(nogil=True, cache=True)
+@inner
 def open_list(files: Files, region: int, row: Numbers, windows: tuple[int, int], placed: bool) -> None:
     """Set a row of the table of lists to the list's first block in the range of windows."""
     words = files[2]
@@ -71,7 +71,7 @@ def open_list(files: Files, region: int, row: Numbers, windows: tuple[int, int],
         row[LEFT] -= 1
 
 
-@njit(nogil=True, cache=True)
+@inner
 def add_window(
     files: Files,
     row: Numbers,
@@ -115,7 +115,7 @@ def add_window(
     return row[ENTRIES]
 
 
-@njit(nogil=True, cache=True)
+@inner
 def add_bits_blocks(files: Files, lists: Numbers, size: int, bounds: Halves, weights: Numbers) -> None:
     """Add the BITS blocks of all lists in a window, strip by strip."""
     for first in range(0, size, STRIP):

@@ -28,7 +28,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner
 from retrieval.arrays import Bm25Numbers, Bytes, Files, Numbers, Pointer, Store, Tables, Words
 from retrieval.shard_manifest import damaged
 from retrieval.shards import Shard, mapping_of
@@ -46,13 +46,13 @@ FULL = 12
 Array = TypeVar("Array", bound=np.ndarray)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def bits_head(window_chunks: int) -> int:
     """Bytes of masks and ranks, which stand before the codes of a block of kind BITS."""
     return 8 * ((window_chunks + 63) // 64) + 2 * ((window_chunks + RANK - 1) // RANK)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def block_bytes(kind: int, entries: int, window_chunks: int, placed: bool) -> int:
     """Bytes of a block's data, padding included."""
     places = (entries + 1) // 2 if placed else 0
@@ -65,7 +65,7 @@ def block_bytes(kind: int, entries: int, window_chunks: int, placed: bool) -> in
     return (size + 1) // 2 * 2
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@inner(forceinline=True)
 def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
     """The byte at which a block's places begin. `at` is its first byte, or a short list's first chunk number's."""
     if kind == SPARSE:
@@ -77,7 +77,7 @@ def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
     return at + 5 * entries
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@inner(forceinline=True)
 def last_up_to(data: Bytes | Pointer, at: int, count: int, chunk: int) -> int:
     """Which of `count` ascending 16-bit numbers from byte `at` on is the last one up to `chunk`; 0 where none is."""
     low, left = 0, count
@@ -88,7 +88,7 @@ def last_up_to(data: Bytes | Pointer, at: int, count: int, chunk: int) -> int:
     return low
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@inner(forceinline=True)
 def find_entry(
     data: Bytes | Pointer, kind: int, at: int, entries: int, window_chunks: int, chunk: int
 ) -> tuple[int, int]:
@@ -134,7 +134,7 @@ def find_entry(
     return load_8(data, at + 4 * entries + low) * there, low
 
 
-@njit(nogil=True, cache=True)
+@inner
 def exception(keys: Numbers | Pointer, values: Words | Pointer, count: int, key: int, otherwise: int) -> int:
     """The value of a key among so many keys, which ascend."""
     low, left = 0, count
@@ -145,7 +145,7 @@ def exception(keys: Numbers | Pointer, values: Words | Pointer, count: int, key:
     return int(values[low]) if left == 1 and keys[low] == key else otherwise
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@inner(forceinline=True)
 def store_of(files: Files, tables: Tables) -> Store:
     """The arrays of a shard as `posting_weight` takes them: pointers, the number of exceptions, and whether it is BM25.
 
@@ -157,7 +157,7 @@ def store_of(files: Files, tables: Tables) -> Store:
     return arrays, len(keys), len(lengths) > 0
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@inner(forceinline=True)
 def posting_weight(store: Store, bm25: Bm25Numbers, place: int, code: int, entry: int, term: int, chunk: int) -> float:
     """The exact weight behind a posting's code: float64.
 
@@ -168,7 +168,7 @@ def posting_weight(store: Store, bm25: Bm25Numbers, place: int, code: int, entry
     if not by_length:
         step = (load_8(data, place + (entry >> 1)) >> (4 * (entry & 1))) & 15
         if step == FAR:
-            return float(weights[exception(keys, values, exceptions, (term << 32) | chunk, 0)])
+            return float(weights[exception(keys, values, exceptions, (term << 32) | chunk, np.int64(0))])
         return float(weights[code_values[code] + step])
     k1, b, shard_mean, mean = bm25
     norm = length_norm(lengths[chunk], k1, b, shard_mean)

@@ -16,33 +16,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner
 from retrieval.arrays import Bytes, Floats, Words
 
 STEPS = 255
 FAR = 15
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def weight_code(weight: float, top: float) -> int:
     """The smallest code c in 1 .. 255 with weight <= top * (c / 255)^2, for 0 < weight <= top."""
     code = int(np.ceil(STEPS * np.sqrt(weight / top)))
     return min(max(code, 1), STEPS)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def length_norm(length: int, k1: float, b: float, mean_length: float) -> float:
     """What a chunk's length adds to tf in BM25's denominator: k1 * (1 - b + b * length / mean length)."""
     return k1 * (1.0 - b + b * (length / mean_length))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def frequency_code(frequency: int, norm: float) -> int:
     """The code of a BM25 posting; top is 1."""
     return weight_code(frequency / (frequency + norm), 1.0)
 
 
-@njit(nogil=True, cache=True)
+@inner
 def smallest_frequency(code: int, norm: float) -> int:
     """The smallest term frequency that has this code beside this norm; 0 where none has."""
     below = ((code - 1) / STEPS) * ((code - 1) / STEPS)

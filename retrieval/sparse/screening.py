@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner
 from retrieval.arrays import Bytes, Files, Halves, Numbers, Places, Screen
 from retrieval.sparse.bits import CLASSES, SATURATED, screen_bits
 from retrieval.sparse.postings import BITS
@@ -18,7 +18,7 @@ from retrieval.sparse.quantisation import STEPS
 from retrieval.sparse.selection import AT, CODES, KIND
 
 
-@njit(nogil=True, cache=True)
+@inner
 def coarse_steps(bounds: Halves, scale: float, best: float, steps: Bytes, tables: Bytes) -> None:
     """Set steps[i, c] (uint8) to the coarse bound of code c in list i, where `best` is the k-th best score so far.
 
@@ -34,7 +34,7 @@ def coarse_steps(bounds: Halves, scale: float, best: float, steps: Bytes, tables
             tables[i, j] = steps[i, 4 * j + 3]
 
 
-@njit(nogil=True, cache=True)
+@inner
 def screen_window(
     files: Files,
     lists: Numbers,
@@ -47,11 +47,12 @@ def screen_window(
 ) -> int:
     """Add the BITS blocks of all lists; returns how many candidates there are, ascending. Coarse bounds are 0 then."""
     bounds, _, tables, masks, codes, chosen = screen
-    count = 0
+    count = np.int64(0)
     for i in range(len(lists)):
         if lists[i, KIND] == BITS and weights[i] > 0:
             masks[count], codes[count] = lists[i, AT], lists[i, CODES]
-            chosen[count] = tables[i]
+            for j in range(CLASSES):
+                chosen[count, j] = tables[i, j]
             count += 1
     full = screen_bits(bounds, files[0], masks, codes, count, chosen, size, candidates)
     if len(allowed) == 0:

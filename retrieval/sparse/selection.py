@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner
 from retrieval.arrays import Bm25Numbers, Doubles, Files, Halves, Numbers, Places, Pointer, Store, Workspace
 from retrieval.sparse.bits import fetch, pointer
 from retrieval.sparse.postings import (
@@ -50,13 +50,13 @@ def new_workspace() -> Workspace:
 # A query's best chunks so far are a binary heap in two arrays, scores and chunks, with the worst at the root.
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def worse(score: float, chunk: int, other_score: float, other_chunk: int) -> bool:
     """Whether the first of two hits ranks behind the second: by score, then the later chunk."""
     return score < other_score or (score == other_score and chunk > other_chunk)
 
 
-@njit(nogil=True, cache=True)
+@inner
 def push(scores: Doubles, chunks: Numbers, held: int, score: float, chunk: int) -> int:
     """Add a hit to a heap of `held`, in place of the worst where the arrays are full; returns how many it holds."""
     if held < len(scores):
@@ -86,7 +86,7 @@ def push(scores: Doubles, chunks: Numbers, held: int, score: float, chunk: int) 
     return held
 
 
-@njit(nogil=True, cache=True)
+@inner
 def column_maxima(bounds: Halves, size: int, maxima: Halves) -> None:
     """The largest bound in every column."""
     maxima[:] = 0
@@ -97,7 +97,7 @@ def column_maxima(bounds: Halves, size: int, maxima: Halves) -> None:
             maxima[i] = value if value > best else best
 
 
-@njit(nogil=True, cache=True)
+@inner
 def kth_largest(values: Halves, count: int, k: int) -> int:
     """The k-th largest of values[:count], 1 <= k <= count (Hoare's selection); reorders them."""
     low, high, wanted = 0, count - 1, k - 1
@@ -122,7 +122,7 @@ def kth_largest(values: Halves, count: int, k: int) -> int:
     return values[wanted]
 
 
-@njit(nogil=True, cache=True)
+@inner
 def score_some(
     data: Pointer,
     store: Store,
@@ -173,7 +173,7 @@ def score_some(
         exact[j] += weights[i] * posting_weight(store, bm25, place, code, entry, terms[i], chunk)
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _score_many(
     files: Files,
     store: Store,
@@ -200,7 +200,7 @@ def _score_many(
         place = places_at(kind, at, entries, size)
         if kind == BITS:
             for j in range(len(wanted)):
-                code, entry = find_entry(pointed, kind, at, entries, size, wanted[j])
+                code, entry = find_entry(pointed, kind, at, entries, size, np.int64(wanted[j]))
                 if code > 0:
                     chunk = first + wanted[j]
                     exact[j] += weights[i] * posting_weight(store, bm25, place, code, entry, terms[i], chunk)
@@ -220,7 +220,7 @@ def _score_many(
                 local = int(words[(at >> 2) + entry]) - first
                 if local < 0 or local >= size:
                     continue
-            code = int(data[codes + entry])
+            code = np.int64(data[codes + entry])
             slot = slots[local]
             if slot > 0 and code > 0:
                 chunk = first + local
@@ -229,7 +229,7 @@ def _score_many(
         slots[wanted[i]] = 0
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _threshold(heap_scores: Doubles, held: int, scale: float) -> int:
     """The least bound that may still belong to the best: 0 until there are k."""
     if held < len(heap_scores):
@@ -238,7 +238,7 @@ def _threshold(heap_scores: Doubles, held: int, scale: float) -> int:
     return int(max(0.0, min(heap_scores[0] / scale, 65535.0) * (1 - 1e-9)))
 
 
-@njit(nogil=True, cache=True)
+@inner
 def offer_chunks(
     files: Files,
     store: Store,
@@ -286,7 +286,7 @@ def offer_chunks(
     return held
 
 
-@njit(nogil=True, cache=True)
+@inner
 def select_chunks(
     files: Files,
     store: Store,
@@ -314,8 +314,9 @@ def select_chunks(
     floor = _threshold(heap_scores, held, scale)
     if held < k and k - held < COLUMNS:
         # As many columns as places are left, those with the best maxima, hold at least that many chunks.
-        sorted_maxima[:] = maxima
-        floor = int(kth_largest(sorted_maxima, COLUMNS, k - held))
+        for column in range(COLUMNS):
+            sorted_maxima[column] = maxima[column]
+        floor = int(kth_largest(sorted_maxima, len(sorted_maxima), k - held))
     ceiling = 1 << 16
     while True:
         count = 0
@@ -330,7 +331,7 @@ def select_chunks(
         if 0 < k - held < count:
             for j in range(count):
                 picked[j] = bounds[candidates[j]]
-            cut = kth_largest(picked, count, k - held)
+            cut = kth_largest(picked, np.int64(count), k - held)
             leading = 0
             for j in range(count):
                 if bounds[candidates[j]] >= cut:

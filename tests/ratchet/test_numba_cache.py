@@ -73,3 +73,32 @@ def test_attention_is_compiled_once_for_each_shape_of_a_model_and_not_in_each_pr
     attend(1)
     assert attend(2)[1].min() == 1, "of as many heads as it was made for"
     assert [attend(group)[0] for group in (1, 2)] == [1, 1]
+
+
+COMPILED = """
+import sys
+from pathlib import Path
+from numba.core import event
+from tests.helpers.tiny_index import tiny_index
+
+class Compiled(event.Listener):
+    def on_start(self, started):
+        print(started.data["dispatcher"].py_func.__qualname__, started.data["args"])
+    def on_end(self, ended):
+        pass
+
+event.register("numba:compile", Compiled())
+tiny_index(Path(sys.argv[1]), [{"id": "a", "text": "harbour"}]).search("harbour", 1)
+"""
+
+
+@pytest.mark.slow
+def test_a_first_index_and_search_compile_each_function_for_the_types_that_they_use_alone(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(REPO)}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED, tmp_path], env=environment, capture_output=True, text=True, check=True
+    )
+    compiled = done.stdout.splitlines()
+    assert "search_shard" in done.stdout and not [line for line in compiled if "Literal" in line]
+    # Half of what it was when constants made types of their own, and Numba's sorts and slices were compiled too.
+    assert len(compiled) < 100, done.stdout

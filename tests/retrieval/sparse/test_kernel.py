@@ -12,19 +12,25 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ratchet.numba_cache import njit
 from ratchet.packages import ROOT
 from retrieval.encoders.vectors import WEIGHTS
-from retrieval.sparse import bits
+from retrieval.sparse import bits, quantisation, screening, selection
 from retrieval.sparse.postings import WINDOW
-from retrieval.sparse.quantisation import (
-    STEPS,
-    frequency_code,
-    smallest_frequency,
-    value_codes,
-    weight_code,
+from retrieval.sparse.quantisation import STEPS, value_codes
+
+INNER = (
+    quantisation.weight_code,
+    quantisation.frequency_code,
+    quantisation.smallest_frequency,
+    screening.coarse_steps,
+    bits.screen_bits,
+    selection.push,
 )
-from retrieval.sparse.screening import coarse_steps
-from retrieval.sparse.selection import push
+weight_code, frequency_code, smallest_frequency, coarse_steps, screen_bits, push = (
+    njit(cache=True)(function.py_func) for function in INNER
+)
+"""Functions that only kernels call, compiled to be called from Python."""
 
 NORMS = st.one_of(st.sampled_from([0.0, 1e-9, 0.54, 0.9, 1.5, 3.0, 1e3, 1e6]), st.floats(0, 1e6, allow_subnormal=False))
 
@@ -73,7 +79,9 @@ def test_value_codes_bound_and_give_back_every_bfloat16(largest: int) -> None:
 
 BITS_CHECK = """
 import numpy as np
+from ratchet.numba_cache import njit
 from retrieval.sparse import bits
+add_bits, screen_bits = njit(bits.add_bits.py_func), njit(bits.screen_bits.py_func)
 random = np.random.default_rng(4)
 print(bits.EXPANDS, bits.SHUFFLES)
 for share in (0.0, 0.1, 0.5, 1.0):
@@ -86,12 +94,12 @@ for share in (0.0, 0.1, 0.5, 1.0):
         expected[there] += (codes.astype(np.int64) ** 2 * weight >> 16) + 1
         at = len(there) // 8
         for first in range(0, 1 << 16, bits.STRIP):
-            at = bits.add_bits(bounds, data, 0, at, first, first + bits.STRIP, weight)
+            at = add_bits(bounds, data, 0, at, first, first + bits.STRIP, weight)
         assert at == len(data) - bits.OVERREAD, (share, weight, at)
         assert np.array_equal(bounds, expected), (share, weight)
 nothing = np.zeros(64, np.uint8)  # it is compiled on every machine
 place = np.zeros(1, np.int64)
-assert bits.screen_bits(nothing, nothing, place, place, 0, nothing.reshape(1, 64), 64, np.zeros(64, np.int32)) == 0
+assert screen_bits(nothing, nothing, place, place, 0, nothing.reshape(1, 64), 64, np.zeros(64, np.int32)) == 0
 """
 
 
@@ -130,7 +138,7 @@ def test_screening_finds_the_chunks_whose_coarse_bounds_are_full_and_leaves_noth
     data = np.concatenate([*parts, np.zeros(bits.OVERREAD, np.uint8)])
     ends = [*masks[1:], at]
     candidates = np.empty(WINDOW, np.int32)
-    found = bits.screen_bits(bounds, data, masks, starts, lists, tables, size, candidates)
+    found = screen_bits(bounds, data, masks, starts, lists, tables, size, candidates)
     assert candidates[:found].tolist() == np.flatnonzero(expected >= bits.SATURATED).tolist()
     assert starts.tolist() == ends[:lists], "every code was read"
     assert not bounds.any()
