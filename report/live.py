@@ -88,7 +88,7 @@ class LiveRun:
             if time.monotonic() - self._page[0] >= EVERY:
                 gathered = self._gathered = self._gatherer.gather(self._folder)
                 state = self._state.read(gathered, self._gatherer.share, self._gatherer.damaged)
-                view = View(make_index(gathered), {"passages": {}, "texts": []}, [])
+                view = View(make_index(gathered), [])
                 text = render_page(self._settings, gathered, view, self._drawings, state)
                 self._page = time.monotonic(), text.encode("utf-8", "replace")
             return self._page[1]
@@ -105,9 +105,7 @@ class LiveRun:
                 assert self._gathered is not None
                 keys = [line.trajectory.key for _, line in section.lines[question_id]]
                 trained = self._details.trained(self._gathered, keys)
-                passages: dict[str, Any] = {}
-                chunk = self._details.read(section, question, trained, passages)
-                return {**chunk, "passages": passages, "notes": self._details.problems}
+                return {**self._details.read(section, [question], trained), "notes": self._details.problems}
         return None
 
     def search(self, text: str) -> list[str]:

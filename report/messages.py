@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from inference.chat import ChatFormat
 from inference.chat_formats import open_chat_format
@@ -14,8 +12,6 @@ from ratchet.records import Conversation
 
 SpanTexts = tuple[tuple[str, ...], ...]
 """For each span the pieces of its text: ordinary text and control tokens in turn, ordinary text first."""
-MIN_SHARED = 40
-"""The least number of characters of a text that is stored once for several questions."""
 
 
 class MessageDecoder:
@@ -75,7 +71,7 @@ def _pieces(chat: ChatFormat, ids: tuple[int, ...]) -> tuple[str, ...]:
 
 
 class TextTable:
-    """Texts of one question's trajectories, each stored once and named by its position."""
+    """Texts of several trajectories, each stored once and named by its position."""
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
@@ -88,12 +84,3 @@ class TextTable:
     def texts(self) -> list[str]:
         """All texts by position."""
         return list(self._places)
-
-
-def share_texts(chunks: list[dict[str, Any]]) -> list[str]:
-    """The texts that several chunks have, such as system prompts. In the chunks their positions replace them."""
-    counts = Counter(text for chunk in chunks for text in chunk["texts"])
-    shared = {text: i for i, text in enumerate(t for t, count in counts.items() if count > 1 and len(t) >= MIN_SHARED)}
-    for chunk in chunks:
-        chunk["texts"] = [shared.get(text, text) for text in chunk["texts"]]
-    return list(shared)

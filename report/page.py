@@ -1,14 +1,13 @@
 """The page of a round: one HTML file that needs no network and runs no text of a document or a model.
 
-Jinja escapes every value; data for the script is JSON that cannot close its element; and the page's own policy allows
-exactly one script, by its hash, and no request to anywhere.
+Jinja escapes every value; data for the script is compressed, in letters and digits that cannot close its element; and
+the page's own policy allows exactly one script, by its hash, and no request to anywhere.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from report.rounds import interval, number, rounds_view, tone_of
 from report.store_lines import Tally
 from report.summary import summary_notes, summary_rows
 from report.terms import measure_term, term
-from report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view
+from report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view, pack
 
 if TYPE_CHECKING:
     from ratchet.plotting import Plot
@@ -107,14 +106,13 @@ def render_page(
         kept_questions=sum(bool(choice.kept) for choice in selection.questions) if selection else 0,
         choices_shown=MAX_CHOICES,
         sections=view.index["sections"],
-        listed=sum(len(section["questions"]) for section in view.index["sections"]),
+        left_out=sum(q["chunk"] is None for section in view.index["sections"] for q in section["questions"]),
         undecoded=view.problems,
         max_bytes=MAX_BYTES,
         missing=[line for line in gathered.missing if state is None or not line.startswith("No ")],
         facts=_facts(settings, gathered),
-        index=json_for_script({**view.index, "live": state is not None}),
-        shared=json_for_script(view.shared),
-        chunks=[json_for_script(chunk) for chunk in view.chunks],
+        index=pack({**view.index, "live": state is not None}),
+        chunks=view.chunks,
         outcomes=count_outcomes(view.index["sections"]),
         script=Markup(script),
         policy=(
@@ -127,16 +125,7 @@ def render_page(
 def read_script() -> str:
     """The page's script: the parts joined into one function, so that none of their names is the window's."""
     parts = "\n".join((HERE / "script" / name).read_text() for name in SCRIPTS)
-    starts = "selectionList();\nbrowser();\nfollow();"
-    return f'"use strict";\n(() => {{\n{parts}\n{starts}\n}})();'
-
-
-def json_for_script(value: Any) -> Markup:
-    """JSON that is safe inside a script element: no character that HTML or an old JavaScript parser gives a meaning."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
+    return f'"use strict";\n(() => {{\n{parts}\nbusy(start());\n}})();'
 
 
 def _verdict(results: Results | None) -> tuple[str, str]:

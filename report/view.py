@@ -1,13 +1,15 @@
 """Trajectories as the plain data that the page's script lays out side by side.
 
 The index of all questions is read when the page is opened, the details of a question's trajectories when it is shown.
-Everything here may come from a document or a model. It goes into the page as JSON, and the script puts it there as
-text, never as markup.
+Everything here may come from a document or a model. It goes into the page as compressed JSON, and the script puts it
+there as text, never as markup.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +32,7 @@ from ratchet.records import (
 )
 from ratchet.selection import QuestionChoice, Score
 from report.gather import Gathered, RunSettings, Section, spread
-from report.messages import MessageDecoder, SpanTexts, TextTable, share_texts
+from report.messages import MessageDecoder, SpanTexts, TextTable
 from report.outcomes import OUTCOMES, with_null_scores
 from report.store_lines import Line
 from report.training import TrainedRow, TrainedRows, read_trained
@@ -39,8 +41,10 @@ MAX_OUTPUT, MAX_PASSAGE, MAX_MESSAGE = 6_000, 1_500, 20_000
 """Limits of characters of one output, of one passage and of one message."""
 LIMITS = {"error": 1_000, "verdict": 300}
 """Limits of characters of other fields."""
-MAX_BYTES = 24_000_000
-"""The limit of bytes of the trajectories' details on one page."""
+MAX_BYTES = 100_000_000
+"""The limit of bytes, as the run folder has them, of the trajectories whose details are on one page."""
+GROUP_BYTES = 1_000_000
+"""About how many of these bytes are compressed together: more find more repetitions, and take longer to open."""
 MAX_CHOICES = 5_000
 """The limit of questions in the selection's list."""
 
@@ -53,10 +57,8 @@ class View:
 
     index: Json
     """Sections with questions and a line for each trajectory, and the selection's list."""
-    shared: Json
-    """Passages, and the texts that several questions' trajectories have."""
-    chunks: list[Json]
-    """The details of one question's trajectories in a section, in the order of its lines; `chunk` names the place."""
+    chunks: list[str]
+    """Details of several questions' trajectories, packed; the `chunk` of a question names the place."""
     problems: tuple[str, ...] = ()
     """Why messages cannot be shown."""
 
@@ -73,25 +75,37 @@ def make_index(gathered: Gathered) -> Json:
 
 def make_view(gathered: Gathered, details: DetailReader, max_bytes: int = MAX_BYTES) -> View:
     """All questions, and the details of as many of them as fit in `max_bytes`."""
-    passages: dict[str, Json] = {}
     index = make_index(gathered)
-    chunks: list[Json] = []
+    chunks: list[str] = []
     keys = [line.trajectory.key for s in gathered.sections for lines in s.lines.values() for _, line in lines]
     trained = details.trained(gathered, keys)
     for section, shown in zip(gathered.sections, index["sections"], strict=True):
-        made = [details.read(section, question, trained, passages) for question in section.questions]
-        fraction = max_bytes / len(gathered.sections) / max(1, sum(map(_size, made)))
-        for i in spread(range(len(made)), max(1, int(len(made) * min(fraction, 1)))):
-            shown["questions"][i]["chunk"] = len(chunks)
-            chunks.append(made[i])
-    used = {i for chunk in chunks for run in chunk["runs"] for i in _passages_of(run)}
-    texts = share_texts(chunks)
-    shared = {"passages": {i: passage for i, passage in passages.items() if i in used}, "texts": texts}
-    return View(index, shared, chunks, tuple(details.problems))
+        sizes = [sum(line.length for _, line in section.lines[question.id]) for question in section.questions]
+        fraction = max_bytes / len(gathered.sections) / max(1, sum(sizes))
+        places = spread(range(len(sizes)), max(1, int(len(sizes) * min(fraction, 1))))
+        for group in _groups(places, sizes):
+            for i in group:
+                shown["questions"][i]["chunk"] = len(chunks)
+            chunks.append(pack(details.read(section, [section.questions[i] for i in group], trained)))
+    return View(index, chunks, tuple(details.problems))
 
 
-def _size(chunk: Json) -> int:
-    return len(json.dumps(chunk, ensure_ascii=False).encode(errors="replace"))
+def _groups(places: Iterable[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """The places in groups of about GROUP_BYTES each."""
+    group: list[int] = []
+    for place in places:
+        if group and sum(sizes[i] for i in group) + sizes[place] > GROUP_BYTES:
+            yield group
+            group = []
+        group.append(place)
+    if group:
+        yield group
+
+
+def pack(value: Any) -> str:
+    """JSON as the page holds it and its script unpacks it: compressed, in characters that have no meaning in HTML."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
 
 
 def section_view(section: Section) -> Json:
@@ -166,16 +180,17 @@ class DetailReader:
             gathered.folder.rows, set(keys), question_of, self._settings.dev_fraction, self._settings.seed
         )
 
-    def read(self, section: Section, question: Question, trained: TrainedRows, passages: dict[str, Json]) -> Json:
-        """{runs, texts}, in the order of the question's lines. Adds to `passages`."""
+    def read(self, section: Section, questions: Iterable[Question], trained: TrainedRows) -> Json:
+        """{runs, texts, passages}: the questions' trajectories, and the texts and passages that these name."""
         table = TextTable()
+        passages: dict[str, Json] = {}
         runs = []
-        for _, line in _in_order(section, question):
+        for line in (line for question in questions for _, line in _in_order(section, question)):
             trajectory = line.read()
             messages = [self._decoder.decode(conversation) for conversation in trajectory.conversations]
             scores = section.scores[trajectory.key].values()
             runs.append(_run(trajectory, scores, trained, passages, messages, table))
-        return {"runs": runs, "texts": table.texts}
+        return {"runs": runs, "texts": table.texts, "passages": passages}
 
 
 def words_of(trajectory: Trajectory) -> Iterator[str]:
@@ -204,7 +219,6 @@ def _run(
             read |= {passage.id: _passage(passage, passages) for passage in event.passages}
     return {
         "key": trajectory.key,
-        "policy": trajectory.policy,
         "error": cut(trajectory.error, 1_000),
         "answer": cut(trajectory.answer, MAX_OUTPUT),
         "explanation": cut(trajectory.explanation, MAX_OUTPUT),
@@ -220,7 +234,6 @@ def _run(
             }
             for s in scores
         ],
-        "seconds": trajectory.seconds,
         "events": [_event(event, rows, trajectory.conversations, passages) for event in trajectory.events],
         "conversations": [
             {
@@ -273,12 +286,15 @@ def _event(
     conversations: tuple[Conversation, ...],
     passages: dict[str, Json],
 ) -> Json:
-    """An event's own fields, its passages as `hits`, and of a model call whether its tokens were trained on."""
-    shown = event.model_dump(exclude={"passages"})
+    """An event's own fields, its passages as `hits`, and of a model call whether its tokens were trained on.
+
+    Times and scores have the digits that are shown: the others are most of what cannot be compressed.
+    """
+    shown = event.model_dump(exclude={"passages", "seconds"}) | {"at": round(event.at, 1)}
     if isinstance(event, ToolCall):
         shown["arguments"] = json.dumps(event.arguments, ensure_ascii=False)
     if isinstance(event, Search | ToolCall | Recall):
-        shown["hits"] = [[_passage(passage, passages), passage.score] for passage in event.passages]
+        shown["hits"] = [[_passage(passage, passages), round(passage.score, 2)] for passage in event.passages]
     elif isinstance(event, ModelCall):
         row = rows.get(event.conversation)
         conversation = conversations[event.conversation] if event.conversation < len(conversations) else None
@@ -300,7 +316,7 @@ def _cut_texts(fields: Json) -> Json:
 
 
 def _passage(passage: Passage, passages: dict[str, Json]) -> str:
-    """Put a passage in the table that all trajectories share; its name there, which is its id.
+    """Put a passage in the table that its group of questions shares; its name there, which is its id.
 
     The text of a web page with one id may change between searches: then each text has its own name.
     """
@@ -310,10 +326,6 @@ def _passage(passage: Passage, passages: dict[str, Json]) -> str:
         name = f"{passage.id} ({content_key(made)[:8]})"
         passages[name] = made
     return name
-
-
-def _passages_of(run: Json) -> set[str]:
-    return {*run["support"], *(hit for event in run["events"] for hit, _ in event.get("hits", ()))}
 
 
 def _spans(conversation: Conversation, row: TrainedRow | None, texts: SpanTexts, table: TextTable) -> list[list[Any]]:

@@ -1,6 +1,6 @@
 // Every text below may come from a document or a model: it is put into the page as text, never as markup.
 const byId = (id) => document.getElementById(id);
-let index = JSON.parse(byId("index").textContent);
+let index = null;
 const PAGE = 100;
 
 function el(tag, props, ...children) {
@@ -17,21 +17,50 @@ function el(tag, props, ...children) {
 const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 const matches = (text, query) => query.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
 
-// The details of a question's trajectories are parsed when they are first needed.
+function problem(text) {
+  byId("problem").hidden = !text;
+  byId("problem").textContent = text;
+}
 
-const parsed = new Map();
-function parse(id) {
-  if (!parsed.has(id)) parsed.set(id, JSON.parse(byId(id).textContent));
-  return parsed.get(id);
+let pending = 0;
+async function busy(work) {
+  pending += 1;
+  document.body.setAttribute("aria-busy", "true");
+  try {
+    return await work;
+  } finally {
+    pending -= 1;
+    document.body.setAttribute("aria-busy", String(pending > 0));
+  }
 }
-const detailsOf = (question) => (question.chunk === null ? fetched.get(detailKey(question)) || null : parse(`chunk-${question.chunk}`));
+
+// What `pack` in report/view.py made.
+async function unpack(text) {
+  if (typeof DecompressionStream === "undefined") {
+    throw new Error("this browser cannot decompress them. Chrome and Edge can from version 80 on, Firefox from 113 on and Safari from 16.4 on.");
+  }
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+}
+
+// The details of a question's trajectories are read when they are first needed: from the page, with those of other
+// questions, or from the server of a run that goes on, and there again when a trajectory was added.
+
+const reading = new Map();
+const details = new Map();
+const placeOf = (question) => (index.live ? JSON.stringify([question.id, question.runs]) : question.chunk);
+const detailsOf = (question) => details.get(placeOf(question)) || null;
+function readDetails(question) {
+  const place = placeOf(question);
+  if (!reading.has(place)) {
+    const read = index.live ? askForDetails(question) : unpack(byId(`chunk-${place}`).textContent);
+    reading.set(place, read.then((found) => details.set(place, found)).finally(() => reading.delete(place)));
+  }
+  return reading.get(place);
+}
 function runOf(question, i) {
-  const details = detailsOf(question);
-  return (details && details.runs.find((run) => run.key === question.runs[i].key)) || null;
-}
-function sharedText(question, place) {
-  const text = detailsOf(question).texts[place];
-  return typeof text === "number" ? parse("shared").texts[text] : text;
+  const found = detailsOf(question);
+  return (found && found.runs.find((run) => run.key === question.runs[i].key)) || null;
 }
 
 // A switch and a list of options keep their elements while they are drawn again, and so the focus on them.

@@ -1,11 +1,12 @@
 // The browser of trajectories: which section, which filters, which question, and which trajectory is open alone.
 
 const NO_FILTERS = { query: "", show: "all", outcome: "", role: "", kind: "", arm: "", min: "", max: "" };
-const view = { section: index.sections.length ? index.sections[0].name : "", id: "", open: "", limit: PAGE, ...NO_FILTERS };
+const view = { section: "", id: "", open: "", limit: PAGE, ...NO_FILTERS };
 const sectionOf = (name) => index.sections.find((section) => section.name === name);
 const armTitle = (arm) => (arm === "adapter" ? "trained" : arm);
 
-// What a query looks for in a trajectory: its answer and everything that models, searches and tools said in it.
+// What a query looks for in a trajectory: its answer and everything that models, searches and tools said in it. The
+// server of a run that goes on looks itself.
 
 const outputs = new Map();
 function outputsOf(question) {
@@ -18,6 +19,33 @@ function outputsOf(question) {
     }));
   }
   return outputs.get(question);
+}
+
+async function search(text) {
+  const keys = [];
+  for (const question of index.sections.flatMap((section) => section.questions)) {
+    if (question.chunk === null) continue;
+    if (!detailsOf(question)) await readDetails(question);
+    outputsOf(question).forEach((said, i) => { if (matches(said, text)) keys.push(question.runs[i].key); });
+  }
+  return keys;
+}
+
+let hits = { text: "", keys: new Set() };  // those of the query before, until the search ends
+let searches = 0;
+async function searchSoon() {
+  const turn = searches += 1;
+  await new Promise((done) => setTimeout(done, 250));
+  if (turn !== searches) return;  // another query was typed meanwhile
+  const text = view.query.trim();
+  try {
+    const keys = !text ? [] : await (index.live ? askForHits(text) : search(text));
+    if (turn !== searches) return;
+    hits = { text, keys: new Set(keys) };
+    drawBrowser();
+  } catch (error) {
+    problem(`The trajectories cannot be searched: ${error.message}`);
+  }
 }
 
 // Positions of the question's trajectories that pass all filters.
@@ -36,7 +64,7 @@ function passing(question) {
     // Rewards are shown with two digits, and compared as they are shown.
     const reward = run.reward === null ? null : Math.round(run.reward * 100) / 100;
     if (min !== null && (reward === null || reward < min) || max !== null && (reward === null || reward > max)) return false;
-    return named || (index.live ? hits.has(run.key) : matches(outputsOf(question)[i], query));
+    return named || hits.keys.has(run.key);
   });
 }
 
@@ -52,7 +80,7 @@ function gain(question) {
 function change(values) {
   const query = view.query;
   Object.assign(view, { limit: PAGE, open: "" }, values);
-  if (index.live && view.query !== query) searchSoon();
+  if (view.query !== query) busy(searchSoon());
   drawBrowser();
 }
 
@@ -76,7 +104,7 @@ function drawFilters(current) {
   byId("outcome-meaning").textContent = view.outcome ? `· ${words(view.outcome)}: ${index.outcomes[view.outcome]}` : "";
 }
 
-let drawn = "";
+let shown = null;  // the question, and which of its trajectories pass
 function drawBrowser() {
   if (!byId("questions")) return;
   const current = sectionOf(view.section) || index.sections[0];
@@ -90,12 +118,27 @@ function drawBrowser() {
   byId("question-count").textContent = `${found.length} of ${current.questions.length} questions, ${runs} trajectories`;
   byId("clear-filters").hidden = Object.entries(NO_FILTERS).every(([name, value]) => view[name] === value);
   drawList(current, found);
-  const shown = found[place];
-  if (shown && index.live) readDetails(shown[0]);
+  shown = found[place] || null;
+  if (shown) openDetails(shown[0]);
+  drawShown();
+  remember();
+}
+
+let drawn = "";
+function drawShown() {
   const state = JSON.stringify([view.section, view.open, shown, Boolean(shown && detailsOf(shown[0]))]);
   if (state !== drawn) drawQuestion(shown);  // what is the same stays, with what was opened in it
   drawn = state;
-  remember();
+}
+
+async function openDetails(question) {
+  if (placeOf(question) === null || detailsOf(question)) return;
+  try {
+    await busy(readDetails(question));
+    drawShown();
+  } catch (error) {
+    problem(`The trajectories cannot be opened: ${error.message}`);
+  }
 }
 
 function drawList(current, found) {
@@ -105,7 +148,7 @@ function drawList(current, found) {
     type: "button", "data-question": question.id, "aria-current": String(question.id === view.id),
     tabindex: question.id === view.id ? 0 : -1, onclick: () => change({ id: question.id, limit: view.limit }),
   }, el("bdi", null, question.text), el("small", null, summary(question, passed, current.name === "sampled")))));
-  if (!found.length) list.append(el("div", { class: "empty" }, "No question matches."));
+  if (!found.length) list.append(el("div", { class: "empty" }, hits.text === view.query.trim() ? "No question matches." : "Searching…"));
   if (found.length > view.limit) {
     list.append(el("button", { type: "button", class: "more", onclick: () => { view.limit += PAGE; drawBrowser(); } },
       `${found.length - view.limit} more`));
@@ -129,9 +172,16 @@ function drawQuestion(found) {
   const hidden = question.runs.length - passed.length;
   byId("question").replaceChildren(...heading(question),
     ...(hidden ? [el("p", { class: "hidden-runs" }, `The filters hide ${hidden} of its ${question.runs.length} trajectories.`)] : []));
+  const focused = document.activeElement.closest(".run");
   byId("runs").replaceChildren(...places.map((i) => column(question, i)));
+  if (focused) focusRun(focused.dataset.key);
   byId("runs").classList.toggle("alone", Boolean(view.open));
   shadeSides();
+}
+
+function focusRun(key) {
+  const column = byId("runs").querySelector(`[data-key="${CSS.escape(key)}"]`);
+  if (column) column.focus({ preventScroll: true });
 }
 
 // A shadow at each side where more trajectories are. It lies over them, since they would cover one behind them.
@@ -166,7 +216,7 @@ function heading(question) {
 
 const placesOf = () => new Map(index.sections.flatMap((section) =>
   section.questions.flatMap((question) => question.runs.map((run) => [run.key, [section.name, question.id]]))));
-let places = placesOf();
+let places = new Map();
 
 function remember() {
   const wanted = view.open ? `#t=${view.open}` : "";
@@ -186,8 +236,7 @@ function closeTrajectory() {
   const key = view.open;
   view.open = "";
   drawBrowser();
-  const column = byId("runs").querySelector(`[data-key="${CSS.escape(key)}"]`);
-  if (column) column.focus();
+  focusRun(key);
 }
 
 function openQuestion(section, id) {

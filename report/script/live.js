@@ -1,4 +1,5 @@
-// The page over a run that goes on: it asks for itself every few seconds, and puts the parts that changed in their places.
+// The start of the page, and the page over a run that goes on: it asks for itself every few seconds, and puts the parts
+// that changed in their places.
 
 const EVERY = 3000;
 const htmlOf = new Map([...document.querySelector("main").children].map((part) => [part.id, part.outerHTML]));
@@ -10,42 +11,12 @@ async function ask(address) {
   return response;
 }
 
-function problem(text) {
-  byId("problem").hidden = !text;
-  byId("problem").textContent = text;
+async function askForDetails(question) {
+  return (await ask(`details?${new URLSearchParams({ section: view.section, question: question.id })}`)).json();
 }
 
-// The details of a question's trajectories are read when they are shown, and again when one was added.
-
-const fetched = new Map();
-const detailKey = (question) => JSON.stringify([question.id, question.runs]);
-async function readDetails(question) {
-  const key = detailKey(question);
-  if (fetched.has(key)) return;
-  fetched.set(key, null);
-  try {
-    fetched.set(key, await (await ask(`details?${new URLSearchParams({ section: view.section, question: question.id })}`)).json());
-    drawBrowser();
-  } catch (error) {
-    fetched.delete(key);
-    problem(`The trajectories cannot be opened: ${error.message}`);
-  }
-}
-
-// What was said in trajectories is searched by the server.
-
-let hits = new Set();
-let searches = 0;
-function searchSoon() {
-  const turn = searches += 1;
-  setTimeout(async () => {
-    if (turn !== searches) return;
-    const text = view.query.trim();
-    const keys = text ? await (await ask(`search?${new URLSearchParams({ text })}`)).json() : [];
-    if (turn !== searches) return;  // another query was typed meanwhile
-    hits = new Set(keys);
-    drawBrowser();
-  }, 250);
+async function askForHits(text) {
+  return (await ask(`search?${new URLSearchParams({ text })}`)).json();
 }
 
 function swapParts(main, fresh) {
@@ -78,7 +49,7 @@ async function refresh() {
   const text = fresh.getElementById("index").textContent;
   const isNew = text !== indexText;
   if (isNew) {
-    [indexText, index] = [text, JSON.parse(text)];
+    [indexText, index] = [text, await unpack(text)];
     places = placesOf();
   }
   const changed = swapParts(document.querySelector("main"), fresh.querySelector("main"));
@@ -87,8 +58,20 @@ async function refresh() {
   else if (isNew) drawBrowser();
 }
 
+async function start() {
+  try {
+    index = await unpack(indexText);
+  } catch (error) {
+    problem(`The lists of questions and trajectories cannot be shown: ${error.message}`);
+    return;
+  }
+  places = placesOf();
+  selectionList();
+  browser();
+  if (index.live) follow();
+}
+
 function follow() {
-  if (!index.live) return;
   const tick = async () => {
     try {
       if (!document.hidden) await refresh();

@@ -18,7 +18,7 @@ function column(question, i) {
       el("a", { href: `#t=${line.key}`, title: "The address of this trajectory" }, "link"),
       el("button", { type: "button", onclick: () => (alone ? closeTrajectory() : openTrajectory(line.key, true)) }, alone ? "Side by side" : "Open"))),
   run ? body(line, run, question, told)
-    : el("p", { class: "label" }, index.live ? "Opening…" : "Its details are not on this page, which has a limit of size. The run folder holds them."));
+    : el("p", { class: "label" }, placeOf(question) !== null ? "Opening…" : "Its details are not on this page, which has a limit of size. The run folder holds them."));
 }
 
 function body(line, run, question, told) {
@@ -111,7 +111,7 @@ function messages(event, run, question) {
 function turn(span, question, isOutput) {
   const role = { system: "system", user: "user" }[span.kind] || "assistant";
   const text = span.pieces.map((place, i) => {
-    const piece = sharedText(question, place);
+    const piece = detailsOf(question).texts[place];
     return i % 2 ? el("span", { class: "control" }, piece) : piece;
   });
   if (span.kind === "template") return el("div", { class: "turn control text" }, text);
@@ -171,7 +171,7 @@ function fields(text) {
 }
 
 function passage(id, score, question) {
-  const found = (detailsOf(question).passages || parse("shared").passages)[id] || { title: id, document: "", text: "" };
+  const found = detailsOf(question).passages[id] || { title: id, document: "", text: "" };
   const gold = question.gold.includes(found.document);
   return el("details", { class: "hit" },
     el("summary", null, el("bdi", null, found.title || id), " ", gold ? el("span", { class: "badge gold" }, "gold") : null,

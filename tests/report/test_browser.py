@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pytest
 
 from commands.report import run_settings
 from ratchet.config import Config
+from report import view
 from report.gather import Gathered
 from report.messages import MessageDecoder
 from report.page import render
-from report.view import DetailReader, make_view
 from tests.helpers.browser import needs_chromium
 from tests.helpers.handmade_run import HOSTILE, make_run
 from tests.helpers.reported import gathered
@@ -31,6 +33,9 @@ const set = (selector, value, type = "input") => {
   one(selector).value = value;
   one(selector).dispatchEvent(new Event(type));
 };
+const settled = async () => {
+  do await new Promise((done) => setTimeout(done, 5)); while (document.body.getAttribute("aria-busy") === "true");
+};
 const shown = () => all("#questions [data-question]").map((row) => row.dataset.question);
 const columns = () => all(".run").map((column) => column.dataset.key);
 """
@@ -47,25 +52,28 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Gathered]:
 
 @pytest.fixture(scope="module")
 def sections(made: tuple[Config, Gathered]) -> Sections:
-    view = make_view(made[1], DetailReader(run_settings(made[0])))
-    return {section["name"]: section["questions"] for section in merged(view)["sections"]}
+    shown = view.make_view(made[1], view.DetailReader(run_settings(made[0])))
+    return {section["name"]: section["questions"] for section in merged(shown)["sections"]}
 
 
 @pytest.fixture(scope="module")
 def address(made: tuple[Config, Gathered], tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render(run_settings(made[0]), made[1]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view, "GROUP_BYTES", 100_000)
+        path.write_text(render(run_settings(made[0]), made[1]))
+    assert path.read_text().count('id="chunk-') > 5, "several groups of questions"
     return path.as_uri()
 
 
 @pytest.fixture
 def play(browser: Any, address: str) -> Play:
-    """Run a script on the page and return what its `result()` gives, read when all is done."""
+    """Run a script on the page, once it has opened what it shows, and return what its `result()` gives."""
 
     def played(script: str, fragment: str = "") -> Any:
         with browser.new_page() as page:
             page.goto(f"{address}#{fragment}" if fragment else address)
-            return page.evaluate(f"() => {{ {HELPERS} {script}; return result(); }}")
+            return page.evaluate(f"async () => {{ {HELPERS} await settled(); {script}; return result(); }}")
 
     return played
 
@@ -90,7 +98,7 @@ def test_filters_leave_the_questions_and_trajectories_that_match(play: Play, sec
       set("#filter-min", "0.5"); found.reward = everything(); one("#clear-filters").click();
       set("#filter-role", "answerer", "change"); found.role = everything(); one("#clear-filters").click();
       set("#filter-kind", "two hops", "change"); found.kind = everything(); one("#clear-filters").click();
-      set("#question-search", "AGNT"); found.text = everything(); one("#clear-filters").click();
+      set("#question-search", "AGNT"); await settled(); found.text = everything(); one("#clear-filters").click();
       found.cleared = shown().length;
       const result = () => found;
     """)
@@ -190,8 +198,24 @@ def test_hostile_outputs_become_text(play: Play, sections: Sections) -> None:
     hostile = sections["sampled"][0]
     answers, images = play(f"""
       one('#questions [data-question="{hostile["id"]}"]').click();
+      await settled();
       for (const item of all("details")) {{ item.open = true; item.dispatchEvent(new Event("toggle")); }}
       const answers = all(".answer").map((node) => node.textContent);
       const result = () => [answers, all("#trajectories :is(img, script, iframe)").length];
     """)
     assert any(HOSTILE in answer for answer in answers) and images == 0
+
+
+@pytest.mark.slow
+def test_old_browsers_and_damaged_pages_are_told(browser: Any, address: str, tmp_path: Path) -> None:
+    with browser.new_page() as page:
+        page.add_init_script("delete window.DecompressionStream")
+        page.goto(address)
+        page.get_by_role("alert").filter(has_text="this browser cannot decompress them. Chrome and Edge can").wait_for()
+    text = Path(unquote(urlparse(address).path)).read_text()
+    (tmp_path / "damaged.html").write_text(text.replace('id="chunk-0">', 'id="chunk-0">eNoD'))
+    with browser.new_page() as page:
+        page.goto((tmp_path / "damaged.html").as_uri())
+        page.get_by_role("alert").filter(has_text="The trajectories cannot be opened: ").wait_for()
+        page.locator("#questions button").last.click()
+        page.locator("#runs .answer").first.wait_for()

@@ -81,7 +81,7 @@ class Rendered(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)
-        self.running_scripts += tag == "script" and ("type", "application/json") not in attrs
+        self.running_scripts += tag == "script" and ("type", "text/plain") not in attrs
         if tag == "table":
             self._inside = ("class", "transcript") in attrs
             if self._inside:
@@ -107,6 +107,7 @@ def test_a_browser_shows_rounds_as_columns_and_steps_as_rows(
     (tmp_path / "report.html").write_text(gathered[1])
     with browser.new_page() as page:
         page.goto((tmp_path / "report.html").as_uri())
+        page.locator("#runs .transcript").nth(1).wait_for()
         shown = Rendered(page.content())
     talk, steps = shown.transcripts
     assert talk[0] == ["", "round 1", "round 2"]

@@ -26,6 +26,7 @@ from report.live_state import Pace
 from sampling.store import TrajectoryStore
 from tests.helpers.browser import contrasts, needs_chromium
 from tests.helpers.handmade_run import HOSTILE, add_sampling, make_config, make_run
+from tests.helpers.reported import unpack
 from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.waiting import wait_for
@@ -67,9 +68,9 @@ def client(finished: tuple[Config, RoundFolder]) -> Iterator[httpx.Client]:
 def index_of(client: httpx.Client) -> Any:
     answer = client.get("/")
     assert answer.status_code == 200, answer.text
-    found = re.search(r'<script type="application/json" id="index">(.*?)</script>', answer.text, re.DOTALL)
+    found = re.search(r'<script type="text/plain" id="index">(.*?)</script>', answer.text)
     assert found
-    return json.loads(found[1])
+    return unpack(found[1])
 
 
 def now_of(client: httpx.Client) -> str:

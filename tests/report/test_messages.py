@@ -13,7 +13,7 @@ from inference.completion import Completion
 from ratchet.config import Config
 from ratchet.records import ModelCall, Note, Question, Search, Status, ToolCall, Trajectory
 from ratchet.selection import Score
-from report.messages import MessageDecoder, share_texts
+from report.messages import MessageDecoder
 from report.outcomes import ENDINGS, count_outcomes, outcomes_of, with_null_scores
 from report.rounds import tone_of
 from report.terms import measure_term, term
@@ -54,13 +54,6 @@ def test_without_the_model_the_page_says_why_once(tmp_path: Path) -> None:
     assert len(decoder.problems) == 1 and "no such model folder" in decoder.problems[0]
     other = dialogue.freeze().model_copy(update={"model": "judge"})
     assert decoder.decode(other) == () and "the config has no model 'judge'" in decoder.problems[1]
-
-
-def test_texts_of_several_questions_are_stored_once() -> None:
-    prompt, short = "A system prompt that all the questions have.", "user"
-    chunks = [{"texts": [short, prompt, "first"]}, {"texts": ["second", prompt, short]}]
-    assert share_texts(chunks) == [prompt]
-    assert [chunk["texts"] for chunk in chunks] == [[short, 0, "first"], ["second", 0, short]]
 
 
 def attempt(answer: str, status: Status = "finished", **changes: object) -> Trajectory:

@@ -27,11 +27,11 @@ from ratchet.files import read_segments
 from ratchet.records import Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Selection
-from report.page import json_for_script, result_row
+from report.page import result_row
 from report.rounds import interval, number
-from report.view import DetailReader, View, make_view
+from report.view import DetailReader, View, make_view, pack
 from tests.helpers.handmade_run import HOSTILE, add_evaluation, add_sampling, add_training, make_config, make_run
-from tests.helpers.reported import gathered
+from tests.helpers.reported import gathered, unpack
 from tests.helpers.reported import page as page_of
 from tests.helpers.verdict_arms import claims, results_of
 from training.rows import read_rows, table_rows
@@ -70,13 +70,11 @@ class Page(HTMLParser):
     def data(self) -> dict[str, Any]:
         """The index with the details of every trajectory in its line, and the passages."""
         parts = {attrs["id"]: text for attrs, text in zip(self.data_elements, self.scripts[1:-1], strict=True)}
-        details = {name: json.loads(text) for name, text in parts.items()}
-        chunks = [details[f"chunk-{i}"] for i in range(len(parts) - 2)]
-        return merged(View(details["index"], details["shared"], chunks))
+        return merged(View(unpack(parts["index"]), [parts[f"chunk-{i}"] for i in range(len(parts) - 1)]))
 
     @property
     def data_elements(self) -> list[dict[str, str | None]]:
-        return [attrs for tag, attrs in self.elements if tag == "script" and attrs.get("type") == "application/json"]
+        return [attrs for tag, attrs in self.elements if tag == "script" and attrs.get("type") == "text/plain"]
 
     @property
     def running_scripts(self) -> int:
@@ -86,12 +84,13 @@ class Page(HTMLParser):
 def merged(view: View) -> dict[str, Any]:
     """The view as one: each trajectory's line with its details, where they are there."""
     sections = json.loads(json.dumps(view.index["sections"]))
-    for section in sections:
-        for question in section["questions"]:
-            if question["chunk"] is not None:
-                for run, details in zip(question["runs"], view.chunks[question["chunk"]]["runs"], strict=True):
-                    run |= details
-    return {**view.index, **view.shared, "sections": sections}
+    chunks = [unpack(chunk) for chunk in view.chunks]
+    details = {run["key"]: run for chunk in chunks for run in chunk["runs"]}
+    passages = {name: passage for chunk in chunks for name, passage in chunk["passages"].items()}
+    for question in (question for section in sections for question in section["questions"]):
+        for run in question["runs"]:
+            run |= details[run["key"]] if question["chunk"] is not None else {}
+    return {**view.index, "passages": passages, "sections": sections}
 
 
 @pytest.fixture(scope="module")
@@ -197,8 +196,8 @@ def test_nothing_is_loaded_and_only_the_pages_own_script_may_run(run: Run, page:
 
 @given(st.text())
 def test_any_text_survives_the_data_element(text: str) -> None:
-    page = Page(f'<script type="application/json">{json_for_script({"sections": text})}</script><p>after')
-    assert json.loads(page.scripts[0]) == {"sections": text}
+    page = Page(f'<script type="text/plain">{pack({"sections": text})}</script><p>after')
+    assert unpack(page.scripts[0]) == {"sections": text}
     assert [tag for tag, _ in page.elements] == ["script", "p"]
 
 
@@ -347,9 +346,10 @@ def test_numbers_are_set_with_care() -> None:
 def test_a_page_keeps_to_its_size_by_listing_questions_without_details(run: Run) -> None:
     config, folder, _ = run
     records, details = gathered(config, folder), DetailReader(run_settings(config))
-    whole, small = make_view(records, details), make_view(records, details, max_bytes=200_000)
+    whole, small = make_view(records, details), make_view(records, details, max_bytes=400_000)
     for before, after in zip(whole.index["sections"], small.index["sections"], strict=True):
         assert [q["id"] for q in after["questions"]] == [q["id"] for q in before["questions"]]
         assert 0 < sum(q["chunk"] is not None for q in after["questions"]) < len(before["questions"])
-    assert sum(len(json.dumps(chunk, ensure_ascii=False)) for chunk in small.chunks) < 300_000
-    assert set(small.shared["passages"]) < set(whole.shared["passages"]), "passages that nobody shows any more go too"
+    assert set(merged(small)["passages"]) < set(merged(whole)["passages"]), "passages that nobody shows go too"
+    held = sum(line.length for s in records.sections for lines in s.lines.values() for _, line in lines)
+    assert sum(map(len, whole.chunks)) < held / 8, "what trajectories repeat is compressed"

@@ -33,7 +33,7 @@ from sampling.store import TrajectoryStore
 from tests.helpers.closed_service import KEY, Service, any_answer, closed_service
 from tests.helpers.configs import write_config
 from tests.helpers.experiment import ROOT, environment, write_lines
-from tests.helpers.reported import gathered
+from tests.helpers.reported import gathered, unpack
 from training.rows import build_rows
 
 pytestmark = pytest.mark.server
@@ -87,7 +87,7 @@ def test_a_closed_agent_is_evaluated_by_a_closed_judge(
     assert {call.new_tokens for one in done for call in one.model_calls} == {300}, "what the service counted"
     config = load_config(path)
     view = make_view(gathered(config, round_folder), DetailReader(run_settings(config)))
-    shown = view.chunks[0]["runs"][0]["conversations"]
+    shown = unpack(view.chunks[0])["runs"][0]["conversations"]
     assert [one["text"] for one in shown] == [True], "the report says that it is text"
     judged = [body for body in service.asked if body["model"] == "gpt-5-mini"]
     assert judged and all("temperature" not in body for body in judged)

@@ -46,7 +46,7 @@ FOUND = """() => {
   for (const node of document.querySelectorAll("*")) {
     const at = `${node.localName}.${node.className}#${node.id}`;
     if (["iframe", "object", "embed", "base", "img", "foreignobject"].includes(node.localName)) found.push(at);
-    if (node.localName === "script" && node.type !== "application/json" && /hacked/.test(node.text)) found.push(at);
+    if (node.localName === "script" && /hacked/.test(node.text)) found.push(at);
     if (node.localName === "style" && /evil/.test(node.textContent)) found.push(at);
     if (node.localName === "meta" && /refresh/i.test(node.httpEquiv)) found.push(at);
     for (const { name, value } of node.attributes) {
