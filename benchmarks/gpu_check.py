@@ -4,8 +4,8 @@
     python -m benchmarks.gpu_check --cpu        the same steps on tiny shapes, which tests run
 
 Weights are drawn, in the shapes of real models. Exits 1 where a step falls short or fails. A step that this machine
-cannot do, or a number that it cannot judge, as speed on a CPU, is shown with the reason and counts for nothing. No GPU
-has run this yet: the expected speeds are goals.
+cannot do, or a number that it cannot judge, as speed on a CPU, is shown with the reason and counts for nothing.
+docs/results/engine.md has the table of an H200.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from ratchet.files import read_log
 from training.callback import TrainingCallback
 from training.flops import peak_tflops
 from training.lessons import TokenRow
-from training.lora import add_lora, compute_type, on_cpu
+from training.lora import add_lora, compute_type, has_fused_layers, on_cpu
 from training.memory import OPTIMIZER_BYTES, Activations
 from training.prompt_tree import as_tree
 from training.rows import rows_table
@@ -196,7 +196,8 @@ def computed(trainer: RowTrainer, arguments: argparse.Namespace, dtype: torch.dt
     frozen = sum(weight.numel() * weight.element_size() for weight in model.parameters() if not weight.requires_grad)
     adapter = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     shape = model.get_base_model().config.get_text_config()
-    activations = Activations.of(shape, LoraConfig().r, dtype, tiled_head=trainer.args.device.type == "cuda")
+    on_gpu = trainer.args.device.type == "cuda"
+    activations = Activations.of(shape, LoraConfig().r, dtype, on_gpu, fused=on_gpu and has_fused_layers())
     assert activations is not None
     order = trainer.row_order(0)
     peaks = []

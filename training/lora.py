@@ -17,6 +17,7 @@ from inference.adapters import read_adapter
 from inference.weights import layer_alone, linears, load_causal_model, trained_linears
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.errors import UserError, did_you_mean, first_line
+from ratchet.extras import missing_package
 from ratchet.processor import computes_bfloat16
 
 SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
@@ -131,6 +132,21 @@ def round_frozen_products(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Linear) and not module.weight.requires_grad:
             module.weight = torch.nn.Parameter(module.weight.detach().to(torch.bfloat16), requires_grad=False)
+
+
+def fuse_layers(model: Any) -> None:
+    """Compute norms, rotations and gated units with Liger's kernels for GPUs, if `has_fused_layers`.
+
+    The loss stays TRL's, whose output head computes only tokens with a label."""
+    if has_fused_layers():
+        from liger_kernel.transformers import _apply_liger_kernel_to_instance
+
+        _apply_liger_kernel_to_instance(model.get_base_model(), cross_entropy=False, fused_linear_cross_entropy=False)
+
+
+def has_fused_layers() -> bool:
+    """Whether liger-kernel is installed. It leaves models that it has no kernels for as they are."""
+    return missing_package("gpu") is None
 
 
 def start_from_adapter(model: Any, folder: Path) -> None:

@@ -10,10 +10,13 @@ layer keeps for the backward pass
     4a + 8                   the attention's log-sum-exp and the two norms' scales, in float32
     4h                       in 16 bits: the norms' inputs, which are float32, instead of b h for each
 
-With gradient checkpointing it keeps b h instead, its input, and computes the rest again for one layer at a time. On top
-of it come the gradients on their way through one layer, or the output head, whichever is larger.
+With gradient checkpointing it keeps b (h + q) + 4a instead, its input and what attention gives, and computes the rest
+again for one layer at a time. On top of it come the gradients on their way through one layer, or the output head,
+whichever is larger. Liger's kernels (`training.lora.fuse_layers`) keep b f + 4h less, in 16 bits: not the activation of
+the gate, and the norms' inputs as they are.
 
-tests/rounds/test_plan_memory.py compares the sums with what a training step allocates on a CPU. No GPU was measured.
+tests/rounds/test_plan_memory.py compares the sums with what a training step allocates on a CPU, and `make gpu-check`
+with what it does on a GPU.
 """
 
 from __future__ import annotations
@@ -50,9 +53,11 @@ class Activations:
     """Bytes of one number that is computed with."""
     tiled_head: bool
     """True where the head is computed in tiles, as on a GPU."""
+    fused: bool
+    """True where Liger's kernels compute norms and gated units."""
 
     @classmethod
-    def of(cls, shape: Any, rank: int, dtype: torch.dtype, tiled_head: bool) -> Self | None:
+    def of(cls, shape: Any, rank: int, dtype: torch.dtype, tiled_head: bool, fused: bool = False) -> Self | None:
         """From transformers' config of a text model; None for shapes that the formula does not describe, such as
         mixtures of experts."""
         experts = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -74,14 +79,15 @@ class Activations:
             rank=rank,
             bytes_each=dtype.itemsize,
             tiled_head=tiled_head,
+            fused=fused,
         )
 
     @property
     def saved(self) -> int:
         """Bytes that one layer saves of a token for its backward pass."""
-        b, is_16_bit = self.bytes_each, self.bytes_each == 2
-        linear = b * (4 * self.inner + 4 * self.hidden + 2 * self.queries + 2 * self.keys)
-        return linear + LINEAR_LAYERS * b * self.rank + 4 * self.heads + 8 + 4 * self.hidden * is_16_bit
+        b, casts = self.bytes_each, self.bytes_each == 2 and not self.fused
+        linear = b * ((3 if self.fused else 4) * self.inner + 4 * self.hidden + 2 * self.queries + 2 * self.keys)
+        return linear + LINEAR_LAYERS * b * self.rank + 4 * self.heads + 8 + 4 * self.hidden * casts
 
     @property
     def passing(self) -> int:
@@ -96,7 +102,7 @@ class Activations:
 
     def kept(self, checkpointing: bool) -> int:
         """Bytes that a layer keeps of a token until its backward pass."""
-        return self.bytes_each * self.hidden if checkpointing else self.saved
+        return self.bytes_each * (self.hidden + self.queries) + 4 * self.heads if checkpointing else self.saved
 
     def one_layer(self, checkpointing: bool) -> int:
         """Further bytes of a token in the layer whose backward pass runs."""

@@ -30,9 +30,17 @@ from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.extras import need_extra
 from training.callback import TrainingCallback
+from training.checkpointing import CHECKPOINTING
 from training.collator import IGNORED, MODEL_INPUTS, Collator
 from training.flops import ModelFlops
-from training.lora import compute_type, mixes_precision, on_cpu, round_frozen_products, take_inputs_as_they_are
+from training.lora import (
+    compute_type,
+    fuse_layers,
+    mixes_precision,
+    on_cpu,
+    round_frozen_products,
+    take_inputs_as_they_are,
+)
 from training.order import EpochSampler, epoch_order, mixed_batches
 from training.packed_attention import pack_attention
 from training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
@@ -54,7 +62,7 @@ def trainer_config(
     """The settings of transformers' and TRL's trainer for a run of ours."""
     dtype, plan = compute_type(model), schedule(rows, training, processes)
     try:
-        return SFTConfig(
+        settings = SFTConfig(
             output_dir=str(folder),
             per_device_train_batch_size=training.micro_batch,
             gradient_accumulation_steps=plan.accumulation,
@@ -88,6 +96,10 @@ def trainer_config(
         )
     except ValueError as error:
         raise UserError(f"training: {error}") from error
+    if training.backend == "peft":  # Unsloth's own checkpointing takes no settings
+        # transformers renamed it; as an argument one of the names is refused or warned of, whatever the version.
+        settings.gradient_checkpointing_kwargs = settings.activation_checkpointing_kwargs = CHECKPOINTING
+    return settings
 
 
 def logging_integrations(wandb: str, folder: Path) -> list[str]:
@@ -134,6 +146,8 @@ class RowTrainer(SFTTrainer):
             take_inputs_as_they_are(model)
         if arguments.bf16 and arguments.use_cpu:
             round_frozen_products(model)
+        if not arguments.use_cpu and training.backend == "peft":
+            fuse_layers(model)
         self.compute_flops = ModelFlops.of(model)
         super().__init__(
             model=model,
