@@ -33,6 +33,7 @@ from questions.load import load_split
 from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.files import read_record
+from ratchet.plugins import short_name
 from ratchet.records import Question, content_key
 from ratchet.runfolder import RoundFolder
 from rewards.check import TRAIN, check_questions
@@ -40,6 +41,7 @@ from sampling.allocation import Allocation
 from sampling.passes import Pass
 from sampling.pool import policy_name, sample
 from sampling.store import FIRST_SEGMENT, TrajectoryStore
+from sampling.work import Work
 
 if TYPE_CHECKING:
     from rounds.records import StageId
@@ -58,6 +60,8 @@ class SampledRound:
     keys: Sequence[str]
     """The content keys of its trajectories."""
     questions: int
+    work: Work
+    """What this command sampled itself."""
     is_pilot: bool = False
     """Whether more are sampled once these are scored."""
 
@@ -108,8 +112,12 @@ def sample_round(
     stage: StageId = "sample.pilot" if is_pilot else "sample"
     start = None if adapter is None else Path(adapter)
     with recorded_stages(config, stage, number=number, adapter=start, anyway=anyway):
-        [keys] = sample(environment, [replace(made, first=first)], "sampling", config.sampling.concurrency)
-    return SampledRound(folder, keys, len(questions[at::parts][:first]), is_pilot)
+        work, own = Work(), replace(made, first=first)
+        try:
+            [keys] = sample(environment, [own], "sampling", config.sampling.concurrency, work)
+        finally:
+            work.keep(folder, segment)
+    return SampledRound(folder, keys, len(questions[at::parts][:first]), work, is_pilot)
 
 
 def counts_of(pilot: int | None, folder: RoundFolder, questions: Sequence[Question]) -> dict[str, int]:
@@ -121,7 +129,7 @@ def counts_of(pilot: int | None, folder: RoundFolder, questions: Sequence[Questi
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -> None:
-    """Sample the training questions of a round, and print how the trajectories ended."""
+    """Sample the training questions of a round, and print how the trajectories ended and how many an hour it made."""
     parser = config_parser(prog, "Sample the training questions of a round.")
     add_round_argument(parser, "the round's number")
     parser.add_argument("--adapter", help="sample from this LoRA folder instead of the base model")
@@ -130,9 +138,12 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -
     )
     add_anyway_argument(parser)
     given = parser.parse_args(words)
-    made = sample_round(config_of(given), given.round, given.adapter or None, given.part, anyway=given.anyway)
+    config = config_of(given)
+    made = sample_round(config, given.round, given.adapter or None, given.part, anyway=given.anyway)
     counts = Counter(t.status for t in TrajectoryStore(made.folder).read(made.keys))
     states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
     print(f"{len(made.keys)} trajectories of {made.questions} questions in {made.folder}: {states}")
     if made.is_pilot:
         print("They are the pilot (sampling.pilot): run `ratchet score`, then the same command again.")
+    if made.work.trajectories:
+        print(f"{short_name(config.system.name)}: {made.work.text}")

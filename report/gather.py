@@ -27,6 +27,7 @@ from report.training import LogLine, count_rows, read_training_log
 from rounds.ledger import latest_entries
 from rounds.promoted import read_promotion
 from sampling.store import TrajectoryStore
+from sampling.work import work_on
 
 T = TypeVar("T")
 
@@ -215,7 +216,7 @@ class Gatherer:
         members = {path.parents[1].name: RoundFolder(path.parent) for path in shared}
         return [
             _Arm(
-                Tally(f"Sampling, {name}" if name else "Sampling", "sampled", name),
+                Tally(f"Sampling, {name}" if name else "Sampling", "sampled", name, work_on(own.trajectories)),
                 self._lines(TrajectoryStore(own.trajectories), own.scores, "train"),
             )
             for name, own in {"": folder, **members}.items()

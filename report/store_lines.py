@@ -24,6 +24,7 @@ from report.outcomes import outcomes_of
 from rewards.selection import strict_reward
 from rewards.store import current_settings, score_file
 from sampling.store import TrajectoryStore
+from sampling.work import Work
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -72,6 +73,8 @@ class Tally:
     section: str
     """The section that shows its trajectories, and the arm there."""
     arm: str = ""
+    work: Work | None = None
+    """What the commands that sampled them left of their pace; of an evaluation nothing is known."""
     planned: int = 0
     total: int = 0
     statuses: Counter[str] = field(default_factory=Counter)

@@ -17,6 +17,7 @@ from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
 from rounds.ledger import digests_of
 from rounds.records import AdapterChoice, Entry, Promotion
 from rounds.stage import Stage
+from sampling.work import work_on
 
 
 def record_stage(
@@ -60,11 +61,24 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
     for name, artefact in writes.items():
         if name == "trajectories" and isinstance(artefact, JsonlFiles | Arms):
             facts["trajectories"] = count_lines(artefact.files())
+            facts |= _work_facts(artefact) if isinstance(artefact, JsonlFiles) else {}
         elif name == "adapter" and isinstance(artefact, Adapter):
             facts |= _training_facts(artefact.folder)
         elif name in of_file and isinstance(artefact, File) and artefact.path.exists():
             facts |= of_file[name](artefact.path)
     return facts
+
+
+def _work_facts(sampled: JsonlFiles) -> dict[str, Any]:
+    """How fast it was sampled, by all commands together."""
+    work = work_on(sampled.folder, sampled.patterns)
+    if work is None:
+        return {}
+    return {
+        "trajectories_an_hour": round(work.an_hour, 1),
+        "prompt_tokens": work.prompt_tokens,
+        "new_tokens": work.new_tokens,
+    }
 
 
 def _selection_facts(path: Path) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from retrieval.loader import open_index
 from retrieval.retriever import Retriever
 from sampling.passes import Job, Pass, check_sequence, with_memory_scope
 from sampling.store import Manifest, TrajectoryStore
+from sampling.work import Work
 
 SLOW_ADVICE = (
     "To shorten it, stop with Ctrl-C and use a new run folder (--set run=runs/NEW) with fewer trajectories "
@@ -63,11 +64,16 @@ def policy_name(adapter: Path | None) -> str:
 
 
 def sample(
-    environment: Environment, passes: Sequence[Pass], title: str, concurrency: int | None = None
+    environment: Environment,
+    passes: Sequence[Pass],
+    title: str,
+    concurrency: int | None = None,
+    work: Work | None = None,
 ) -> list[list[str]]:
     """Sample what is missing, all passes in one pool; the keys of what each pass samples itself, in their order.
 
     `concurrency`: the most trajectories in flight; default: the requests that the model with the most takes at once.
+    `work` counts what is sampled, also where that is interrupted.
 
     Group by group, and question by question over all passes of one: what two systems ask about one question begins
     alike, and is prefilled once.
@@ -134,8 +140,11 @@ def sample(
             )
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)
-            work = run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential)
-            run_or_cancel(runner, work)
+            work = work or Work()
+            with work.timed():
+                run_or_cancel(
+                    runner, run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, work=work)
+                )
     return [[job.key for job in jobs] for jobs in planned]
 
 
@@ -177,6 +186,7 @@ async def run_pool(
     resources: Resources | None = None,
     sequential: bool = False,
     max_failures: int = MAX_FAILURES,
+    work: Work | None = None,
 ) -> Counter[str]:
     """Run all tasks, `concurrency` at a time; each trajectory is on disk before it is counted.
 
@@ -185,6 +195,7 @@ async def run_pool(
     trajectories in a row that failed, or had a tool that did: then it is a server or the setup, not the question.
     """
     counts: Counter[str] = Counter()
+    work = work or Work()
     failed_in_row = 0
     stopped: list[str] = []
     chains: dict[str, list[Task]] = {}
@@ -217,7 +228,7 @@ async def run_pool(
         )
         task.segment.append(trajectory)
         counts[trajectory.status] += 1
-        counts["tokens"] += sum(call.new_tokens for call in trajectory.model_calls)
+        work.add(trajectory)
         problem = _failure(trajectory)
         failed_in_row = failed_in_row + 1 if problem else 0
         if failed_in_row >= max_failures:
@@ -225,7 +236,7 @@ async def run_pool(
                 f"the last {failed_in_row} trajectories failed, or a tool of theirs did, the last one with: "
                 f"{problem}\nFinished ones are kept; fix this and run the same command again."
             )
-        progress.advance(note=_note(counts))
+        progress.advance(note=_note(counts, work.new_tokens))
         return trajectory
 
     first_look = asyncio.get_running_loop().call_later(FIRST_LOOK, progress.check_pace)
@@ -248,9 +259,8 @@ def _failure(trajectory: Trajectory) -> str:
     return next((f"{call.source}: {call.error}" for call in trajectory.failed_lookups), "")
 
 
-def _note(counts: Counter[str]) -> str:
-    states = ", ".join(f"{n} {name}" for name, n in sorted(counts.items()) if name != "tokens")
-    return f"{counts['tokens']} tokens  {states}"
+def _note(counts: Counter[str], tokens: int) -> str:
+    return f"{tokens} tokens  {', '.join(f'{n} {name}' for name, n in sorted(counts.items()))}"
 
 
 async def run_episode(

@@ -99,7 +99,9 @@ def test_a_round_with_a_pilot_spends_the_budget_of_one_without(
     entries = latest_entries(run.run)
     assert [key.id for key in entries][-4:] == ["sample.pilot", "score.pilot", "sample", "score"]
     [entry] = [one for key, one in entries.items() if key.id == "sample"]
-    assert entry.facts == {"trajectories": SAMPLES * QUESTIONS}
+    assert entry.facts["trajectories"] == SAMPLES * QUESTIONS
+    [of_pilot] = [one for key, one in entries.items() if key.id == "sample.pilot"]
+    assert 0 < of_pilot.facts["new_tokens"] < entry.facts["new_tokens"]
     [stage] = [stage for stage in stages_of(run) if stage.id == "sample"]
     assert stage_progress(run, stage) == "48 of 48 trajectories"
 

@@ -1,0 +1,98 @@
+"""How many trajectories an hour a command makes: by its own work, and by that of all commands of a round together."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands.index import main as build_index
+from commands.sample import main, sample_round
+from ratchet.config import load_config
+from ratchet.files import count_lines
+from ratchet.records import Trajectory
+from ratchet.runfolder import RunFolder
+from rounds.ledger import latest_entries
+from sampling.store import TrajectoryStore
+from sampling.work import Work, work_on
+from tests.helpers.experiment import ROOT, make_experiment, preloaded, running
+from tests.helpers.reported import page
+from tests.helpers.waiting import wait_for
+
+
+def tokens_of(trajectories: list[Trajectory]) -> tuple[int, int]:
+    """The prompt and the new tokens of all calls."""
+    calls = [call for trajectory in trajectories for call in trajectory.model_calls]
+    return sum(call.prompt_tokens for call in calls), sum(call.new_tokens for call in calls)
+
+
+def test_a_resumed_command_counts_its_own_work_and_the_run_that_of_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_experiment(tmp_path, 6)
+    build_index(["--config", str(path)])
+    config = load_config(path)
+    folder = RunFolder(config.folder).round(1)
+    first = sample_round(config, first=2)
+    capsys.readouterr()
+    main(["--config", str(path)])
+    every = list(TrajectoryStore(folder.trajectories).read())
+    own = [one for one in every if one.key not in first.keys]
+    assert len(own) == 4 * config.sampling.samples
+    last = capsys.readouterr().out.splitlines()[-1]
+    tokens = r"([\d,]+) prompt tokens \([\d,]+ cached\) and ([\d,]+) new tokens"
+    found = re.fullmatch(rf"mrag: ([\d,]+) trajectories an hour: (\d+) in \w+, with {tokens}", last)
+    assert found, last
+    rate, count, prompt, new = (int(number.replace(",", "")) for number in found.groups())
+    assert (count, (prompt, new)) == (len(own), tokens_of(own)) and rate > 0
+    main(["--config", str(path)])
+    assert "an hour" not in capsys.readouterr().out, "nothing was left to sample"
+
+    together = work_on(folder.trajectories)
+    assert together and together.seconds > first.work.seconds
+    assert (together.trajectories, (together.prompt_tokens, together.new_tokens)) == (len(every), tokens_of(every))
+    [entry] = [entry for key, entry in latest_entries(RunFolder(config.folder)).items() if key.id == "sample"]
+    assert entry.facts == {
+        "trajectories": len(every),
+        "trajectories_an_hour": round(together.an_hour, 1),
+        "prompt_tokens": together.prompt_tokens,
+        "new_tokens": together.new_tokens,
+    }
+    assert f"<p>Sampling: {together.text}.</p>" in page(config, folder)
+
+
+@pytest.mark.slow
+def test_the_work_of_an_interrupted_command_counts(tmp_path: Path) -> None:
+    path = make_experiment(tmp_path, 8, delay=0.05)
+    build_index(["--config", str(path)])
+    folder = RunFolder(load_config(path).folder).round(1)
+    command = [sys.executable, "-m", "sampling", "--config", str(path), "--set", "sampling.samples=50"]
+    with subprocess.Popen(command, cwd=ROOT, env=preloaded(), stderr=subprocess.DEVNULL) as process:
+        wait_for(lambda: count_lines(folder.trajectories.glob("*.jsonl")) > 4)
+        os.kill(running(process), signal.SIGINT)
+    work = work_on(folder.trajectories)
+    assert work and 4 < work.trajectories == count_lines(folder.trajectories.glob("*.jsonl")) < 400
+
+
+def test_the_rate_counts_what_did_not_fail_over_the_time_of_sampling(tmp_path: Path) -> None:
+    assert Work().an_hour == 0.0
+    ended = {"key": "k", "question_id": "q", "system": "mrag", "policy": "base", "sample": 0, "seed": 0, "answer": "a"}
+    work = Work(seconds=30.0)
+    for status in ("finished", "unparsed", "out_of_budget", "failed"):
+        work.add(Trajectory(**ended, status=status))
+    assert work.an_hour == 360.0
+    assert work.text == "360 trajectories an hour: 3 in 30s, with 0 prompt tokens (0 cached) and 0 new tokens"
+    assert work_on(tmp_path / "trajectories") is None
+    for segment in ("pilot-part-0.jsonl", "part-0.jsonl", "part-0.jsonl"):
+        work.keep(tmp_path / "trajectories", segment)
+    assert [path.name for path in sorted(tmp_path.glob("*.jsonl"))] == [
+        "sampling-part-0.jsonl",
+        "sampling-pilot-part-0.jsonl",
+    ]
+    pilot, every = work_on(tmp_path / "trajectories", ["pilot-*.jsonl"]), work_on(tmp_path / "trajectories")
+    assert pilot == work and every and (every.seconds, every.trajectories, every.an_hour) == (90.0, 9, 360.0)
