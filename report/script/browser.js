@@ -38,14 +38,15 @@ async function searchSoon() {
   await new Promise((done) => setTimeout(done, 250));
   if (turn !== searches) return;  // another query was typed meanwhile
   const text = view.query.trim();
+  let keys = [];
   try {
-    const keys = !text ? [] : await (index.live ? askForHits(text) : search(text));
-    if (turn !== searches) return;
-    hits = { text, keys: new Set(keys) };
-    drawBrowser();
+    if (text) keys = await (index.live ? askForHits(text) : search(text));
   } catch (error) {
     problem(`The trajectories cannot be searched: ${error.message}`);
   }
+  if (turn !== searches) return;
+  hits = { text, keys: new Set(keys) };
+  drawBrowser();
 }
 
 // Positions of the question's trajectories that pass all filters.

@@ -92,12 +92,11 @@ def _scale(model: ModelConfig) -> float:
 
 def measured_rate(entries: Iterable[Entry], use: RunUse) -> float | None:
     """Tokens a second, as those of a model of 7 billion parameters, that the run's latest sampling computed."""
-    sampled = [entry for entry in entries if entry.stage == "sample" and entry.facts.get("trajectories")]
+    sampled = [entry for entry in entries if entry.stage == "sample" and entry.facts.get("trajectories_an_hour")]
     if not sampled or not use.system.source.startswith("measured"):
         return None
     latest = max(sampled, key=lambda entry: entry.round)
-    rate = latest.facts["trajectories"] * use.system.work(use.scale) / latest.seconds if latest.seconds else 0.0
-    return rate or None
+    return latest.facts["trajectories_an_hour"] / 3600 * use.system.work(use.scale) or None
 
 
 def plan_stages(experiment: ExperimentRun, use: RunUse, questions: NumQuestions) -> list[PlannedStage]:

@@ -219,3 +219,6 @@ def test_old_browsers_and_damaged_pages_are_told(browser: Any, address: str, tmp
         page.get_by_role("alert").filter(has_text="The trajectories cannot be opened: ").wait_for()
         page.locator("#questions button").last.click()
         page.locator("#runs .answer").first.wait_for()
+        page.locator("#question-search").fill("what is nowhere")
+        page.get_by_role("alert").filter(has_text="The trajectories cannot be searched: ").wait_for()
+        page.get_by_text("No question matches.").wait_for()

@@ -306,13 +306,13 @@ def test_hours_follow_from_tokens_and_what_is_given_published_or_measured(
     run = tmp_path / "run"
     store(run / "round-1" / "trajectories", [trajectory(n) for n in range(10)])
     entry = Entry(
-        round=1, stage="sample", member="", inputs={}, outputs={}, facts={"trajectories": 10},
-        began="2026-11-23T10:00:00+00:00", seconds=36.0, machine="node7",
+        round=1, stage="sample", member="", inputs={}, outputs={}, facts={"trajectories_an_hour": 1000.0},
+        began="2026-11-23T10:00:00+00:00", seconds=72.0, machine="node7",
     )  # fmt: skip
     write_jsonl(run / "ledger.jsonl", [entry])
     main(["--config", str(path), "--questions", "1000"])
     said = capsys.readouterr().out
-    assert re.search(r"^sample +4,000 +4\.00 +0\.01$", said, re.MULTILINE), "400 times as many take 400 times as long"
+    assert re.search(r"^sample +4,000 +4\.00 +0\.02$", said, re.MULTILINE), "by the rate, not by the last command"
     assert "(measured by the run's sampling)" in said
 
 
