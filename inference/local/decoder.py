@@ -268,7 +268,7 @@ class Decoder:
         for first, end in pairwise(packed.ranges):
             part = slice(first, end)
             views = cos[part], sin[part], stream[part], x[part], query[part], mixed[part], blocks[part], places[part]
-            nothing = torch.empty((0, size))
+            nothing = torch.empty((0, size), dtype=kind)
             parts.append(Part(adapters.groups_within(first, end), *views, more=nothing))
 
         results = _numbers(mixed).reshape(tokens, self._heads, dim)

@@ -21,7 +21,7 @@ from inference.engine import EngineError
 from inference.local.linear import MOST_ALLOWED
 from inference.local.vectors import FAST_MATH, Array
 from inference.schemas import SchemaRefused
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner, njit
 
 NO_TOKEN, NOT_FINITE = -1, -2
 """What `sample` returns in place of a token."""
@@ -160,6 +160,36 @@ def few_tokens(mask: Array, size: int) -> Array | None:
     return tokens[tokens < size]
 
 
+@inner(error_model="numpy")
+def _likeliest(ids: Array, weights: Array, count: int, mass: float) -> tuple[int, float]:  # pragma: no cover - compiled
+    """Of the first `count` tokens, the fewest likeliest whose weights sum to more than `mass`, or all: put first, the
+    least likely of them last. Returns how many they are, and the sum. Of equal ones the lower ids are the likelier.
+
+    Hoare's selection, by sums: a vocabulary is not sorted, which takes as long as all else of a small model's token.
+    """
+    low, high, before = 0, count, 0.0
+    while low < high:
+        middle = (low + high) >> 1
+        token, weight = ids[middle], weights[middle]
+        ids[middle], weights[middle] = ids[high - 1], weights[high - 1]
+        at, held = low, 0.0
+        for i in range(low, high - 1):
+            if weights[i] > weight or (weights[i] == weight and ids[i] < token):
+                held += weights[i]
+                ids[at], ids[i] = ids[i], ids[at]
+                weights[at], weights[i] = weights[i], weights[at]
+                at += 1
+        ids[high - 1], weights[high - 1] = ids[at], weights[at]
+        ids[at], weights[at] = token, weight
+        if before + held > mass:
+            high = at
+        else:
+            low, before = at + 1, before + held + weight
+            if before > mass:
+                break
+    return low, before
+
+
 @njit(nogil=True, error_model="numpy", cache=True)
 def sample(
     logits: Array, mask: Array, masked: bool, temperature: float, top_p: float, draw: float, scratch: Array
@@ -218,23 +248,11 @@ def sample(
     for v in range(size):
         if scratch[v] >= cut and scratch[v] > 0.0:
             ids[at] = v
-            weights[at] = -scratch[v]
+            weights[at] = scratch[v]
             at += 1
-    order = np.argsort(weights, kind="mergesort")
-    nucleus = 0.0
-    kept = 0
-    for k in range(count):
-        nucleus -= weights[order[k]]
-        kept = k + 1
-        if nucleus >= goal:
-            break
-    aim = draw * nucleus
-    reached = 0.0
-    for k in range(kept):
-        reached -= weights[order[k]]
-        if reached > aim:
-            return ids[order[k]]
-    return ids[order[kept - 1]]
+    kept, nucleus = _likeliest(ids, weights, len(ids), goal * (1 - 1e-12))  # sums are rounded
+    drawn, _ = _likeliest(ids, weights, kept, draw * nucleus)
+    return ids[drawn - 1]
 
 
 @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
