@@ -9,15 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import resource
 import socket
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from commands.arguments import PORTS, add_server_arguments, config_of, config_parser, limits_of
-from ratchet.config import Config, ModelConfig
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.extras import need_extra
 from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
@@ -96,6 +95,7 @@ def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: cont
     """The config's systems with models and index open until the stack is closed."""
     from commands.ask import open_runner
     from inference.adapters import read_uniform_adapter
+    from inference.engines import memory_line
     from serve.answering import Answerer
 
     adapter = _adapter(RunFolder(config.folder), given.adapter)
@@ -104,23 +104,9 @@ def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: cont
     runner = open_runner(config, baselines=not given.no_baselines)
     stack.push_async_callback(runner.close)
     used = set[str]().union(*(system.models for system in runner.systems.values()))
-    if line := memory_line([config.models[name] for name in sorted(used)]):
+    if line := memory_line(config.models, used):
         print(line, file=sys.stderr, flush=True)
     return Answerer(runner, adapter, config.training.model, limits)
-
-
-def memory_line(models: Iterable[ModelConfig]) -> str:
-    """What this process's memory grows to, from what it took to open everything; empty without a model in it."""
-    # Names with equal settings share an engine.
-    caches = {model.model_dump_json(): model.cache_gb for model in models if model.engine == "local"}
-    if not caches:
-        return ""
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
-    return (
-        f"memory: {peak:.1f} GB with everything open, up to {sum(caches.values()):g} GB more for keys and values "
-        "(models.*.cache_gb), and what a batch takes while it runs"
-    )
 
 
 def _adapter(run: RunFolder, given: str | None) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from agents.core.system import System, load_system
 from agents.core.tools import Answer, OutOfBudget, RunContext, Tools, Unparsed
 from inference.adapters import checked_digest
 from inference.engine import Engine, EngineError
-from inference.engines import close_engines, max_requests, open_engines
+from inference.engines import close_engines, max_requests, memory_line, open_engines
 from inference.session import session
 from ratchet.config import Environment, SystemConfig
 from ratchet.config.models import DEFAULT_CONCURRENCY
@@ -133,6 +134,8 @@ def sample(
                 if job.key not in done
             ]
         if missing:
+            if line := memory_line(environment.models, used):
+                print(line, file=sys.stderr, flush=True)
             tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
             total = sum(map(len, planned))
             concurrency = concurrency or max(

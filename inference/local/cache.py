@@ -3,9 +3,10 @@
 Keys and values live in blocks of BLOCK tokens. A full block is cached under its parent block and its tokens, so any
 later prompt that begins with the same tokens (another sample of the question, the next turn of the conversation,
 the same instructions for another question) finds it and is not prefilled again. Of a block whose first tokens alone are
-the same, these are copied. Blocks that no running sequence uses stay until memory is needed, and the oldest is evicted
-first. After vLLM's automatic prefix caching (Kwon et al. 2023, section 4), and SGLang's radix tree, which shares single
-tokens (Zheng et al. 2023, arXiv 2312.07104, section 3).
+the same, these are copied. Blocks that no running sequence uses are idle. They stay until memory is needed or, on a
+CPU, until they are KEPT times as many as running sequences ever used at once, and the oldest is evicted first. After
+vLLM's automatic prefix caching (Kwon et al. 2023, section 4), and SGLang's radix tree, which shares single tokens
+(Zheng et al. 2023, arXiv 2312.07104, section 3).
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ import torch
 BLOCK = 16
 LOOKED_AT = 64
 """Blocks after the same tokens that are compared with a prompt, the newest first."""
+
+KEPT = 3
+"""Idle blocks for each block that running sequences used at once: room for what conversations in progress share with
+their next turn, and for instructions. More are hardly ever found again (docs/results/engine.md)."""
+MIN_KEPT = 256
+"""Idle blocks that are kept in any case, for the instructions of all roles where one question is in progress."""
 
 NodeKey = tuple[int | str, tuple[int, ...]]
 
@@ -37,8 +44,10 @@ class BlockPool:
         self.keys = torch.empty((layers, blocks, kv_heads, head_dim, BLOCK), dtype=dtype, device=device)
         self.values = torch.empty((layers, blocks, kv_heads, BLOCK, head_dim), dtype=dtype, device=device)
         self.blocks = blocks
-        self._free_blocks = list(range(blocks - 1, -1, -1))
+        self._free_blocks = list(range(blocks - 1, -1, -1))  # the last is taken first: its memory may have been used
         self._evictable: OrderedDict[int, None] = OrderedDict()  # cached blocks without a user, oldest first
+        # A GPU's memory is taken as a whole when the pool is made, a CPU's when a block is first written to.
+        self._kept = MIN_KEPT if device.type == "cpu" else blocks
         self._ref_counts = [0] * blocks
         self._cached: dict[NodeKey, int] = {}
         self._key_of: dict[int, NodeKey] = {}
@@ -111,7 +120,7 @@ class BlockPool:
 
     def allocate(self) -> int | None:
         """A block to write to, or None if every block is in use."""
-        if self._free_blocks:
+        if self._free_blocks and len(self._evictable) < self._kept:
             block = self._free_blocks.pop()
         elif self._evictable:
             block, _ = self._evictable.popitem(last=False)
@@ -119,6 +128,7 @@ class BlockPool:
         else:
             return None
         self._ref_counts[block] = 1
+        self._kept = max(self._kept, KEPT * (self.blocks - self.available))
         return block
 
     def cache_block(self, root: str, parent: int | None, block: int, ids: Sequence[int]) -> int:

@@ -26,7 +26,7 @@ from ratchet.config import ModelConfig
 
 
 class LocalEngine:
-    """See `inference.engine.Engine`. Memory: weights plus `cache_gb`."""
+    """See `inference.engine.Engine`. Memory: weights plus at most `cache_gb`."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.format = open_chat_format(config)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,9 @@ from ratchet.numba_cache import njit
 
 MOST_ALLOWED = 4096
 """Of more allowed tokens than this the whole row is computed: looking weights up one by one takes longer each."""
+MAX_PRODUCTS = 128
+"""The number of products whose compiled code oneDNN and torch keep. There is one for each number of tokens in a step
+and each shape of weights. It takes half a megabyte, and 1,024 would be kept; to compile it again takes 1 ms."""
 
 
 @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
@@ -159,6 +163,8 @@ def adapt_to_cpu(model: Any) -> None:
     of the products alone is as fast on a CPU, where they are what takes the time, and its distributions are several
     times nearer to those of float32.
     """
+    for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):  # read at the process's first product
+        os.environ.setdefault(cache, str(MAX_PRODUCTS))
     head = model.get_output_embeddings()
     if head.weight.dtype == torch.bfloat16:  # in which the head stays, whatever the embedding does that it may share
         head.weight = torch.nn.Parameter(head.weight.data, requires_grad=False)

@@ -148,7 +148,8 @@ class ModelConfig(Section):
     On two cores beside other work two batches were a quarter faster than one; on an idle machine they are alike.
     Default: one for each core up to four, and one on a GPU."""
     cache_gb: float = Field(4.0, gt=0)
-    """`local`: memory for keys and values, including the prefix cache, in GB."""
+    """`local`: maximum memory for keys and values, including the prefix cache, in GB. On a CPU at most four times as
+    much is taken as the sequences that were decoded at once have needed."""
     timeout: float = Field(600.0, gt=0)
     """`vllm`, `chat-api`: seconds that one request may take."""
     concurrency: int | None = Field(None, gt=0)

@@ -17,7 +17,7 @@ from tokenizers.decoders import Fuse
 from tokenizers.models import BPE
 
 from inference.local.attention import attention_kernel, tile_tokens
-from inference.local.cache import BLOCK, BlockPool
+from inference.local.cache import BLOCK, KEPT, BlockPool
 from inference.local.linear import Head
 from inference.local.model import Chunk, PackedModel
 from inference.local.sampling import NO_TOKEN, NOT_FINITE, Expected, few_tokens, log_probability, sample
@@ -156,6 +156,24 @@ def test_idle_blocks_are_reused_oldest_first_endings_before_beginnings() -> None
     assert p.available == 3
     assert p.allocate() == blocks[2]
     assert p.find_prefix("base", [*ids, 99]) == blocks[:2]
+
+
+def test_memory_grows_with_the_sequences_at_once_and_not_with_all_that_there_ever_were() -> None:
+    """Ten at once, of 40 blocks each, the first of which all have in common."""
+    p = pool(6000)
+    used: list[int] = []
+    written = set[int]()
+    for group in range(40):
+        held = [fill(p, "base", [1] * BLOCK + [2 + group, number] * 312) for number in range(10)]
+        written.update(block for blocks in held for block in blocks)
+        used.append(len(written))
+        for blocks in held:
+            p.free(blocks)
+        assert len(p.find_prefix("base", [1] * BLOCK + [2])) == 1, "everybody's beginning is kept"
+        p.free([held[0][0]])
+    per_group = used[0]
+    assert used[-1] <= (1 + KEPT) * per_group and used[-1] == used[KEPT + 1]
+    assert p.available == 6000
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import yaml
 from mcp import Client, StdioServerParameters
 
 import commands.serve as command
-from ratchet.config import ModelConfig, load_config
+from ratchet.config import load_config
 from ratchet.errors import UserError
 from ratchet.runfolder import RunFolder
 from tests.helpers.adapter_folders import save_adapter
@@ -114,14 +113,6 @@ def test_a_key_that_cannot_be_sent_is_refused(
     (tmp_path / "key").write_text(key)
     with pytest.raises(UserError, match="a key is one line"):
         command.main(["--config", str(config), "--key-file", str(tmp_path / "key")])
-
-
-def test_what_the_memory_grows_to_is_told() -> None:
-    """Names of one model share its cache; a model elsewhere has none here."""
-    local, elsewhere = ModelConfig(path="small", cache_gb=0.5), ModelConfig(path="x", engine="vllm")
-    line = command.memory_line([local, local, ModelConfig(path="judge", cache_gb=2), elsewhere])
-    assert re.match(r"memory: \d+\.\d GB with everything open, up to 2\.5 GB more for keys and values", line)
-    assert command.memory_line([elsewhere]) == ""
 
 
 def test_the_adapter_is_the_last_rounds_unless_one_is_named(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
