@@ -10,7 +10,6 @@ import threading
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from ratchet.errors import first_line
 
@@ -23,6 +22,8 @@ SWITCHES = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("datasets.config",
 def leave_unreachable_hub(name: str) -> None:
     """Where the hub cannot be reached, have its libraries look at downloaded files alone. `name`: a folder or a name on
     the hub; a folder needs no hub."""
+    from urllib.request import getproxies  # late: commands that open no model need no HTTP client
+
     if Path(name).is_dir() or os.environ.get("HF_HUB_OFFLINE") or getproxies() or _is_reachable(_endpoint()):
         return
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -93,6 +93,14 @@ def test_nucleus_sampling_picks_the_reference_token(seed: int, temperature: floa
     assert got in near
 
 
+def test_of_equally_likely_tokens_the_nucleus_holds_the_first() -> None:
+    logits, scratch = np.zeros(8, np.float32), np.empty(8, np.float32)
+    draws = np.linspace(0, 0.999, 40)
+    for top_p, tokens in ((0.0, 1), (0.5, 4), (0.51, 5), (1.0, 8)):
+        seen = [sample(logits, np.zeros(1, np.int32), False, 1.0, top_p, draw, scratch) for draw in draws]
+        assert seen == [int(draw * tokens) for draw in draws]
+
+
 def test_a_mask_leaves_only_its_tokens_possible() -> None:
     logits = np.zeros(70, np.float32)
     logits[3] = 50

@@ -77,5 +77,5 @@ def test_status_imports_nothing_that_samples_trains_or_searches(tmp_path: Path) 
     words = [sys.executable, "-c", program, "status", "--config", str(path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "It resumes with 'index' of round 1" in done.stdout
-    unneeded = {*HEAVY, "httpx", "jinja2", "jsonschema", "numba", "numpy", "pyarrow", "scipy"}
+    unneeded = {*HEAVY, "httpx", "jinja2", "jsonschema", "numba", "numpy", "pyarrow", "scipy", "urllib.request"}
     assert unneeded & set(done.stderr.split()) == set()
