@@ -6,44 +6,39 @@ import numpy as np
 
 from ratchet.numba_cache import inner, njit
 from retrieval.arrays import Bytes, Numbers, Words
+from retrieval.sparse.lows import SAMPLE_BITS, lows_shape
 from retrieval.sparse.postings import (
     BITS,
     BLOCKS,
     FULL,
-    GAPS,
+    LOWS,
     RANK,
-    SKIP,
-    SPARSE,
     WINDOW,
     WINDOW_BITS,
-    bits_head,
     block_bytes,
+    code_bytes,
+    head_bytes,
 )
-from retrieval.sparse.quantisation import FAR, frequency_code, length_norm
+from retrieval.sparse.quantisation import FAR, NARROW_LAST, frequency_code, length_norm, smallest_frequency
 
 # Marks a value that goes to the exceptions. Values are smaller: frequencies in a chunk, and numbers of 16 bits.
 EXCEPTION = np.uint32(1 << 31)
 
 
 @inner
-def _block_shape(chunks: Words, start: int, end: int, size: int, placed: bool) -> tuple[int, int]:
+def _block_shape(chunks: Words, start: int, end: int, size: int, narrow: bool) -> tuple[int, int]:
     """(kind, entries) of the block of one window's postings start .. end - 1."""
-    count = end - start
-    if count * FULL >= size:
-        return BITS, count
-    bridges = 0
-    before = -1
-    for i in range(start, end):
-        here = chunks[i] & (WINDOW - 1)
-        bridges += (here - before - 1) // 255
-        before = here
-    gaps = block_bytes(GAPS, count + bridges, size, placed)
-    sparse = block_bytes(SPARSE, count, size, placed)
-    if block_bytes(BITS, count, size, placed) <= min(gaps, sparse):
-        return BITS, count
-    if gaps <= sparse and count + bridges <= 1 << 16:
-        return GAPS, count + bridges
-    return SPARSE, count
+    count = entries = end - start
+    if narrow:
+        group = start
+        for i in range(start + 1, end + 1):
+            if i == end or chunks[i] >> 6 != chunks[group] >> 6:
+                entries += (i - group) & 1
+                group = i
+    bits = block_bytes(np.int64(BITS), entries, size, narrow)
+    if count * FULL >= size or bits <= block_bytes(np.int64(LOWS), count, size, narrow):
+        return BITS, entries
+    return LOWS, count
 
 
 @inner
@@ -59,53 +54,60 @@ def _put32(data: Bytes, at: int, value: int) -> None:
 
 
 @inner
-def _put_place(data: Bytes, at: int, entry: int, place: int) -> None:
-    data[at + (entry >> 1)] |= place << (4 * (entry & 1))
+def _put_bits(data: Bytes, at: int, bit: int, value: int) -> None:
+    """Write a number at so many bits behind byte `at` of zeroed data."""
+    at += bit >> 3
+    value <<= bit & 7
+    while value:
+        data[at] |= value & 255
+        value >>= 8
+        at += 1
+
+
+@inner
+def _put_code(data: Bytes, codes: int, entries: int, entry: int, code: int, place: int) -> None:
+    """Write an entry's code, and its place where it is not -1, to the codes of a block that begin at a byte."""
+    if place < 0:
+        _put_bits(data, codes, 4 * entry, code)
+    else:
+        data[codes + entry] = code
+        _put_bits(data, codes + entries, 4 * entry, place)
 
 
 @inner
 def _put_block(
     data: Bytes, at: int, kind: int, entries: int, chunks: Words, codes: Bytes, places: Bytes, size: int
 ) -> None:
-    """Write one window's postings at byte `at` of zeroed data. Without places (length 0) none are written."""
-    placed = len(places) > 0
+    """Write one window's postings at byte `at` of zeroed data. Without places (length 0) codes are narrow."""
+    narrow = len(places) == 0
     count = len(chunks)
-    if kind == SPARSE:
-        for i in range(count):
-            _put16(data, at + 2 * i, chunks[i] & (WINDOW - 1))
-            data[at + 2 * count + i] = codes[i]
-            if placed:
-                _put_place(data, at + 3 * count, i, places[i])
-    elif kind == GAPS:
-        gaps = at + 2 * ((entries + SKIP - 1) // SKIP)
-        entry, before = np.int64(0), -1
-        for i in range(count):
-            here = chunks[i] & (WINDOW - 1)
-            while before < here:
-                gap = min(here - before, 255)
-                before += gap
-                if entry % SKIP == 0:
-                    _put16(data, at + 2 * (entry // SKIP), before)
-                data[gaps + entry] = gap
-                if before == here:
-                    data[gaps + entries + entry] = codes[i]
-                    if placed:
-                        _put_place(data, gaps + 2 * entries, entry, places[i])
-                entry += 1
-    else:
-        ranks = at + 8 * ((size + 63) // 64)
-        first = at + bits_head(size)
-        for i in range(count):
-            here = chunks[i] & (WINDOW - 1)
+    first = at + head_bytes(kind, entries, size)
+    width, marks, counts = lows_shape(entries, size)
+    ranks = at + 8 * ((size + 63) // 64)
+    entry, before = np.int64(0), np.int64(0)
+    for i in range(count):
+        here = chunks[i] & (WINDOW - 1)
+        if kind == LOWS:
+            bucket = here >> width
+            _put_bits(data, at, entry + bucket, np.int64(1))
+            _put_bits(data, at + marks + counts, entry * width, here & ((1 << width) - 1))
+            for sample in range(before >> width >> SAMPLE_BITS, bucket >> SAMPLE_BITS):
+                _put16(data, at + marks + 2 * sample, entry)
+        else:
+            if narrow and here >> 6 != before >> 6:
+                entry += entry & 1
             data[at + (here >> 3)] |= 1 << (here & 7)
-            data[first + i] = codes[i]
-            if placed:
-                _put_place(data, first + count, i, places[i])
-        i = 0
-        for stride in range((size + RANK - 1) // RANK):
-            while i < count and (chunks[i] & (WINDOW - 1)) < stride * RANK:
-                i += 1
-            _put16(data, ranks + 2 * stride, i)
+            for stride in range(before // RANK + 1, here // RANK + 1):
+                _put16(data, ranks + 2 * stride, entry)
+        _put_code(data, first, entries, entry, np.int64(codes[i]), np.int64(-1 if narrow else places[i]))
+        before = here
+        entry += 1
+    if kind == LOWS:
+        for sample in range(before >> width >> SAMPLE_BITS, counts // 2):
+            _put16(data, at + marks + 2 * sample, entry)
+    else:
+        for stride in range(before // RANK + 1, (size + RANK - 1) // RANK):
+            _put16(data, ranks + 2 * stride, entries)
 
 
 @njit(cache=True)
@@ -115,10 +117,10 @@ def encode_lists(
     """Write the regions of some terms into data; returns the bytes used.
 
     Term t has the postings offsets[t] .. offsets[t + 1] - 1 of chunks (ascending), codes (uint8) and places (uint8, or
-    length 0). regions[t] becomes the word at which it begins, or -1 for a term without postings. `data` must hold
-    `max_region_bytes(postings, terms)` bytes.
+    length 0, and codes narrow). regions[t] becomes the word at which it begins, or -1 for a term without postings.
+    `data` must hold `max_region_bytes(postings, terms)` bytes.
     """
-    placed = len(places) > 0
+    narrow = len(places) == 0
     at = np.int64(0)
     kinds = np.empty((chunk_count >> WINDOW_BITS) + 1, np.int64)
     entries = np.empty_like(kinds)
@@ -129,7 +131,7 @@ def encode_lists(
         if count == 0:
             continue
         regions[t] = at >> 2
-        short = 4 + 5 * count + ((count + 1) // 2 if placed else 0)
+        short = 4 + 4 * count + code_bytes(count, narrow)
         blocks = 0
         size_of_blocks = 8
         i = start
@@ -139,17 +141,16 @@ def encode_lists(
             while i < end and chunks[i] >> WINDOW_BITS == window:
                 i += 1
             size = min(WINDOW, chunk_count - (window << WINDOW_BITS))
-            kinds[blocks], entries[blocks] = _block_shape(chunks, first, i, size, placed)
-            size_of_blocks += 4 + block_bytes(kinds[blocks], entries[blocks], size, placed)
+            kinds[blocks], entries[blocks] = _block_shape(chunks, first, i, size, narrow)
+            size_of_blocks += 4 + block_bytes(kinds[blocks], entries[blocks], size, narrow)
             blocks += 1
         if size_of_blocks >= short:
             data[at : at + short + 3] = 0
             _put32(data, at, count)
             for i in range(count):
                 _put32(data, at + 4 + 4 * i, np.int64(chunks[start + i]))
-                data[at + 4 + 4 * count + i] = codes[start + i]
-                if placed:
-                    _put_place(data, at + 4 + 5 * count, i, places[start + i])
+                place = np.int64(-1 if narrow else places[start + i])
+                _put_code(data, at + 4 + 4 * count, count, i, np.int64(codes[start + i]), place)
             at += short
         else:
             data[at : at + size_of_blocks + 3] = 0
@@ -165,9 +166,9 @@ def encode_lists(
                 size = min(WINDOW, chunk_count - (window << WINDOW_BITS))
                 kind = kinds[block]
                 _put32(data, at + 8 + 4 * block, (kind << 30) | (window << 16) | (entries[block] - 1))
-                of_block = places[first:i] if placed else places
+                of_block = places if narrow else places[first:i]
                 _put_block(data, body, kind, entries[block], chunks[first:i], codes[first:i], of_block, size)
-                body += block_bytes(kind, entries[block], size, placed)
+                body += block_bytes(kind, entries[block], size, narrow)
             at = body
         at = (at + 3) // 4 * 4
     return int(at)
@@ -182,7 +183,7 @@ def max_region_bytes(postings: int, terms: int) -> int:
 def single_codes(lengths: Words, k1: float, b: float, mean_length: float, codes: Bytes) -> None:
     """For every chunk the code of a term that it has once."""
     for chunk in range(len(lengths)):
-        codes[chunk] = frequency_code(1, length_norm(lengths[chunk], k1, b, mean_length))
+        codes[chunk] = frequency_code(np.int64(1), length_norm(lengths[chunk], k1, b, mean_length))
 
 
 @njit(nogil=True, cache=True)
@@ -197,14 +198,14 @@ def frequency_codes(
     far = np.int64(0)
     for i in range(len(chunks)):
         chunk = chunks[i]
-        frequency = frequencies[i]
+        frequency = np.int64(frequencies[i])
         if frequency == 1:
             codes[i] = once[chunk]
             continue
         norm = length_norm(lengths[chunk], k1, b, mean_length)
         codes[i] = frequency_code(frequency, norm)
         # Where the norm is 0 every frequency has the weight 1.
-        if norm > 0 and frequency_code(frequency - 1, norm) == codes[i]:
+        if norm > 0 and codes[i] == NARROW_LAST and frequency > smallest_frequency(np.int64(NARROW_LAST), norm):
             frequencies[i] = EXCEPTION | frequency
             far += 1
     return _exceptions(first, bounds, chunks, frequencies, far)

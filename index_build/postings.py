@@ -142,7 +142,6 @@ class Bm25Postings:
         # Terms stand in the order of their hashes, which a search finds them by.
         hashes = self._counter.hashes.values
         order = np.argsort(hashes)
-        terms = list(self._counter.terms)
         if len(hashes) > 1 and (hashes[order][1:] == hashes[order][:-1]).any():
             raise RuntimeError("two terms share a 64-bit hash; leave one of the documents that hold them out")
         rank = np.empty(len(order), np.int64)
@@ -151,7 +150,6 @@ class Bm25Postings:
         total = int(lengths.sum(dtype=np.int64))
         mean = float(total) / max(len(lengths), 1) or 1.0
         files.array("term_hashes", "<u8").append(hashes[order])
-        files.strings("terms").extend([terms[i] for i in order])
         files.array("lengths", "<u4").append(lengths)
         once = np.empty(len(lengths), np.uint8)
         single_codes(lengths, self._k1, self._b, mean, once)
@@ -165,7 +163,7 @@ class Bm25Postings:
             return coded
 
         _write_lists(files, self._spill, rank, len(lengths), code, placed=False)
-        return {"terms": len(terms), "postings": self._spill.rows, "total_length": total, "top": 1.0}
+        return {"terms": len(hashes), "postings": self._spill.rows, "total_length": total, "top": 1.0}
 
     def close(self) -> None:
         self._spill.close()

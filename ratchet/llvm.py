@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils
 
 I32 = ir.IntType(32)
 
@@ -32,3 +33,14 @@ def store(builder: Any, value: Any, place: Any) -> None:
 def element(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
     """The address of an array's element `at`; `kind` is the array's type in Numba."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+
+
+def call(builder: Any, name: str, result: Any, *values: Any) -> Any:
+    """The value that the function of LLVM with this name gives for some values."""
+    kind = ir.FunctionType(result, [value.type for value in values])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
+
+
+def prefetch(builder: Any, place: Any) -> None:
+    """Ask for a line of memory that will be read soon."""
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, *(ir.Constant(I32, flag) for flag in (0, 3, 1)))

@@ -23,8 +23,8 @@ class Pointer(Protocol):
     def __getitem__(self, at: int) -> int: ...
 
 
-Files = tuple[Bytes, Halves, Words]
-"""A posting file of n bytes, three times: uint8 [n], uint16 [n / 2], uint32 [n / 4]."""
+Files = tuple[Bytes, Words]
+"""A posting file of n bytes, twice: uint8 [n], uint32 [n / 4]."""
 Tables = tuple[Words, Floats, Words, Numbers, Words]
 """What goes with a posting file: the lengths of chunks [chunks], the weights of value numbers [values], the first value
 number of each code [256], and the keys and values of exceptions [exceptions]. A learned sparse index has no lengths, a
@@ -33,8 +33,8 @@ Store = tuple[tuple[Pointer, Pointer, Pointer, Pointer, Pointer, Pointer], int, 
 """Of `retrieval.sparse.postings.store_of`."""
 Bm25Numbers = tuple[float, float, float, float]
 """k1, b, the mean length of a shard's chunks, and of the index's."""
-Workspace = tuple[Halves, Halves, Halves, Places, Halves, Places, Doubles, Bytes]
+Workspace = tuple[Halves, Halves, Places, Halves, Places, Doubles, Bytes, Halves]
 """Of `retrieval.sparse.selection.new_workspace`."""
 Screen = tuple[Bytes, Bytes, Bytes, Numbers, Numbers, Bytes]
-"""Coarse bounds [WINDOW] and, of each list: the bound of each code [lists, 256], of each class [lists, CLASSES]; of
+"""Coarse bounds [WINDOW] and, of each list: the bound of each code [lists, codes], of each class [lists, CLASSES]; of
 the BITS blocks that are added: where their masks and codes begin [lists], and the bounds of classes."""

@@ -10,7 +10,7 @@ from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import Record, content_key
 
-FORMAT = 3
+FORMAT = 4
 SHARD = "shard.json"
 
 

@@ -7,7 +7,7 @@ texts.utf8, chunk_spans         all texts, and int64 pairs: a chunk is texts.utf
 document_chunks                 int64, one more than documents: where each document's chunks begin
 postings, regions               the posting file (postings.py); uint32 per term: its region, or NOT_THERE
 exception_keys, exception_values  int64 ascending: term << 32 | chunk; uint32: what the code does not say
-BM25: term_hashes, terms        uint64 ascending; the terms themselves, in that order; lengths: uint32 per chunk
+BM25: term_hashes               uint64 ascending, of the terms; lengths: uint32 per chunk
 learned sparse: weights         float32 per value number; code_values: uint32 [256]; terms are vocabulary numbers
 dense: vectors                  float32 [chunks, dimension]; codes: the same in int8 (backends/codes.py)
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -100,11 +99,6 @@ class Shard:
 
     def strings(self, name: str) -> Strings:
         return Strings(self.array(f"{name}.offsets"), self.array(f"{name}.utf8"))
-
-    @cached_property
-    def terms(self) -> Strings:
-        """BM25: the terms, in the order of their numbers."""
-        return self.strings("terms")
 
     def passage(self, chunk: int, score: float) -> Passage:
         """`chunk` counts from the shard's first."""

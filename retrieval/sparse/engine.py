@@ -30,10 +30,11 @@ from ratchet.processor import usable_cores
 from retrieval.arrays import Bm25Numbers, Bytes, Doubles, Files, Numbers, Tables, Workspace
 from retrieval.index import Ranking
 from retrieval.shards import Shard
-from retrieval.sparse.bits import CLASSES, SCREENS, fetch, pointer
+from retrieval.sparse.bits import CLASSES, SCREENS
 from retrieval.sparse.lists import add_bits_blocks, add_window, open_list
 from retrieval.sparse.postings import WINDOW, WINDOW_BITS, Postings, read_only, store_of
-from retrieval.sparse.quantisation import STEPS
+from retrieval.sparse.quantisation import NARROW_LAST, STEPS, fill_steps
+from retrieval.sparse.reading import fetch, pointer
 from retrieval.sparse.screening import coarse_steps, screen_window
 from retrieval.sparse.selection import LOOKUP, ROW, UPCOMING, new_workspace, offer_chunks, select_chunks
 from retrieval.sparse.terms import QueryReader, SparseQuery, count_postings, locate_lists, merge_terms
@@ -292,18 +293,19 @@ def search_shard(
     [queries] are the best so far by exact scores, with the worst at the root.
     Nothing but these and the workspace is written, and the interpreter's lock is not held: threads may call it at once.
     """
-    bounds = workspace[0]
+    bounds, room = workspace[0], workspace[7]
     data, store = pointer(files[0]), store_of(files, tables)
-    placed = len(tables[0]) == 0
+    narrow = store[2]
+    codes = 1 + (NARROW_LAST if narrow else STEPS)
     max_terms = 0
     for q in range(len(query_offsets) - 1):
         max_terms = max(max_terms, query_offsets[q + 1] - query_offsets[q])
     all_lists = np.empty((max_terms, ROW), np.int64)
-    steps = np.zeros((max_terms, STEPS + 1), np.uint16)
+    steps = np.zeros((max_terms, codes), np.uint16)
     shares = np.empty(max_terms, np.int64)
     screen = (
-        workspace[7],
-        np.zeros((max_terms, STEPS + 1), np.uint8),
+        workspace[6],
+        np.zeros((max_terms, codes), np.uint8),
         np.zeros((max_terms, CLASSES), np.uint8),
         np.empty(max_terms, np.int64),
         np.empty(max_terms, np.int64),
@@ -325,11 +327,10 @@ def search_shard(
         # A posting's bound is share * code^2 / 2^16, rounded up, and so is share; a sum of n of them must fit 16 bits.
         span = LARGEST_BOUND - 2 * n
         for i in range(n):
-            open_list(files, query_regions[start + i], lists[i], windows, placed)
+            open_list(files, query_regions[start + i], lists[i], windows, narrow)
             # Terms of negative weight only lower a score: a bound does without them.
             shares[i] = np.int64(np.ceil(max(weights[i], 0.0) * (span / total)))
-            for c in range(1, STEPS + 1):
-                steps[i, c] = (shares[i] * c * c >> 16) + 1 if shares[i] > 0 else 0
+            fill_steps(shares[i], narrow, steps[i])
         # What a bound of 1 is worth: a weight is at most top * (code / STEPS)^2.
         scale = total * top / span * (2.0**16 / STEPS**2)
 
@@ -350,10 +351,10 @@ def search_shard(
                     coarse_steps(steps[:n], scale, best, screen[1], screen[2])
                 for i in range(n):
                     postings += add_window(
-                        files, lists[i], window, size, screen[0], screen[1][i], shares[i], windows[1], placed
+                        files, lists[i], window, size, screen[0], screen[1][i], shares[i], windows[1], room, narrow
                     )
-                screened = screen_window(files, lists, shares, allowed, first, size, screen, workspace[3])
-                candidates = workspace[3][:screened]
+                screened = screen_window(files, lists, shares, allowed, first, size, screen, workspace[2], narrow)
+                candidates = workspace[2][:screened]
                 # Bounds of 16 bits leave fewer candidates: with many terms, or many scores that are nearly the best.
                 screening = screened * n * LOOKUP <= postings
                 held[q] = offer_chunks(
@@ -376,8 +377,10 @@ def search_shard(
                 )
                 continue
             for i in range(n):
-                postings += add_window(files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], placed)
-            add_bits_blocks(files, lists, size, bounds, shares)
+                postings += add_window(
+                    files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], room, narrow
+                )
+            add_bits_blocks(files, lists, size, bounds, shares, steps, narrow)
             if len(allowed) > 0:
                 for i in range(size):
                     bounds[i] *= np.uint16(allowed[first + i])

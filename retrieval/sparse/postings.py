@@ -1,24 +1,27 @@
-"""The posting file of a shard: for every term the chunks that have it, in about three bytes a posting.
+"""The posting file of a shard: for every term the chunks that have it, in less than two bytes a posting of BM25.
 
 Chunks are numbered from 0 in a shard and grouped in windows of 2^16, so that the bounds of a window stay in a core's
 second-level cache. The file is a sequence of regions, one per term, each aligned to 4 bytes, little-endian, with 64
 bytes of padding at the end, which vector instructions may read. A region is
 
-    a short list     uint32 count (< 2^31), uint32 chunk[count], uint8 code[count], places
+    a short list     uint32 count (< 2^31), uint32 chunk[count], codes
     or blocks        uint32 2^31 + blocks, uint32 count, uint32 record[blocks], then every block's data
 
 whichever is smaller. One block holds the postings of one window; its record has the kind in bits 30 and 31, the window
-in bits 16 to 29 and one less than its entries in bits 0 to 15. Its data, padded to 2 bytes, by kind:
+in bits 16 to 29 and one less than its entries in bits 0 to 15. Its data are the numbers of its chunks in the window,
+then their codes; by kind:
 
-    SPARSE    uint16 chunk in window[n], uint8 code[n], places
-    GAPS      uint16 skip[ceil(n / 64)], uint8 gap[n], uint8 code[n], places: each chunk is the one before plus its gap,
-              starting from -1; skip[j] is the chunk of entry 64 j; an entry of code 0 is no posting and only bridges
-    BITS      uint64 mask[ceil(chunks in this window / 64)], uint16 rank[ceil(the same / 512)], uint8 code[n], places:
-              bit i of mask[j] is set where chunk 64 j + i has a posting; rank[j] counts those before chunk 512 j
+    LOWS      uint8 marks[ceil((n + buckets) / 8)], uint16 before[(buckets - 1) // 256], uint8 lows[ceil(n width / 8)]:
+              the `width` low bits of every number; the others, its bucket, are coded as by Elias and Fano: bit i +
+              bucket of the marks is set for entry i; before[j] counts the entries before bucket 256 (j + 1)
+    BITS      uint64 mask[ceil(chunks in this window / 64)], uint16 rank[ceil(the same / 512)]: bit i of mask[j] is set
+              where chunk 64 j + i has a posting; rank[j] counts the entries before chunk 512 j
 
-`places` are the 4 bits a posting that quantisation.py describes, two to a byte, the first one low; BM25 has none.
-GAPS is the smallest for most lists; BITS is the smallest where more than an eighth of a window's chunks have a posting,
-and the fastest from about a twelfth on.
+The codes of BM25 are narrow, two to a byte, the first one low. In BITS, every mask begins with a new byte: where it has
+an odd number of chunks, one more entry follows, which is no posting. Codes of learned sparse indexes are a byte each,
+and the 4 bits a posting that quantisation.py describes, its `place`, follow all codes of a block, two to a byte.
+
+LOWS is the smallest for most lists. BITS is added faster and stands where one chunk in FULL has a posting.
 """
 
 from __future__ import annotations
@@ -32,106 +35,81 @@ from ratchet.numba_cache import inner
 from retrieval.arrays import Bm25Numbers, Bytes, Files, Numbers, Pointer, Store, Tables, Words
 from retrieval.shard_manifest import damaged
 from retrieval.shards import Shard, mapping_of
-from retrieval.sparse.bits import half_or_none, load_8, load_16, load_32, pointer, rank_in, sum_of_8, sums_before
-from retrieval.sparse.quantisation import FAR, frequency_code, length_norm, smallest_frequency
+from retrieval.sparse.lows import find_low, lows_shape
+from retrieval.sparse.quantisation import FAR, NARROW_LAST, length_norm, smallest_frequency
+from retrieval.sparse.reading import half_or_none, load_8, load_16, load_32, pointer, rank_in
 
 WINDOW_BITS = 16
 WINDOW = 1 << WINDOW_BITS
 BLOCKS = 1 << 31
-SHORT, SPARSE, GAPS, BITS = 0, 1, 2, 3
-SKIP = 64
+SHORT, LOWS, BITS = 0, 1, 2
 RANK = 512
 # A window of which one chunk in FULL has a posting is stored as BITS even where that is larger: it is added faster.
-FULL = 12
+FULL = 16
 Array = TypeVar("Array", bound=np.ndarray)
 
 
-@inner(inline="always")
-def bits_head(window_chunks: int) -> int:
-    """Bytes of masks and ranks, which stand before the codes of a block of kind BITS."""
-    return 8 * ((window_chunks + 63) // 64) + 2 * ((window_chunks + RANK - 1) // RANK)
-
-
-@inner(inline="always")
-def block_bytes(kind: int, entries: int, window_chunks: int, placed: bool) -> int:
-    """Bytes of a block's data, padding included."""
-    places = (entries + 1) // 2 if placed else 0
-    if kind == SPARSE:
-        size = 3 * entries + places
-    elif kind == GAPS:
-        size = 2 * ((entries + SKIP - 1) // SKIP) + 2 * entries + places
-    else:
-        size = bits_head(window_chunks) + entries + places
-    return (size + 1) // 2 * 2
-
-
 @inner(forceinline=True)
-def places_at(kind: int, at: int, entries: int, window_chunks: int) -> int:
-    """The byte at which a block's places begin. `at` is its first byte, or a short list's first chunk number's."""
-    if kind == SPARSE:
-        return at + 3 * entries
-    if kind == GAPS:
-        return at + 2 * ((entries + SKIP - 1) // SKIP) + 2 * entries
+def head_bytes(kind: int, entries: int, window_chunks: int) -> int:
+    """Bytes of a block's data, or of a short list's, that stand before its codes."""
+    if kind == LOWS:
+        width, marks, counts = lows_shape(entries, window_chunks)
+        return marks + counts + ((entries * width + 7) >> 3)
     if kind == BITS:
-        return at + bits_head(window_chunks) + entries
-    return at + 5 * entries
+        return 8 * ((window_chunks + 63) // 64) + 2 * ((window_chunks + RANK - 1) // RANK)
+    return 4 * entries
 
 
 @inner(forceinline=True)
-def last_up_to(data: Bytes | Pointer, at: int, count: int, chunk: int) -> int:
-    """Which of `count` ascending 16-bit numbers from byte `at` on is the last one up to `chunk`; 0 where none is."""
-    low, left = 0, count
-    while left > 1:
-        half = left >> 1
-        low += half_or_none(half, load_16(data, at + 2 * (low + half)), chunk)
-        left -= half
-    return low
+def code_bytes(entries: int, narrow: bool) -> int:
+    """Bytes of so many codes, with the places of those that are not narrow."""
+    return (entries + 1) >> 1 if narrow else entries + ((entries + 1) >> 1)
+
+
+@inner(forceinline=True)
+def block_bytes(kind: int, entries: int, window_chunks: int, narrow: bool) -> int:
+    """Bytes of a block's data."""
+    return head_bytes(kind, entries, window_chunks) + code_bytes(entries, narrow)
+
+
+@inner(forceinline=True)
+def code_at(data: Bytes | Pointer, codes: int, entry: int, narrow: bool) -> int:
+    """The code of an entry, where a block's codes begin at byte `codes`."""
+    if narrow:
+        return (load_8(data, codes + (entry >> 1)) >> (4 * (entry & 1))) & 15
+    return load_8(data, codes + entry)
 
 
 @inner(forceinline=True)
 def find_entry(
-    data: Bytes | Pointer, kind: int, at: int, entries: int, window_chunks: int, chunk: int
+    data: Bytes | Pointer, kind: int, at: int, codes: int, entries: int, window_chunks: int, chunk: int, narrow: bool
 ) -> tuple[int, int]:
     """Where a chunk stands in a block or a short list: (its code or 0, which entry it is).
 
-    `data` is the posting file's bytes or a `pointer` to them; `at` is as for `places_at`; `chunk` counts from the
-    window's first, in a short list from the shard's. Which entry it is matters only where postings have places.
+    `data` is the posting file's bytes or a `pointer` to them; `at` is the first byte of a block, or of a short list's
+    chunks, and `codes` that of its codes; `chunk` counts from the window's first, in a short list from the shard's.
+    Which entry it is matters only where postings have places.
 
-    What is found decides no branch, which the processor would have to guess: it works on several look-ups at once.
+    What is found decides no branch, which the processor would have to guess, but in LOWS: it works on several look-ups
+    at once.
     """
-    if kind == GAPS:
-        skips = (entries + SKIP - 1) // SKIP
-        low = last_up_to(data, at, skips, chunk)
-        here = load_16(data, at + 2 * low)
-        gaps = at + 2 * skips + SKIP * low + 1
-        # The eight gaps among which it must be, then how many of them do not reach it.
-        reached, passed, start = here, 0, here
-        for eight in range(SKIP // 8 - 1):
-            reached += sum_of_8(data, gaps + 8 * eight)
-            passed += 8 * (reached < chunk)
-            start = reached if reached < chunk else start
-        below, met = sums_before(data, gaps + passed, chunk - start)
-        entry = SKIP * low + passed + below + (start < chunk)
-        last = min(entry, entries - 1)
-        there = (met | (here == chunk)) & (entry == last) & (here <= chunk)
-        return load_8(data, at + 2 * skips + entries + last) * there, last
     if kind == BITS:
         ranks = at + 8 * ((window_chunks + 63) // 64)
         entry = load_16(data, ranks + 2 * (chunk // RANK))
-        entry += rank_in(data, at + chunk // RANK * (RANK // 8), chunk % RANK)
+        entry += rank_in(data, at + chunk // RANK * (RANK // 8), chunk % RANK, narrow)
         there = (load_8(data, at + (chunk >> 3)) >> (chunk & 7)) & 1
-        return load_8(data, at + bits_head(window_chunks) + entry) * there, entry
-    if kind == SPARSE:
-        low = last_up_to(data, at, entries, chunk)
-        there = load_16(data, at + 2 * low) == chunk
-        return load_8(data, at + 2 * entries + low) * there, low
+        # Behind the last chunk of all there is nothing that could be read.
+        return code_at(data, codes, min(entry, entries - 1), narrow) * there, entry
+    if kind == LOWS:
+        last, there = find_low(data, at, entries, window_chunks, chunk)
+        return code_at(data, codes, last, narrow) * there, last
     low, left = 0, entries
     while left > 1:
         half = left >> 1
         low += half_or_none(half, load_32(data, at + 4 * (low + half)), chunk)
         left -= half
     there = load_32(data, at + 4 * low) == chunk
-    return load_8(data, at + 4 * entries + low) * there, low
+    return code_at(data, codes, low, narrow) * there, low
 
 
 @inner
@@ -149,7 +127,7 @@ def exception(keys: Numbers | Pointer, values: Words | Pointer, count: int, key:
 def store_of(files: Files, tables: Tables) -> Store:
     """The arrays of a shard as `posting_weight` takes them: pointers, the number of exceptions, and whether it is BM25.
 
-    files: the posting file as (uint8, uint16, uint32) arrays. tables: (lengths, weights of value numbers, first value
+    files: the posting file as (uint8, uint32) arrays. tables: (lengths, weights of value numbers, first value
     numbers of codes, exception keys, exception values); without lengths the index is a learned sparse one.
     """
     lengths, weights, code_values, keys, values = tables
@@ -158,22 +136,22 @@ def store_of(files: Files, tables: Tables) -> Store:
 
 
 @inner(forceinline=True)
-def posting_weight(store: Store, bm25: Bm25Numbers, place: int, code: int, entry: int, term: int, chunk: int) -> float:
+def posting_weight(store: Store, bm25: Bm25Numbers, places: int, code: int, entry: int, term: int, chunk: int) -> float:
     """The exact weight behind a posting's code: float64.
 
-    store: of `store_of`. bm25: (k1, b, mean length of the shard, of the index). `place` is where the block's places
-    begin; `chunk` counts from the shard's first.
+    store: of `store_of`. bm25: (k1, b, mean length of the shard, of the index). `places` is where the block's places
+    would begin; `chunk` counts from the shard's first.
     """
     (data, lengths, weights, code_values, keys, values), exceptions, by_length = store
     if not by_length:
-        step = (load_8(data, place + (entry >> 1)) >> (4 * (entry & 1))) & 15
+        step = (load_8(data, places + (entry >> 1)) >> (4 * (entry & 1))) & 15
         if step == FAR:
             return float(weights[exception(keys, values, exceptions, (term << 32) | chunk, np.int64(0))])
         return float(weights[code_values[code] + step])
     k1, b, shard_mean, mean = bm25
     norm = length_norm(lengths[chunk], k1, b, shard_mean)
     frequency = smallest_frequency(code, norm)
-    if frequency_code(frequency + 1, norm) == code:
+    if code == NARROW_LAST:
         frequency = exception(keys, values, exceptions, (term << 32) | chunk, frequency)
     return frequency / (frequency + length_norm(lengths[chunk], k1, b, mean))
 
@@ -189,7 +167,7 @@ class Postings:
         self.regions = shard.array("regions")
         self.hashes = shard.array("term_hashes") if bm25 else read_only(np.empty(0, np.uint64))
         self.lengths = shard.array("lengths") if bm25 else read_only(np.empty(0, np.uint32))
-        self.files = (data, data.view(np.uint16), self.words)
+        self.files = (data, self.words)
         self.tables = (
             self.lengths,
             read_only(np.zeros(1, np.float32)) if bm25 else shard.array("weights"),

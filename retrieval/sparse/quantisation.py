@@ -1,12 +1,15 @@
-"""One byte per posting that bounds its weight from above, and the way back from it to the exact weight.
+"""A code per posting that bounds its weight from above, and the way back from it to the exact weight.
 
-A posting's weight w in (0, top] gets the code c = ceil(255 * sqrt(w / top)), so that w <= top * (c / 255)^2. The square
-gives small weights, which most are, the finer steps. What the byte loses comes back in one of two ways:
+A code c of 1 .. 255 says that a weight is at most top * (c / 255)^2. The square gives small weights, which most are,
+the finer steps. What a code loses comes back in one of two ways:
 
-- BM25: w = tf / (tf + norm) with the chunk's norm known, and nearly always one tf alone gives a code. Where several
-  do, the smallest is meant, unless the posting stands in the shard's list of exceptions.
-- learned sparse: weights are a fixed function of a bfloat16, whose bits are consecutive small integers, the value
-  numbers. The posting keeps 4 bits more: its place among the numbers of its code, or FAR for the list of exceptions.
+- BM25: codes are narrow, of 4 bits: n in 1 .. 15 stands for the code NARROW_FIRST + NARROW_STEP * n, and top is 1. A
+  weight is tf / (tf + norm) with the chunk's norm known. Where two frequencies would share a code, the larger takes the
+  next one, so that a code and a norm give the frequency. The last code alone stands for several: the smallest of them
+  is meant, unless the posting stands in the shard's list of exceptions.
+- learned sparse: a code is a byte, c = ceil(255 * sqrt(w / top)). Weights are a fixed function of a bfloat16, whose
+  bits are consecutive small integers, the value numbers. The posting keeps 4 bits more: its place among the numbers of
+  its code, or FAR for the list of exceptions.
 
 Only additions, products, quotients and square roots, which IEEE 754 rounds in one way: the code that a search computes
 is the code that the build computed, whatever the machine.
@@ -17,17 +20,28 @@ from __future__ import annotations
 import numpy as np
 
 from ratchet.numba_cache import inner
-from retrieval.arrays import Bytes, Floats, Words
+from retrieval.arrays import Bytes, Floats, Halves, Words
 
 STEPS = 255
 FAR = 15
+NARROW_FIRST, NARROW_STEP, NARROW_LAST = 150, 7, 15
+LARGEST_FREQUENCY = (1 << 32) - 1
+
+
+def _ratios() -> np.ndarray:
+    """float64 [15]: the largest tf / norm whose weight a narrow code bounds; the last code, 15, bounds all."""
+    bounds = ((NARROW_FIRST + NARROW_STEP * np.arange(NARROW_LAST)) / STEPS) ** 2
+    ratios: np.ndarray = bounds / (1 - bounds)
+    return ratios
+
+
+RATIOS = _ratios()
 
 
 @inner(inline="always")
-def weight_code(weight: float, top: float) -> int:
-    """The smallest code c in 1 .. 255 with weight <= top * (c / 255)^2, for 0 < weight <= top."""
-    code = int(np.ceil(STEPS * np.sqrt(weight / top)))
-    return min(max(code, 1), STEPS)
+def wide_code(narrow: int) -> int:
+    """The code that a narrow one above 0 stands for."""
+    return NARROW_FIRST + NARROW_STEP * narrow
 
 
 @inner(inline="always")
@@ -36,23 +50,36 @@ def length_norm(length: int, k1: float, b: float, mean_length: float) -> float:
     return k1 * (1.0 - b + b * (length / mean_length))
 
 
-@inner(inline="always")
+@inner
 def frequency_code(frequency: int, norm: float) -> int:
-    """The code of a BM25 posting; top is 1."""
-    return weight_code(frequency / (frequency + norm), 1.0)
+    """The narrow code of a BM25 posting."""
+    return _walk(frequency, np.int64(NARROW_LAST), norm)[1]
 
 
 @inner
 def smallest_frequency(code: int, norm: float) -> int:
-    """The smallest term frequency that has this code beside this norm; 0 where none has."""
-    below = ((code - 1) / STEPS) * ((code - 1) / STEPS)
-    frequency = max(1, int(norm * below / (1.0 - below)))
-    # The division above is rounded: step to the exact edge.
-    while frequency > 1 and frequency_code(frequency - 1, norm) >= code:
-        frequency -= 1
-    while frequency_code(frequency, norm) < code:
-        frequency += 1
-    return frequency if frequency_code(frequency, norm) == code else 0
+    """The smallest term frequency that has at least this narrow code beside this norm."""
+    return _walk(np.int64(LARGEST_FREQUENCY), code, norm)[0]
+
+
+@inner(forceinline=True)
+def _walk(most: int, end: int, norm: float) -> tuple[int, int]:
+    """From frequency 1 on to `most`, or to the first whose code is at least `end`: that frequency and its code."""
+    frequency, code = 1, 1
+    while True:
+        while code < NARROW_LAST and frequency > norm * RATIOS[code]:
+            code += 1
+        if frequency >= most or code >= end:
+            return frequency, code
+        frequency, code = frequency + 1, code + 1
+
+
+@inner
+def fill_steps(share: int, narrow: bool, steps: Halves) -> None:
+    """steps[c] becomes the bound of a code c above 0: share * c^2 / 2^16, rounded up, but 0 for a share of 0."""
+    for code in range(1, len(steps)):
+        wide = wide_code(code) if narrow else code
+        steps[code] = (share * wide * wide >> 16) + 1 if share > 0 else 0
 
 
 def value_codes(values: Floats) -> tuple[Bytes, Words]:

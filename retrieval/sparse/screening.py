@@ -14,7 +14,6 @@ from ratchet.numba_cache import inner
 from retrieval.arrays import Bytes, Files, Halves, Numbers, Places, Screen
 from retrieval.sparse.bits import CLASSES, SATURATED, screen_bits
 from retrieval.sparse.postings import BITS
-from retrieval.sparse.quantisation import STEPS
 from retrieval.sparse.selection import AT, CODES, KIND
 
 
@@ -23,15 +22,16 @@ def coarse_steps(bounds: Halves, scale: float, best: float, steps: Bytes, tables
     """Set steps[i, c] (uint8) to the coarse bound of code c in list i, where `best` is the k-th best score so far.
 
     bounds[i, c]: its bound of 16 bits, 0 where it has none; `scale`: what a bound of 1 is worth. tables[i, c >> 2]: the
-    coarse bound of the largest code of its class.
+    coarse bound of the largest code of its class; of narrow codes, which are 16, tables[i, c + 16 j] for all j.
     """
+    codes = bounds.shape[1]
     # What is rounded to float64 here is less than this.
     unit = SATURATED * scale / (best * (1 - 1e-9))
     for i in range(len(bounds)):
-        for c in range(1, STEPS + 1):
+        for c in range(1, codes):
             steps[i, c] = np.uint8(min(bounds[i, c] * unit + 1.0, 255.0)) if bounds[i, c] > 0 else np.uint8(0)
         for j in range(CLASSES):
-            tables[i, j] = steps[i, 4 * j + 3]
+            tables[i, j] = steps[i, 4 * j + 3 if codes > CLASSES else j % codes]
 
 
 @inner
@@ -44,6 +44,7 @@ def screen_window(
     size: int,
     screen: Screen,
     candidates: Places,
+    narrow: bool,
 ) -> int:
     """Add the BITS blocks of all lists; returns how many candidates there are, ascending. Coarse bounds are 0 then."""
     bounds, _, tables, masks, codes, chosen = screen
@@ -54,7 +55,7 @@ def screen_window(
             for j in range(CLASSES):
                 chosen[count, j] = tables[i, j]
             count += 1
-    full = screen_bits(bounds, files[0], masks, codes, count, chosen, size, candidates)
+    full = screen_bits(bounds, files[0], masks, codes, count, chosen, size, candidates, narrow)
     if len(allowed) == 0:
         return full
     kept = 0

@@ -82,7 +82,7 @@ def test_no_index_says_how_to_build_one(tmp_path: Path) -> None:
 def test_another_format_is_refused(folder: Path, known: object) -> None:
     path = folder / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": known}))
-    with pytest.raises(UserError, match=rf"{folder}: .*format {known}, and this version reads format 3\. Delete this"):
+    with pytest.raises(UserError, match=rf"{folder}: .*format {known}, and this version reads format 4\. Delete this"):
         open_folder(folder)
 
 
@@ -118,7 +118,7 @@ def test_a_shard_that_is_missing_is_named_and_built_again(built: Path) -> None:
     assert found(built / "index") == before
 
 
-@pytest.mark.parametrize("name", ["postings", "texts.utf8", "terms.offsets", "lengths", "document_hashes"])
+@pytest.mark.parametrize("name", ["postings", "texts.utf8", "titles.offsets", "lengths", "document_hashes"])
 def test_a_file_cut_short_or_missing_is_named(folder: Path, name: str) -> None:
     path = folder / "shards" / "00000" / name
     data = path.read_bytes()
