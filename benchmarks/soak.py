@@ -2,16 +2,21 @@
 
     python -m benchmarks.soak --minutes 60 --clients 8 --cache-gb 0.3
     python -m benchmarks.soak --config configs/demo.yaml --minutes 2.5 --clients 64
+    python -m benchmarks.soak --config configs/demo.yaml --minutes 1 --clients 1         one question after the other
 
 The small model answers through the system `no_retrieval`, or a config's system answers the config's test questions.
-Memory grows until the cache of keys and values is full (`cache_gb`), which has to be in the first half of the time, and
-is flat from then on. The exit status is 1 where the second half of ten minutes or more adds more than 64 MiB, and where
-a client waited longer than 100 seconds for an answer or a refusal.
+Answers are streamed. The wait for the first step is reported as well, and the CPU time of the server, which other
+programs on the machine change less than the waits. Memory grows until the cache of keys and values holds what it keeps
+(at most `cache_gb`), which has to be in the first half of the time, and is flat from then on. The exit status is 1
+where the second half of ten minutes or more adds more than 64 MiB, and where a client waited longer than 100 seconds
+for an answer or a refusal.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
 import subprocess
 import sys
@@ -22,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import httpx
 import yaml
@@ -66,6 +72,8 @@ class Seen:
     tokens: Counter[str] = field(default_factory=Counter)
     waits: list[tuple[float, bool]] = field(default_factory=list)
     """Of every request: (its seconds, whether it was refused)."""
+    first_steps: list[float] = field(default_factory=list)
+    """Of every answer, the seconds until its first step."""
 
     def longest(self, refused: bool) -> float:
         return max((seconds for seconds, was_refused in self.waits if was_refused == refused), default=0.0)
@@ -75,25 +83,52 @@ def random_question(rng: random.Random) -> str:
     return " ".join(rng.choice(WORDS) + str(rng.randrange(10**6)) for _ in range(60)) + ": which is it?"
 
 
-def ask(
+def ask(client: httpx.Client, model: str, question: str, seen: Seen) -> httpx.Response:
+    """Ask a question, and note how it ended."""
+    messages = [{"role": "user", "content": question}]
+    body = {"model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+    began = time.monotonic()
+    first_step: float | None = None
+    with client.stream("POST", "/v1/chat/completions", json=body) as response:
+        for line in response.iter_lines():
+            if not line.startswith("data: {"):
+                continue
+            chunk = json.loads(line.removeprefix("data: "))
+            if first_step is None and chunk.get("ratchet", {}).get("step"):
+                first_step = time.monotonic() - began
+            if usage := chunk.get("usage"):
+                seen.tokens.update({"prompt": usage["prompt_tokens"], "new": usage["completion_tokens"]})
+    seen.waits.append((time.monotonic() - began, response.status_code == 429))
+    seen.statuses[str(response.status_code)] += 1
+    if first_step is not None:
+        seen.first_steps.append(first_step)
+    return response
+
+
+def ask_until(
     url: str, question: Callable[[random.Random], str], seed: int, deadline: float, pause: float, seen: Seen
 ) -> None:
-    """Ask one question after another until the deadline, and note how they ended."""
+    """Ask one question after another until the deadline."""
     rng = random.Random(seed)
-    with httpx.Client(base_url=url, timeout=900, trust_env=False) as client:
-        model = client.get("/v1/models").json()["data"][0]["id"]
+    with open_client(url) as client:
+        model = first_model(client)
         while time.monotonic() < deadline:
-            message = {"role": "user", "content": question(rng)}
-            began = time.monotonic()
-            answer = client.post("/v1/chat/completions", json={"model": model, "messages": [message]})
-            seen.waits.append((time.monotonic() - began, answer.status_code == 429))
-            seen.statuses[str(answer.status_code)] += 1
-            if answer.is_success:
-                usage = answer.json()["usage"]
-                seen.tokens.update({"prompt": usage["prompt_tokens"], "new": usage["completion_tokens"]})
-                time.sleep(pause)
-            else:
-                time.sleep(float(answer.headers.get("retry-after", 1)))
+            response = ask(client, model, question(rng), seen)
+            time.sleep(pause if response.is_success else float(response.headers.get("retry-after", 1)))
+
+
+def open_client(url: str) -> httpx.Client:
+    return httpx.Client(base_url=url, timeout=900, trust_env=False)
+
+
+def first_model(client: httpx.Client) -> str:
+    return str(client.get("/v1/models").json()["data"][0]["id"])
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:
@@ -135,11 +170,15 @@ def watch(
         print(short_line(line), flush=True)
     url = line.split()[-1]
     threading.Thread(target=server.stderr.read, daemon=True).start()
-    seen, sizes = Seen(), list[int]()
+    cold, cpu = Seen(), cpu_seconds(server.pid)
+    with open_client(url) as client:
+        ask(client, first_model(client), question(random.Random(-1)), cold)
+    print(f"the first question: {told_waits(cold, cpu_seconds(server.pid) - cpu)}", flush=True)
+    seen, sizes, cpu = Seen(), list[int](), cpu_seconds(server.pid)
     started = time.monotonic()
     deadline = started + 60 * minutes
     threads = [
-        threading.Thread(target=ask, args=(url, question, seed, deadline, pause, seen), daemon=True)
+        threading.Thread(target=ask_until, args=(url, question, seed, deadline, pause, seen), daemon=True)
         for seed in range(clients)
     ]
     for thread in threads:
@@ -158,6 +197,7 @@ def watch(
     for thread in threads:  # those that wait now have a wait as well
         thread.join(max(0.0, deadline + MAX_WAIT + 10 - time.monotonic()))
     without = sum(thread.is_alive() for thread in threads)
+    print(told_waits(seen, cpu_seconds(server.pid) - cpu))
     answered, refused = seen.longest(refused=False), seen.longest(refused=True)
     print(
         f"{seen.statuses['200']} answers after {answered:.1f} s at most, {seen.statuses['429']} refusals after "
@@ -166,6 +206,15 @@ def watch(
     growth = sizes[-1] - sizes[len(sizes) // 2]
     print(f"the second half of the time added {growth / 1e6:.0f} MB")
     return int(max(answered, refused) > MAX_WAIT or without > 0 or (minutes >= 10 and growth > MAX_GROWTH))
+
+
+def told_waits(seen: Seen, cpu: float) -> str:
+    """How long answers took, of which the server computed for `cpu` seconds."""
+    answers = [seconds for seconds, was_refused in seen.waits if not was_refused]
+    if not answers or not seen.first_steps:
+        return "no answer"
+    steps = f"first step after {median(seen.first_steps):.2f} s ({max(seen.first_steps):.2f} at most)"
+    return f"{steps}, answer after {median(answers):.2f} s ({max(answers):.2f}), {cpu / len(answers):.2f} CPU s each"
 
 
 if __name__ == "__main__":
