@@ -64,6 +64,8 @@ class LocalEngine:
             raise EngineError(
                 f"the prompt holds the token id {invalid}, and the model's go from 0 to {self._vocabulary - 1}"
             )
+        if params.schema is not None and not self._grammars.is_compiled(params.schema):
+            await asyncio.to_thread(self._grammars.compile, params.schema)  # others go on meanwhile
         number, root = self._adapter(adapter)
         request = Request(
             prompt=list(prompt),

@@ -9,6 +9,7 @@ import copy
 import functools
 import json
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ LARGEST = np.float32(1e30)
 
 
 class Grammars:
-    """Compiled grammars of one tokenizer; compiling takes milliseconds to a second, so each schema is kept."""
+    """Compiled grammars of one tokenizer; compiling takes milliseconds to two seconds, so each schema is kept."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, end_ids: Sequence[int]) -> None:
         ends = list(end_ids)
@@ -43,14 +44,17 @@ class Grammars:
         own.encode_special_tokens = False
         self._expected = functools.cache(functools.partial(Expected, own))
         self._compiled: dict[str, Any] = {}
+        self._lock = threading.Lock()
 
-    def matcher(self, schema: dict[str, Any] | str, policy: str) -> Matcher:
-        """A matcher at the start of a schema, or of a grammar. Raises SchemaRefused where xgrammar cannot compile it.
+    def is_compiled(self, schema: dict[str, Any] | str) -> bool:
+        return _text(schema) in self._compiled
 
-        `policy`: what samples, the base model or an adapter; each has habits of its own.
-        """
-        text = schema if isinstance(schema, str) else json.dumps(schema)
-        if text not in self._compiled:
+    def compile(self, schema: dict[str, Any] | str) -> None:
+        """Compile a schema, or a grammar; threads may call it at once. SchemaRefused where xgrammar cannot."""
+        text = _text(schema)
+        with self._lock:
+            if text in self._compiled:
+                return
             try:
                 # Free white space makes small models write white space until the token limit.
                 self._compiled[text] = (
@@ -60,7 +64,17 @@ class Grammars:
                 )
             except RuntimeError as error:
                 raise SchemaRefused(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
-        return Matcher(self._compiled[text], self._vocabulary, self._expected(policy))
+
+    def matcher(self, schema: dict[str, Any] | str, policy: str) -> Matcher:
+        """A matcher at the start of a schema, or of a grammar, that is compiled.
+
+        `policy`: what samples, the base model or an adapter; each has habits of its own.
+        """
+        return Matcher(self._compiled[_text(schema)], self._vocabulary, self._expected(policy))
+
+
+def _text(schema: dict[str, Any] | str) -> str:
+    return schema if isinstance(schema, str) else json.dumps(schema)
 
 
 class Expected:

@@ -63,13 +63,13 @@ def smallest_frequency(code: int, norm: float) -> int:
 
 
 @inner(forceinline=True)
-def _walk(most: int, end: int, norm: float) -> tuple[int, int]:
-    """From frequency 1 on to `most`, or to the first whose code is at least `end`: that frequency and its code."""
+def _walk(largest: int, end: int, norm: float) -> tuple[int, int]:
+    """From frequency 1 on to `largest`, or to the first whose code is at least `end`: that frequency and its code."""
     frequency, code = 1, 1
     while True:
         while code < NARROW_LAST and frequency > norm * RATIOS[code]:
             code += 1
-        if frequency >= most or code >= end:
+        if frequency >= largest or code >= end:
             return frequency, code
         frequency, code = frequency + 1, code + 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from inference.completion import Completion, SamplingParams
 from inference.engine import EngineError
 from inference.local import scheduler
 from inference.local.engine import LocalEngine
-from inference.local.sampling import Choice, Matcher
+from inference.local.sampling import Choice, Grammars, Matcher
 from inference.tool_calls import CallForm
 from tests.inference.test_local_engine import OBJECT, greedy, make_model, open_engine, prompts, run
 
@@ -88,6 +89,25 @@ def test_tokens_taken_ahead_change_nothing_but_the_steps(
     for one, other in zip(ahead, alone, strict=True):
         assert one.logprobs == (pytest.approx(other.logprobs, abs=1e-4) if logprobs else None)
     assert steps < more
+
+
+def test_other_requests_go_on_while_a_schema_is_compiled(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text with a `maxLength` takes two seconds, in which a server would answer nobody."""
+    answered = threading.Event()
+    compile_schema = Grammars.compile
+
+    def compile_later(grammars: Grammars, schema: Any) -> None:
+        assert answered.wait(30)
+        compile_schema(grammars, schema)
+
+    async def other() -> Completion:
+        completion = await engine.generate(prompts(engine)[0], greedy(5))
+        answered.set()
+        return completion
+
+    monkeypatch.setattr(Grammars, "compile", compile_later)
+    schema = OBJECT | {"title": "compiled by no other test"}
+    run(engine.generate(prompts(engine)[0], greedy(5, schema=schema)), other())
 
 
 def test_a_grammar_without_a_next_token_fails_its_request_alone(
