@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ratchet.llvm import load, splat, store
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner, njit
 from retrieval.arrays import Bytes, Floats, Numbers, Places
 
 BLOCK_ROWS = 64
@@ -202,7 +202,7 @@ def prune(chunks: Numbers, upper: Floats, counts: Numbers, query: int, min_bound
     counts[query] = kept
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _replace_least(heap: Floats, value: float) -> None:
     """Put a value in the place of the least, which is the first of a heap."""
     at = 0

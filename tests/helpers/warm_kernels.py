@@ -1,4 +1,4 @@
-"""Compiles the kernels that build and search an index, unless that was done before: about 17 seconds of a core.
+"""Compiles the kernels that build and search an index, unless that was done before: about 14 seconds of a core.
 
 tests/conftest.py starts it where several processes share the tests. Each of them would compile the same at its first
 index otherwise.
