@@ -145,20 +145,20 @@ def _add_64_narrow(typing: Any, bounds: Any, at: Any, mask: Any, data: Any, code
 
 
 @intrinsic
-def _widen(typing: Any, widened: Any, data: Any, codes: Any) -> Any:
-    """Write the codes that 64 narrow ones stand for, from data[codes] on, to widened[:64]."""
+def _widen(typing: Any, widened: Any, at: Any, data: Any, codes: Any) -> Any:
+    """Write the codes that 64 narrow ones stand for, from data[codes] on, to widened[at : at + 64]."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         pairs = _vector(I16, 32)
-        source = element(context, builder, signature.args[1], values[1], values[2])
+        source = element(context, builder, signature.args[2], values[2], values[3])
         narrow = builder.and_(_codes_of_64(builder, source, True), ir.Constant(_vector(I8, 64), [15] * 64))
         # No byte exceeds 255: nothing is carried to its neighbour.
         wide = builder.mul(builder.bitcast(narrow, pairs), ir.Constant(pairs, [NARROW_STEP] * 32))
         wide = builder.add(wide, ir.Constant(pairs, [NARROW_FIRST * 0x0101] * 32))
-        store(builder, wide, element(context, builder, signature.args[0], values[0], ir.Constant(I64, 0)))
+        store(builder, wide, element(context, builder, signature.args[0], values[0], values[1]))
         return context.get_dummy_value()
 
-    return types.void(widened, data, types.int64), generate
+    return types.void(widened, types.int64, data, types.int64), generate
 
 
 @intrinsic
@@ -280,15 +280,25 @@ def add_bits(
     end: int,
     weight: int,
     steps: Halves,
+    widened: Bytes,
     narrow: bool,
 ) -> int:
     """Add the codes of a block's chunks first .. end - 1 to the bounds; returns where the codes of the next ones begin.
 
     `masks` and `codes` are the bytes of `data` at which the block's masks, and the codes of these chunks, begin.
     `first` is a multiple of 64, and whole groups of 64 are written. steps[c] is the bound of code c.
+    widened: room for a byte for each of these chunks, and 64 more.
     """
-    widened = np.empty(64 + 8, np.uint8)
-    for group in range(first >> 6, (end + 63) >> 6):
+    groups = range(first >> 6, (end + 63) >> 6)
+    entry = codes
+    if narrow and SHUFFLES and not EXPANDS:
+        size = np.int64(0)
+        for group in groups:
+            size += (count_bits(load_64(data, masks + 8 * group)) + 1) >> 1
+        for at in range(0, size, 32):
+            _widen(widened, 2 * at, data, codes + at)
+        entry = 0
+    for group in groups:
         mask = load_64(data, masks + 8 * group)
         if EXPANDS:
             if narrow:
@@ -296,10 +306,6 @@ def add_bits(
             else:
                 _add_64(bounds, 64 * group, mask, data, codes, np.uint16(weight))
         elif SHUFFLES:
-            entry = codes
-            if narrow:
-                _widen(widened, data, codes)
-                entry = 0
             for at in range(64 * group, 64 * group + 64, 16):
                 bits = mask >> np.uint64(at & 63)
                 low, high = np.int64(bits & np.uint64(0xFF)), np.int64((bits >> np.uint64(8)) & np.uint64(0xFF))
@@ -309,15 +315,16 @@ def add_bits(
                 else:
                     _add_16(bounds, at, low, high, data, entry, later, np.uint16(weight), SPREAD)
                 entry = later + count_bits(np.uint64(high))
+            entry += entry & narrow
         else:
-            left, entry = mask, codes << narrow
+            left, at = mask, codes << narrow
             while left:
                 lowest = left & (np.uint64(0) - left)
-                code = np.int64(data[entry >> narrow])
+                code = np.int64(data[at >> narrow])
                 if narrow:
-                    code = (code >> (4 * (entry & 1))) & 15
+                    code = (code >> (4 * (at & 1))) & 15
                 bounds[64 * group + count_bits(lowest - np.uint64(1))] += steps[code]
-                entry += 1
+                at += 1
                 left ^= lowest
         codes += (count_bits(mask) + narrow) >> narrow
     return codes

@@ -380,7 +380,7 @@ def search_shard(
                 postings += add_window(
                     files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], room, narrow
                 )
-            add_bits_blocks(files, lists, size, bounds, shares, steps, narrow)
+            add_bits_blocks(files, lists, size, bounds, shares, steps, room, narrow)
             if len(allowed) > 0:
                 for i in range(size):
                     bounds[i] *= np.uint16(allowed[first + i])

@@ -121,13 +121,24 @@ def add_window(
 
 @inner
 def add_bits_blocks(
-    files: Files, lists: Numbers, size: int, bounds: Halves, weights: Numbers, steps: Halves, narrow: bool
+    files: Files,
+    lists: Numbers,
+    size: int,
+    bounds: Halves,
+    weights: Numbers,
+    steps: Halves,
+    room: Halves,
+    narrow: bool,
 ) -> None:
-    """Add the BITS blocks of all lists in a window, strip by strip. steps[i, c] is the bound of list i's code c."""
+    """Add the BITS blocks of all lists in a window, strip by strip.
+
+    steps[i, c] is the bound of list i's code c; room: as for `add_window`.
+    """
+    widened = room.view(np.uint8)
     for first in range(0, size, STRIP):
         for i in range(len(lists)):
             if lists[i, KIND] == BITS and weights[i] > 0:
                 end = min(first + STRIP, size)
                 lists[i, CODES] = add_bits(
-                    bounds, files[0], lists[i, AT], lists[i, CODES], first, end, weights[i], steps[i], narrow
+                    bounds, files[0], lists[i, AT], lists[i, CODES], first, end, weights[i], steps[i], widened, narrow
                 )

@@ -1,7 +1,8 @@
 """Blocks of kind LOWS, which postings.py describes: their shape, all of their chunks, and one chunk's entry.
 
-All chunks are read with vector instructions where the processor has AVX-512 with VBMI2: one instruction lists the marks
-of 64 bits, and two take the low bits of 32 entries apart, of whatever width.
+All chunks are read with vector instructions. Where the processor has AVX-512 with VBMI and VBMI2, one instruction lists
+the marks of 64 bits, and two take the low bits of 32 entries apart, of whatever width. Elsewhere a table lists the
+marks of 8 bits, and shifts take the low bits of 4 entries apart.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SAMPLE_BITS = 8
 MOST_WIDTH = 15
 # Entries that are written past a block's last one at most.
 OVERWRITE = 64
-I8, I16, I32 = (ir.IntType(bits) for bits in (8, 16, 32))
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 
 
 def _tables() -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +38,13 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
     return (first // 8 + byte % 8).astype(np.uint8), shifts.astype(np.uint8)
 
 
+def _places() -> np.ndarray:
+    """uint8 [256, 8]: where the bits are that are set in a byte, and then 0."""
+    return np.array([([i for i in range(8) if byte >> i & 1] + 8 * [0])[:8] for byte in range(256)], np.uint8)
+
+
 ORDERS, SHIFTS = _tables()
+PLACES = _places()
 
 
 @inner(forceinline=True)
@@ -57,8 +64,19 @@ def _low_part(data: Bytes | Pointer, lows: int, entry: int, width: int) -> int:
     return (load_32(data, lows + (bit >> 3)) >> (bit & 7)) & ((1 << width) - 1)
 
 
+def _join(builder: Any, place: Any, first: Any, width: Any, low: Any) -> None:
+    """Where the places of the marks of entries from `first` on stand, write their chunks, given their low bits."""
+    kind = low.type
+    width = splat(builder, builder.trunc(width, I16), kind.count)
+    mask = builder.not_(builder.shl(ir.Constant(kind, [0xFFFF] * kind.count), width))
+    numbers = splat(builder, builder.trunc(first, I16), kind.count)
+    numbers = builder.add(numbers, ir.Constant(kind, list(range(kind.count))))
+    bucket = builder.sub(load(builder, place, kind), numbers)
+    store(builder, builder.or_(builder.shl(bucket, width), builder.and_(low, mask)), place)
+
+
 @intrinsic
-def _list_marks(typing: Any, chunks: Any, entry: Any, word: Any, first: Any) -> Any:
+def _list_64(typing: Any, chunks: Any, entry: Any, word: Any, first: Any) -> Any:
     """chunks[entry + i] becomes `first` and the place of the i-th bit that is set in a word; 64 are written."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -79,30 +97,52 @@ def _list_marks(typing: Any, chunks: Any, entry: Any, word: Any, first: Any) -> 
 
 
 @intrinsic
-def _join_lows(typing: Any, chunks: Any, entry: Any, data: Any, lows: Any, width: Any, orders: Any, shifts: Any) -> Any:
+def _list_8(typing: Any, chunks: Any, entry: Any, byte: Any, first: Any, places: Any) -> Any:
+    """`_list_64` for a byte: 8 are written."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        row = builder.mul(values[2], ir.Constant(I64, 8))
+        row = load(builder, element(context, builder, signature.args[4], values[4], row), ir.VectorType(I8, 8))
+        first = splat(builder, builder.trunc(values[3], I16), 8)
+        place = element(context, builder, signature.args[0], values[0], values[1])
+        store(builder, builder.add(builder.zext(row, first.type), first), place)
+        return context.get_dummy_value()
+
+    return types.void(chunks, types.int64, types.int64, types.int64, places), generate
+
+
+@intrinsic
+def _join_32(typing: Any, chunks: Any, entry: Any, data: Any, lows: Any, width: Any, orders: Any, shifts: Any) -> Any:
     """Of 32 entries from a multiple of 32 on: chunks[i], the place of its mark, becomes the chunk."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kinds = signature.args
-        bytes_, halves = ir.VectorType(I8, 64), ir.VectorType(I16, 32)
-        row = builder.mul(values[4], ir.Constant(values[4].type, 64))
-        order = load(builder, element(context, builder, kinds[5], values[5], row), bytes_)
-        shift = load(builder, element(context, builder, kinds[6], values[6], row), bytes_)
-        source = load(builder, element(context, builder, kinds[2], values[2], values[3]), bytes_)
-        low = call(builder, "llvm.x86.avx512.permvar.qi.512", bytes_, source, order)
-        low = call(builder, "llvm.x86.avx512.pmultishift.qb.512", bytes_, shift, low)
-        width = splat(builder, builder.trunc(values[4], I16), 32)
-        mask = builder.not_(builder.shl(ir.Constant(halves, [0xFFFF] * 32), width))
-        low = builder.and_(builder.bitcast(low, halves), mask)
+        kinds, kind = signature.args, ir.VectorType(I8, 64)
+        row = builder.mul(values[4], ir.Constant(I64, 64))
+        order = load(builder, element(context, builder, kinds[5], values[5], row), kind)
+        shift = load(builder, element(context, builder, kinds[6], values[6], row), kind)
+        source = load(builder, element(context, builder, kinds[2], values[2], values[3]), kind)
+        low = call(builder, "llvm.x86.avx512.permvar.qi.512", kind, source, order)
+        low = call(builder, "llvm.x86.avx512.pmultishift.qb.512", kind, shift, low)
         place = element(context, builder, kinds[0], values[0], values[1])
-        number = splat(builder, builder.trunc(values[1], I16), 32)
-        number = builder.add(number, ir.Constant(halves, list(range(32))))
-        bucket = builder.sub(load(builder, place, halves), number)
-        store(builder, builder.or_(builder.shl(bucket, width), low), place)
+        _join(builder, place, values[1], values[4], builder.bitcast(low, ir.VectorType(I16, 32)))
         return context.get_dummy_value()
 
     whole = types.int64
     return types.void(chunks, whole, data, whole, whole, orders, shifts), generate
+
+
+@intrinsic
+def _join_4(typing: Any, chunks: Any, entry: Any, word: Any, width: Any) -> Any:
+    """`_join_32` for 4 entries, whose low bits are the first ones of a word."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        words = ir.VectorType(I64, 4)
+        shifts = builder.mul(splat(builder, values[3], 4), ir.Constant(words, [0, 1, 2, 3]))
+        low = builder.trunc(builder.lshr(splat(builder, values[2], 4), shifts), ir.VectorType(I16, 4))
+        _join(builder, element(context, builder, signature.args[0], values[0], values[1]), values[1], values[3], low)
+        return context.get_dummy_value()
+
+    return types.void(chunks, types.int64, types.uint64, types.int64), generate
 
 
 @inner
@@ -114,18 +154,19 @@ def read_lows(data: Bytes, at: int, entries: int, window_chunks: int, chunks: Ha
     if SCREENS:
         for first in range(0, 8 * marks, 64):
             word = load_64(data, at + (first >> 3))
-            _list_marks(chunks, min(entry, entries), word, first)
+            # The last word may reach beyond the marks: what it lists stands behind the entries.
+            _list_64(chunks, min(entry, entries), word, first)
             entry += count_bits(word)
         for first in range(0, entries, 32):
-            _join_lows(chunks, first, data, lows + (first * width >> 3), width, ORDERS, SHIFTS)
-        return
-    for first in range(0, 8 * marks, 64):
-        word = load_64(data, at + (first >> 3))
-        for _ in range(min(count_bits(word), entries - entry)):
-            bucket = first + count_bits((word & (np.uint64(0) - word)) - np.uint64(1)) - entry
-            word &= word - np.uint64(1)
-            chunks[entry] = (bucket << width) | _low_part(data, lows, entry, width)
-            entry += 1
+            _join_32(chunks, first, data, lows + (first * width >> 3), width, ORDERS, SHIFTS)
+    else:
+        for first in range(0, 8 * marks, 8):
+            byte = load_8(data, at + (first >> 3))
+            _list_8(chunks, entry, byte, first, PLACES)
+            entry += count_bits(np.uint64(byte))
+        for first in range(0, entries, 4):
+            bit = first * width
+            _join_4(chunks, first, load_64(data, lows + (bit >> 3)) >> np.uint64(bit & 7), width)
 
 
 @inner(forceinline=True)

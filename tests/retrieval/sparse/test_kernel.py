@@ -115,7 +115,7 @@ for narrow in (True, False):
                 rows, room = np.zeros((1, ROW), np.int64), np.zeros(WINDOW + OVERWRITE, np.uint16)
                 open_list(files, 0, rows[0], (0, 1), narrow)
                 add_window(files, rows[0], 0, size, bounds, steps, weight, 1, room, narrow)
-                add_bits_blocks(files, rows, size, bounds, np.array([weight]), steps.reshape(1, -1), narrow)
+                add_bits_blocks(files, rows, size, bounds, np.array([weight]), steps.reshape(1, -1), room, narrow)
                 assert np.array_equal(bounds, expected), (narrow, size, share, weight)
             kind, at, base, entries = (int(rows[0, column]) for column in (KIND, AT, BASE, ENTRIES))
             found.add(kind)
