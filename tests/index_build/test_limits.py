@@ -148,9 +148,9 @@ def test_a_worker_cuts_the_same_chunks(lion: dict[str, Any]) -> None:
 
 
 def test_an_index_of_words_alone_is_the_one_it_was() -> None:
-    """Its key, as it was before the chunks of other indexes were made to fit their encoders."""
+    """Its key in format 4: indexes that are there are built further while it stays."""
     settings = IndexSettings(
         kind="bm25", engine="ratchet", chunk_tokens=512, chunk_overlap=80, tokenizer="t", k1=0.9, b=0.4,
         stemmer="english", stop_words=True, encoder="",
     )  # fmt: skip
-    assert settings.key == "658de11d7c0d9dfa6dcbf6efb3382ce7"
+    assert settings.key == "938d860aa81badff89e9cabd451d502c"
