@@ -6,7 +6,8 @@
     python benchmarks/training.py --shape smollm2-135m --length 240 --rows 8 --micro-batch 8 --checkpointing never \\
         --prefix 100 --padding-free      rows of one role, whose instructions are computed once
 
-It runs the trainer of train.py (same rows, loss, LoRA, optimiser) on synthetic rows and prints one JSON object; under
+It runs the trainer of train.py (same rows, loss, LoRA, optimiser) on synthetic rows and prints one JSON object; with
+--trl it is TRL's own trainer with PEFT on the same rows, model and adapter, as its documentation uses it; under
 `accelerate launch` with a file of configs/accelerate the main process prints it. `losses` are those of every step: the
 same arguments give the same rows on every device and, below a billion parameters, the same model. Model FLOPs and the
 GPUs' peaks are those of training/flops.py; on a CPU no utilisation is given.
@@ -35,8 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 from accelerate import PartialState
+from datasets import Dataset
 from tokenizers import Tokenizer, models
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config, TrainerCallback
+from trl import SFTConfig, SFTTrainer
 
 from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.files import read_log
@@ -104,6 +107,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--prefix", type=int, default=0, help="tokens with which all rows begin alike")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--device", choices=["auto", "cpu"], default="auto")
+    parser.add_argument("--trl", action="store_true", help="TRL's own SFTTrainer in place of ours")
     return parser.parse_args(words)
 
 
@@ -139,7 +143,10 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         watch = TrainingCallback(Path(name), training.eval_steps, has_dev=False)
         settings = trainer_config(training, model, Path(name), len(rows), seed=0, processes=state.num_processes)
+        if arguments.trl:
+            return with_trl(learner, settings, rows)
         trainer = RowTrainer(learner, any_tokenizer(), settings, table, table.slice(0, 0), watch, False, training)
+        trainer.add_callback(clock := Clock())
         if is_cuda:
             torch.cuda.reset_peak_memory_stats()
         began = time.monotonic()
@@ -164,11 +171,43 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
         "row_tokens": [min(len(r.ids) for r in rows), max(len(r.ids) for r in rows)],
         "losses": [line["loss"] for line in log],
         "tokens_per_second": round(speed, 1),
+        "tokens_per_cpu_second": clock.rates(sum(len(row.ids) for row in rows))[1],
         "model_tflops_per_second": float(f"{tflops:.3g}"),
         "mfu": round(tflops / peak / state.num_processes, 3) if peak else None,
         "peak_gib": round((torch.cuda.max_memory_allocated() if is_cuda else resident() - before) / 2**30, 2),
         "computed_gib": round(computed(trainer, arguments, dtype, rows) / 2**30, 2),
         "seconds": round(spent, 1),
+    }
+
+
+class Clock(TrainerCallback):
+    """The time and the CPU time at the end of each step."""
+
+    def __init__(self) -> None:
+        self.times: list[tuple[float, float]] = []
+
+    def on_step_end(self, *given: Any, **others: Any) -> None:
+        self.times.append((time.monotonic(), time.process_time()))
+
+    def rates(self, tokens: int) -> tuple[float, float]:
+        """Tokens a second and a CPU second of steps of so many tokens, the first of them aside."""
+        (began, began_cpu), (ended, ended_cpu) = self.times[0], self.times[-1]
+        tokens *= len(self.times) - 1
+        return round(tokens / (ended - began), 1), round(tokens / (ended_cpu - began_cpu), 1)
+
+
+def with_trl(learner: Any, settings: SFTConfig, rows: Sequence[TokenRow]) -> dict[str, Any]:
+    """The same of TRL's own trainer, without MFU and memory."""
+    labels = [[i if learnt else -100 for i, learnt in zip(row.ids, row.loss_mask, strict=True)] for row in rows]
+    data, clock = Dataset.from_dict({"input_ids": [list(row.ids) for row in rows], "labels": labels}), Clock()
+    trainer = SFTTrainer(learner, settings, train_dataset=data, processing_class=any_tokenizer(), callbacks=[clock])
+    trainer.train()
+    speed, of_cpu = clock.rates(sum(len(row.ids) for row in rows))
+    return {
+        "command": shlex.join(["python", *sys.argv]),
+        "losses": [line["loss"] for line in trainer.state.log_history if "loss" in line],
+        "tokens_per_second": speed,
+        "tokens_per_cpu_second": of_cpu,
     }
 
 

@@ -23,8 +23,9 @@ from ratchet.extras import need_extra
 from ratchet.files import new_file
 from ratchet.progress import Progress
 
-GgufType = Literal["f16", "q8_0"]
+GgufType = Literal["f32", "f16", "bf16", "q8_0"]
 TYPES: tuple[GgufType, ...] = ("f16", "q8_0")
+"""Those that an export writes."""
 Array = np.ndarray[Any, Any]
 ARCHITECTURES = {"llama": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gemma3_text": "GEMMA3"}
 """By transformers' name, gguf's."""
@@ -139,7 +140,7 @@ def _add_settings(writer: Any, config: Any, kind: GgufType, name: str) -> None:
     heads, head_dim = config.num_attention_heads, getattr(config, "head_dim", None)
     head_dim = head_dim or config.hidden_size // heads
     writer.add_name(name)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if kind == "f16" else gguf.LlamaFileType.MOSTLY_Q8_0)
+    writer.add_file_type(gguf.LlamaFileType["ALL_F32" if kind == "f32" else f"MOSTLY_{kind.upper()}"])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_block_count(config.num_hidden_layers)
@@ -183,10 +184,11 @@ def _tensors(model: Path, names: Any, kind: GgufType) -> list[_Tensor]:
 def _kind(shape: tuple[int, ...], kind: GgufType) -> Any:
     import gguf
 
-    types = gguf.GGMLQuantizationType
     if len(shape) == 1:
-        return types.F32
-    return types.Q8_0 if kind == "q8_0" and shape[-1] % 32 == 0 else types.F16
+        kind = "f32"
+    elif kind == "q8_0" and shape[-1] % 32:
+        kind = "f16"
+    return gguf.GGMLQuantizationType[kind.upper()]
 
 
 def _convert(tensor: _Tensor, config: Any) -> Array:

@@ -27,6 +27,9 @@ from ratchet.numba_cache import njit
 
 MOST_ALLOWED = 4096
 """Of more allowed tokens than this the whole row is computed: looking weights up one by one takes longer each."""
+FEW_ROWS = 4
+"""Up to so many rows, reading the weights is what takes the time, and one token after the other is how memory is read
+fastest."""
 MAX_PRODUCTS = 128
 """The number of products whose compiled code oneDNN and torch keep. There is one for each number of tokens in a step
 and each shape of weights. It takes half a megabyte, and 1,024 would be kept; to compile it again takes 1 ms."""
@@ -39,9 +42,18 @@ def whole_rows(
     """out[r, v] = hidden[r] @ weights[v] for each r of `rows` and the tokens first <= v < last.
 
     hidden [tokens, size] and out [tokens, vocabulary] are float32; weights [vocabulary, size] are float32 or the bits
-    of bfloat16 as uint16. Four rows by four tokens at a time: sixteen sums that stay in registers.
+    of bfloat16 as uint16. More than FEW_ROWS are computed four rows by four tokens at a time: sixteen sums that stay in
+    registers.
     """
     zero = np.float32(0.0)
+    if len(rows) <= FEW_ROWS:
+        for v in range(first, last):
+            for r in rows:
+                total: Any = zero
+                for k in range(weights.shape[1]):
+                    total += hidden[r, k] * as_float(weights[v, k])
+                out[r, v] = total
+        return
     end = len(rows) - 1
     for v in range(first, last, 4):
         v1, v2, v3 = min(v + 1, last - 1), min(v + 2, last - 1), min(v + 3, last - 1)

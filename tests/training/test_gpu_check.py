@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.gpu_check import CPU, STEPS, Line, check, main
+from benchmarks.training import benchmark, parse
 from benchmarks.vllm_check import StepFailed
 from tests.helpers.experiment import preloaded
 
@@ -31,3 +32,11 @@ def test_a_step_that_fails_or_falls_short_makes_the_status_1(
     assert [line.passed for line in check(CPU, ["loss", "packed"])] == [False, False]
     assert main(["--cpu", "--steps", "packed"]) == 1
     assert "FALLS SHORT" in capsys.readouterr().out
+
+
+def test_trls_own_trainer_has_the_same_losses(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--shape", "tiny", "--length", "64", "--spread", "0.3", "--rows", "4", "--micro-batch", "2"]
+    words += ["--dtype", "float32", "--device", "cpu", "--steps", "3"]
+    ours, theirs = benchmark(parse(words)), benchmark(parse([*words, "--trl"]))
+    assert theirs["losses"] == pytest.approx(ours["losses"], rel=1e-5)
+    assert theirs["tokens_per_cpu_second"] > 0 and ours["tokens_per_cpu_second"] > 0
