@@ -68,7 +68,7 @@ $(VLLM)/installed:
 
 vllm: $(VLLM)/installed
 
-# llama.cpp, compiled for this machine: for the tests alone.
+# llama.cpp, compiled for this machine: for the tests and benchmarks/engine.py.
 $(LLAMA)/installed:
 	$(PYTHON) -m venv $(LLAMA)
 	$(LLAMA)/bin/pip install --quiet llama-cpp-python==0.3.36
