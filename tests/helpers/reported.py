@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from typing import Any
 
@@ -22,6 +23,13 @@ def gathered(config: Config, folder: RoundFolder, max_questions: int = 500) -> G
 def unpack(text: str) -> Any:
     """What `pack` in report/view.py made of JSON."""
     return json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+
+
+def whole_text(html: str) -> str:
+    """A page's HTML, and behind it what it holds packed, as JSON."""
+    packed = re.findall(r'<script type="text/plain" id="[^"]+">([^<]+)</script>', html)
+    assert packed, "the page holds nothing packed"
+    return html + "".join(json.dumps(unpack(text), ensure_ascii=False) for text in packed)
 
 
 def page(config: Config, folder: RoundFolder, max_questions: int = 500) -> str:

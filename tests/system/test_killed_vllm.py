@@ -83,9 +83,10 @@ def _selftrain(config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _keys(run: RunFolder, files: str) -> Counter[tuple[Path, str]]:
-    """The trajectories by folder and key, each with its number of lines."""
-    paths = run.path.glob(files)
-    return Counter((path.parent, one.key) for path in paths for one in read_segment(path, Trajectory))
+    """The trajectories by folder and key, each with its number of lines; without those that failed, as one may whose
+    answer the killed server had begun, and are sampled again."""
+    read = ((path, one) for path in run.path.glob(files) for one in read_segment(path, Trajectory))
+    return Counter((path.parent, one.key) for path, one in read if one.status != "failed")
 
 
 def _port(log: Path) -> int:

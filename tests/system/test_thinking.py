@@ -16,6 +16,7 @@ from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
 from rewards.store import stored_scores
 from tests.helpers.experiment import command, preloaded
+from tests.helpers.reported import whole_text
 from tests.helpers.thinking import BUDGET, make_thinking_experiment
 from tests.helpers.vllm_real import UNCOMPILED, vllm_model
 from training.rows import check_rows, read_rows, table_rows
@@ -49,7 +50,7 @@ def check_run(path: Path) -> None:
     assert any("</think>" in text for text in judged), "the judge thinks, and answers in form"
     arms = json.loads((run.round(2).evaluation / "results.json").read_text())["arms"]
     assert arms and all(arm["measures"]["thought_tokens"]["mean"] > 0 for arm in arms)
-    page = run.report.read_text()
+    page = whole_text(run.report.read_text())
     assert "conversations begin where the chat template wrote earlier turns in another way" in page
     assert "2 token rows of 1 dialogue:" in page and '"thought":' in page
 
