@@ -181,7 +181,7 @@ class LlamaCpp:
         file = Path(self.folder.name, "model.gguf")
         write_gguf(Path(model.path), file, "bf16" if model.dtype == "bfloat16" else "f32", "model")
         script, threads = Path(__file__).with_name("llama_decode.py"), len(os.sched_getaffinity(0))
-        numbers = (threads, sequences, CONTEXT * (1 + sequences // 8))
+        numbers = (threads, sequences, CONTEXT * (1 + sequences // 8), TEMPERATURE, TOP_P)
         self.process = subprocess.Popen(
             [python, str(script), str(file), *map(str, numbers)],
             stdin=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 It runs in an environment of its own (`make llama`) and imports nothing of Ratchet:
 
-    .venv-llama/bin/python benchmarks/llama_decode.py model.gguf THREADS SEQUENCES CONTEXT
+    .venv-llama/bin/python benchmarks/llama_decode.py model.gguf THREADS SEQUENCES CONTEXT TEMPERATURE TOP_P
 
 Each line of stdin is a turn, {"prompts": [[ids], ...], "tokens": n}; the answer is {"ids": [[ids], ...], "cached": n}.
 All sequences are one batch. A prompt that several have is computed once and its keys and values are copied, and what a
@@ -17,7 +17,6 @@ from typing import Any
 
 import llama_cpp as llama
 
-TEMPERATURE, TOP_P = 0.7, 0.95
 BATCH = 512
 """Tokens in one call, llama.cpp's own default for prompts."""
 
@@ -25,7 +24,7 @@ BATCH = 512
 class Sequences:
     """The sequences of a context, by number, and what is computed of each."""
 
-    def __init__(self, path: str, threads: int, sequences: int, context: int) -> None:
+    def __init__(self, path: str, threads: int, sequences: int, context: int, temperature: float, top_p: float) -> None:
         llama.llama_log_set(quiet, None)
         llama.llama_backend_init()
         self.model = llama.llama_model_load_from_file(path.encode(), llama.llama_model_default_params())
@@ -36,15 +35,15 @@ class Sequences:
         self.context = llama.llama_init_from_model(self.model, settings)
         self.memory = llama.llama_get_memory(self.context)
         self.batch = llama.llama_batch_init(BATCH, 0, 1)
-        self.samplers = [self._sampler(number) for number in range(sequences)]
+        self.samplers = [self._sampler(number, temperature, top_p) for number in range(sequences)]
         self.known: list[list[int]] = [[] for _ in range(sequences)]
 
     @staticmethod
-    def _sampler(seed: int) -> Any:
+    def _sampler(seed: int, temperature: float, top_p: float) -> Any:
         chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
         for one in (
-            llama.llama_sampler_init_temp(TEMPERATURE),
-            llama.llama_sampler_init_top_p(TOP_P, 1),
+            llama.llama_sampler_init_temp(temperature),
+            llama.llama_sampler_init_top_p(top_p, 1),
             llama.llama_sampler_init_dist(seed),
         ):
             llama.llama_sampler_chain_add(chain, one)
@@ -106,8 +105,8 @@ def quiet(level: int, text: bytes, data: Any) -> None:
 
 
 def main() -> None:
-    path, *numbers = sys.argv[1:]
-    sequences = Sequences(path, *map(int, numbers))
+    path, threads, count, context, temperature, top_p = sys.argv[1:]
+    sequences = Sequences(path, int(threads), int(count), int(context), float(temperature), float(top_p))
     for line in sys.stdin:
         turn = json.loads(line)
         ids, cached = sequences.complete(turn["prompts"], turn["tokens"])

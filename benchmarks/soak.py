@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from pathlib import Path
 from statistics import median
 
 import httpx
+import psutil  # type: ignore[import-untyped]
 import yaml
 
 from questions.load import load_questions
@@ -127,8 +127,8 @@ def first_model(client: httpx.Client) -> str:
 
 def cpu_seconds(pid: int) -> float:
     """CPU time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ import torch
 
 from inference.local.vectors import FAST_MATH, Array, as_float
 from inference.weights import linears
-from ratchet.numba_cache import njit
+from ratchet.numba_cache import inner, njit
 
 MOST_ALLOWED = 4096
 """Of more allowed tokens than this the whole row is computed: looking weights up one by one takes longer each."""
@@ -33,6 +33,15 @@ fastest."""
 MAX_PRODUCTS = 128
 """The number of products whose compiled code oneDNN and torch keep. There is one for each number of tokens in a step
 and each shape of weights. It takes half a megabyte, and 1,024 would be kept; to compile it again takes 1 ms."""
+
+
+@inner(fastmath=FAST_MATH, error_model="numpy")
+def _logit(hidden: Array, weights: Array) -> Any:  # pragma: no cover - compiled
+    """hidden @ weights: [size] each, in the formats of `whole_rows`."""
+    total: Any = np.float32(0.0)
+    for k in range(len(hidden)):
+        total += hidden[k] * as_float(weights[k])
+    return total
 
 
 @njit(nogil=True, fastmath=FAST_MATH, error_model="numpy", cache=True)
@@ -49,10 +58,7 @@ def whole_rows(
     if len(rows) <= FEW_ROWS:
         for v in range(first, last):
             for r in rows:
-                total: Any = zero
-                for k in range(weights.shape[1]):
-                    total += hidden[r, k] * as_float(weights[v, k])
-                out[r, v] = total
+                out[r, v] = _logit(hidden[r], weights[v])
         return
     end = len(rows) - 1
     for v in range(first, last, 4):
@@ -90,10 +96,7 @@ def whole_rows(
 def some_tokens(hidden: Array, weights: Array, tokens: Array, out: Array) -> None:  # pragma: no cover - compiled
     """out[v] = hidden @ weights[v] for each v of `tokens`; of one row, in the formats of `whole_rows`."""
     for v in tokens:
-        total: Any = np.float32(0.0)
-        for k in range(len(hidden)):
-            total += hidden[k] * as_float(weights[v, k])
-        out[v] = total
+        out[v] = _logit(hidden, weights[v])
 
 
 def share_work(threads: ThreadPoolExecutor, cuts: Sequence[int], work: Callable[[int, int], None]) -> None:
