@@ -6,6 +6,7 @@ a grammar its strings come to an end.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,18 @@ import torch
 import yaml
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from inference.chat_formats import open_chat_format
+from inference.thoughts import without_thoughts
+from ratchet.config import load_config
+from ratchet.files import read_segments
+from ratchet.records import Trajectory
+from ratchet.runfolder import RunFolder
+from rewards.store import stored_scores
 from tests.helpers.experiment import make_experiment
 from tests.helpers.families import SIZES
+from tests.helpers.reported import whole_text
 from tests.helpers.templates import templated_tokenizer
+from training.rows import check_rows, read_rows, table_rows
 
 BUDGET = 8
 SYSTEM = '''
@@ -75,13 +85,13 @@ def save_thinker(folder: Path) -> Path:
 
 
 def make_thinking_experiment(folder: Path, **changes: Any) -> Path:
-    """Two rounds of a system that asks twice, with a judge, both played by the thinker; returns the config's path.
+    """A round of a system that asks twice, with a judge, both played by the thinker; returns the config's path.
     `changes`: of the model."""
     path = make_experiment(folder, questions=4)
     model = {"path": str(save_thinker(folder / "thinker")), "dtype": "float32", "device": "cpu", "max_context": 2048}
     model |= {"cache_gb": 0.2, "thoughts": {"budget": BUDGET}} | changes
     (folder / "twice.py").write_text(SYSTEM)
-    settings = yaml.safe_load(path.read_text()) | {"rounds": {"count": 2}, "models": {"agent": model, "judge": model}}
+    settings = yaml.safe_load(path.read_text()) | {"models": {"agent": model, "judge": model}}
     settings["system"] = {"name": str(folder / "twice.py"), "roles": {"player": {"max_tokens": 64}}}
     settings["sampling"] |= {"samples": 2}
     settings["rewards"] = {"weights": {"relevance": 1.0}, "select": {"min_reward": None}, "runs": 1}
@@ -89,3 +99,35 @@ def make_thinking_experiment(folder: Path, **changes: Any) -> Path:
     settings["training"] |= {"max_steps": 2, "eval_steps": 2, "learning_rate": 1e-2, "dev_fraction": 0.0}
     path.write_text(yaml.safe_dump(settings))
     return path
+
+
+def check_thinking_run(config: Path) -> None:
+    """Check what the round of this config left behind."""
+    run, chat = RunFolder(config.parent / "run"), open_chat_format(load_config(config).models["agent"])
+    folder, closed = run.round(1), 0
+    played = {one.key: one for one in read_segments(folder.trajectories, Trajectory)}
+    kept = list(table_rows(read_rows(folder.rows).table))
+    assert check_rows(kept, played) >= len(kept) > 0
+    for row in kept:
+        trajectory, conversation = played[row.trajectory], played[row.trajectory].conversations[row.conversation]
+        calls = {call.start: call for call in trajectory.model_calls if call.conversation == row.conversation}
+        thoughts = [calls[start].thought_tokens for start, _ in conversation.actions()]
+        assert not any(thoughts[:-1]), "behind a thought, which the template drops, a new row begins"
+        assert conversation.rewritten == (row.conversation > 0)
+        for start, end in conversation.actions():
+            said = without_thoughts(chat.decode(row.ids[start : end - 1]))
+            assert json.loads(said, strict=False)["answer"] and "<think>" not in said
+            unlearnt = [n for n in range(start, end) if not row.loss_mask[n]]
+            if chat.decode([row.ids[n] for n in unlearnt]) == "\n</think>\n\n":
+                assert calls[start].thought_tokens == BUDGET + len(unlearnt)
+                closed += 1
+    assert closed, "some thoughts reach their budget"
+    scores = stored_scores(folder.scores, played.keys()).values()
+    judged = [verdict["text"] for score in scores for verdict in score.verdicts]
+    assert all("score" in json.loads(without_thoughts(text), strict=False) for text in judged)
+    assert any("</think>" in text for text in judged), "the judge thinks, and answers in form"
+    arms = json.loads((folder.evaluation / "results.json").read_text())["arms"]
+    assert arms and all(arm["measures"]["thought_tokens"]["mean"] > 0 for arm in arms)
+    page = whole_text(run.report.read_text())
+    assert "conversations begin where the chat template wrote earlier turns in another way" in page
+    assert "2 token rows of 1 dialogue:" in page and '"thought":' in page

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -27,7 +26,7 @@ from transformers import AutoModelForCausalLM
 
 from agents.core.context import RunContext
 from agents.core.tools import Answer, Tools
-from inference.adapters import WEIGHTS, adapter_digest, load_request
+from inference.adapters import WEIGHTS, load_request
 from inference.chat import Dialogue
 from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
@@ -38,11 +37,8 @@ from ratchet.config import ModelConfig, RoleConfig, Section, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Trajectory
 from sampling.pool import run_episode
-from tests.helpers.experiment import command
 from tests.helpers.playing import system_of
 from tests.helpers.vllm_real import KEY, serving
-from tests.helpers.vllm_sampling import QUESTIONS as SAMPLED
-from tests.helpers.vllm_sampling import SAMPLES, make_config, sample_and_kill
 from training.rows import build_rows, check_rows
 
 pytestmark = [pytest.mark.vllm, pytest.mark.model, pytest.mark.slow]
@@ -83,8 +79,6 @@ FORM = {
 class Served:
     model: ModelConfig
     adapter: str
-    folder: Path
-    """Of the server's log and its supervisor's."""
 
     async def raw(self, body: dict[str, Any], path: str = "completions") -> Any:
         """What the server itself says, past our client."""
@@ -109,7 +103,7 @@ def served(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             torch.nn.init.normal_(weight, std=0.05)
     peft.save_pretrained(folder / "adapter")
     with serving(str(smollm2), folder, max_context=WINDOW, lora_rank=8) as served:
-        yield Served(served, str(folder / "adapter"), folder)
+        yield Served(served, str(folder / "adapter"))
 
 
 @pytest.fixture(scope="module")
@@ -339,30 +333,6 @@ async def test_a_trajectory_of_either_engine_trains_and_replays_with_the_other(
             prompt, form = row.ids[: last.start], greedy(schema=FORM)
             mine, again = [await one.generate(prompt, form, served.adapter) for one in (remote, local)]
             await check_parting(served, prompt, served.adapter, mine, again)
-
-
-def test_a_server_killed_in_the_middle_of_sampling(served: Served, smollm2: Path, tmp_path: Path) -> None:
-    """It comes back, and nothing is lost or repeated. Near the end: the tests above have filled this server's cache."""
-    config, adapter = make_config(tmp_path, smollm2, WINDOW), Path(served.adapter)
-    built = command("-m", "index_build", "--config", str(config))
-    assert built.returncode == 0, built.stdout
-    assert isinstance(served.model.url, str)
-    log, supervisor = served.folder / "served" / "servers" / "agent-1.log", served.folder / "serve.log"
-    made = sample_and_kill(config, tmp_path / "run", adapter, served.model.url, log)
-    assert made.status == 0, made.said
-    said = supervisor.read_text()
-    assert "agent-1 ended with status 137" in said and said.count("agent-1 is ready") == 2, said
-
-    keys = [t.key for t in made.trajectories]
-    assert len(keys) == len(set(keys)) == SAMPLED * SAMPLES, made.said
-    assert 2 <= len(made.before) < len(keys), "the server was not killed in the middle"
-    assert made.before < set(keys)
-    # All of them by the adapter, also after the restart, which had forgotten it.
-    assert {t.policy for t in made.trajectories} == {adapter_digest(adapter)}
-    assert "failed" not in {t.status for t in made.trajectories}
-    restarted = made.log.rpartition("== ")[2]
-    loads = re.findall(r"POST /v1/load_lora_adapter[^\n]* 200", restarted)
-    assert len(loads) == 1, loads
 
 
 async def test_a_server_that_mixes_adapter_and_base_is_never_used_silently(

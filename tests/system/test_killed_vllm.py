@@ -1,4 +1,5 @@
-"""A round whose real vLLM server is killed while it samples, and killed with the whole loop while it evaluates."""
+"""A round of a model that thinks: it is killed with its real vLLM server while it samples, and the server is killed
+alone while the adapter is evaluated."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from ratchet.files import read_segment
 from ratchet.records import Trajectory
 from ratchet.runfolder import RunFolder
 from tests.helpers.experiment import ROOT, preloaded
-from tests.helpers.thinking import make_thinking_experiment
+from tests.helpers.thinking import check_thinking_run, make_thinking_experiment
 from tests.helpers.vllm_real import UNCOMPILED, kill_tree, server_processes, vllm_model
 from tests.helpers.waiting import wait_for
 
@@ -33,43 +34,44 @@ def test_a_round_resumes_and_samples_nothing_twice(tmp_path: Path) -> None:
     config = _make_config(tmp_path)
     run = RunFolder(tmp_path / "run")
     log = run.path / "servers" / "agent-1.log"
-    sampled, evaluated = "round-1/trajectories/*.jsonl", "arms/*/*/*/*.jsonl"
-    with _selftrain(config, tmp_path / "first") as loop:
-        wait_for(lambda: len(_keys(run, sampled)) >= 2, SECONDS, loop)
-        kill_tree(_port(log))
-        before = _keys(run, sampled)
-        wait_for(lambda: len(_keys(run, evaluated)) >= 2, SECONDS, loop)
+    selftrain = [sys.executable, "selftrain.py", "--config", str(config)]
+    with _started(selftrain, tmp_path / "first") as loop:
+        wait_for(lambda: len(_keys(run, "round-1/trajectories")) >= 2, SECONDS, loop)
         os.killpg(loop.pid, signal.SIGKILL)
-        port = _port(log)
-        wait_for(lambda: not server_processes(port))
-        begun = _keys(run, evaluated)
-    assert "agent-1 ended with status 137" in (tmp_path / "first").read_text()
-    with _selftrain(config, tmp_path / "second") as loop:
+        wait_for(lambda: not server_processes(_port(log)))
+    before = _keys(run, "round-1/trajectories")
+
+    served = [sys.executable, "-m", "inference", "serve", "--config", str(config), "--", *selftrain]
+    with _started(served, tmp_path / "second") as loop:
+        adapted = wait_for(lambda: _folder_of_the_adapter(run), SECONDS, loop)
+        wait_for(lambda: _keys(run, adapted), SECONDS, loop)
+        kill_tree(_port(log))
+        begun = _keys(run, adapted)
         status = loop.wait(SECONDS)
     said = (tmp_path / "second").read_text()
     assert status == 0 and "Traceback" not in said, said
-    assert before < (made := _keys(run, sampled)) and begun < (played := _keys(run, evaluated)), "killed too late"
-    assert made.total() == len(made) == 8, "trajectories are lost, or were sampled twice"
-    assert played.total() == len(played)
-    assert run.report.is_file()
+    assert "agent-1 ended with status 137" in said and said.count("agent-1 is ready") == 2, said
+    sampled, evaluated = _keys(run, "round-1/trajectories"), _keys(run, adapted)
+    assert before < sampled and begun < evaluated, "killed too late"
+    assert sampled.total() == len(sampled) == 8, "trajectories are lost, or were sampled twice"
+    assert evaluated.total() == len(evaluated)
+    loads = re.findall(r"POST /v1/load_lora_adapter[^\n]* 200", log.read_text().rpartition("== ")[2])
+    assert len(loads) == 1, "the server that was started again had forgotten the adapter"
+    check_thinking_run(config)
 
 
 def _make_config(folder: Path) -> Path:
-    """One round of a tiny model, without a judge, whose trajectories are sampled one after the other."""
+    """One round, whose trajectories are sampled one after the other."""
     path = make_thinking_experiment(folder, **vllm_model(str(folder / "thinker"), 2048, lora_rank=16))
     values = yaml.safe_load(path.read_text())
-    del values["models"]["judge"]
-    values["rounds"]["count"] = 1
-    values["rewards"]["weights"] = {"f1": 1.0}
     values["sampling"]["concurrency"] = 1
     path.write_text(yaml.safe_dump(values))
     return path
 
 
 @contextmanager
-def _selftrain(config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The loop in a process group of its own, with what it prints in `log`."""
-    words = [sys.executable, "selftrain.py", "--config", str(config)]
+def _started(words: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a process group of its own, with what it prints in `log`."""
     with log.open("w") as said:
         loop = subprocess.Popen(
             words, cwd=ROOT, env=preloaded(**UNCOMPILED), stdout=said, stderr=subprocess.STDOUT, start_new_session=True
@@ -82,11 +84,17 @@ def _selftrain(config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
             loop.wait(SECONDS)
 
 
-def _keys(run: RunFolder, files: str) -> Counter[tuple[Path, str]]:
-    """The trajectories by folder and key, each with its number of lines; without those that failed, as one may whose
-    answer the killed server had begun, and are sampled again."""
-    read = ((path, one) for path in run.path.glob(files) for one in read_segment(path, Trajectory))
-    return Counter((path.parent, one.key) for path, one in read if one.status != "failed")
+def _folder_of_the_adapter(run: RunFolder) -> str:
+    """Where the trajectories of the adapter's evaluation are, below the run's folder; empty before it has begun."""
+    arms = run.path.glob("arms/test/*/*/")
+    return next((str(arm.relative_to(run.path)) for arm in arms if arm.name != "base"), "")
+
+
+def _keys(run: RunFolder, folder: str) -> Counter[str]:
+    """The trajectories by key, each with its number of lines; without those that failed, as one may whose answer the
+    killed server had begun, and are sampled again."""
+    read = (one for path in run.path.glob(f"{folder}/*.jsonl") for one in read_segment(path, Trajectory))
+    return Counter(one.key for one in read if one.status != "failed")
 
 
 def _port(log: Path) -> int:
