@@ -103,15 +103,12 @@ class Done(NamedTuple):
     stdout: str
 
 
-def command(*words: str, folder: Path = ROOT, typed: str = "") -> Done:
-    """Run `python WORDS`, a command of the project, in this process, and the stages of a loop too.
-
-    `folder`: where it runs. `typed`: what stands on its standard input.
-    """
+def command(*words: str, folder: Path = ROOT) -> Done:
+    """Run `python WORDS`, a command of the project, in this process and in `folder`, and the stages of a loop too."""
     out, on_term = io.StringIO(), signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(out):
         patch.chdir(folder)
-        patch.setattr("sys.stdin", io.StringIO(typed))
+        patch.setattr("sys.stdin", io.StringIO())
         patch.setattr("commands.selftrain.run_stage", run_stage)
         try:
             return Done(run_words(words), out.getvalue())

@@ -137,7 +137,7 @@ class SlurmCluster:
             if time.monotonic() > deadline:
                 logs = "\n".join(f"{p}:\n{p.read_text()[-2000:]}" for p in sorted(self.folder.glob("*.out")))
                 raise AssertionError(f"{message}\n{logs}")
-            time.sleep(0.05)
+            time.sleep(0.2)
 
     def start_controller(self) -> None:
         """Also after kill_controller: it finds the jobs again."""
@@ -205,7 +205,7 @@ class SlurmCluster:
             is_over = tasks and all(task["JobState"] in ENDED for task in tasks)
             if is_over or time.monotonic() > until:
                 raise AssertionError(f"job {job} is {now}, not {' or '.join(wanted)}\n{self.log(job)}")
-            time.sleep(0.3)
+            time.sleep(1)  # each look is a process of SLURM's own
 
     def start_soon(self, job: int) -> None:
         """A requeued job waits two minutes for its turn: this one 3 s, once it is back in the queue.

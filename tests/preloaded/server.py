@@ -157,6 +157,13 @@ def stop() -> None:
     sys.exit()
 
 
+class ImportAlone:
+    """A plug-in of pytest with which it imports modules and makes no tests of them: each process makes its own."""
+
+    def pytest_pycollect_makeitem(self) -> list[Any]:
+        return []
+
+
 @cache
 def load() -> bool:
     """Import the libraries and the project's modules, and let Numba set up what the first kernel of a process needs; or
@@ -167,8 +174,9 @@ def load() -> bool:
 
         # Modules that keep standard error when they are imported shall find the real one.
         with redirect_stdout(io.StringIO()):
-            code = pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "--capture=no", *tests])
-        if code != pytest.ExitCode.OK:
+            words = ["--collect-only", "-qq", "-p", "no:cacheprovider", "--capture=no", *tests]
+            code = pytest.main(words, plugins=[ImportAlone()])
+        if code != pytest.ExitCode.NO_TESTS_COLLECTED:
             # pytest keeps what it imported of a broken file, and a process forked from here would find neither tests
             # nor an error in it. One that imports the tests by itself says what is wrong.
             return False

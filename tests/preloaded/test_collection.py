@@ -16,7 +16,7 @@ def test_a_file_that_cannot_be_imported_fails_the_tests(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "__init__.py").touch()
     (tmp_path / "broken" / "test_broken.py").write_text("from ratchet import no_such_name\n\n\ndef test_it(): ...\n")
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "tests.conftest", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "tests.conftest", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert "no_such_name" in ended.stdout, ended.stdout
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED

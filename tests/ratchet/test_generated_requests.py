@@ -34,7 +34,7 @@ from tests.helpers.watched import live_run
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 KEY = "open-sesame"
-REQUESTS = 10
+REQUESTS = 5
 """For each operation of a server, right ones and as many wrong ones."""
 
 

@@ -67,7 +67,7 @@ def test_only_what_can_be_compared_is() -> None:
 
 
 def test_the_page_shows_both_curves(tmp_path: Path) -> None:
-    config, run = make_rounds(tmp_path)
+    config, run = make_rounds(tmp_path, dev=4, train=2)
     values = {1: spread(0.4, 0.6), 2: spread(0.5, 0.6), 3: spread(0.6, 0.3)}
     for number, pairs in values.items():
         write_record(run.round(number).audit, an_audit(pairs))

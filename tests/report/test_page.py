@@ -128,7 +128,8 @@ def test_the_numbers_and_the_verdict_are_on_the_page(run: Run, page: Page) -> No
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chance(tmp_path: Path) -> None:
-    config, folder = make_run(tmp_path, train=4, test=30)
+    config = make_config(tmp_path, train=4, test=30)
+    folder = open_run(config).round(1)
     arms = (
         ("base", "base", 0.3),
         ("adapter", "0f3a91c4", 0.9),
@@ -245,7 +246,7 @@ def test_base_and_trained_stand_side_by_side(page: Page) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_large_run_shows_a_mix_and_says_so(tmp_path: Path) -> None:
-    config, folder = make_run(tmp_path, train=24)
+    config, folder = make_run(tmp_path, train=24, test=2)
     selection = Selection.model_validate_json(folder.selection.read_bytes())
     dropped = [
         choice.model_copy(update={"kept": (), "reason": "dropped: by hand"} if i % 2 else {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 import yaml
 
 from tests.helpers.experiment import command, make_experiment, write_lines
-from tests.helpers.model_code import add_code
 from tests.helpers.unprivileged import unprivileged
 
 
@@ -42,31 +40,6 @@ def changed(config: Path, folder: Path, **changes: object) -> str:
     path = folder / "changed.yaml"
     path.write_text(yaml.safe_dump(data))
     return str(path)
-
-
-@pytest.mark.parametrize(
-    ("module", "changes"),
-    [
-        ("index_build", {"index__kind": "sparse", "index__encoder": "model"}),
-        ("index_build", {"index__kind": "dense", "index__encoder": "model"}),
-        ("sampling", {"models": "model"}),
-    ],
-)
-def test_code_that_comes_with_a_model_is_never_run(
-    indexed: Path, tmp_path: Path, module: str, changes: dict[str, object]
-) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(indexed.parent / "model", model)
-    marker = add_code(model)
-    models = {"index__encoder": {"path": str(model)}, "models": {"agent": {"path": str(model), "device": "cpu"}}}
-    filled = {key: models[key] if value == "model" else value for key, value in changes.items()}
-    path = changed(indexed, tmp_path, **filled)
-    if module == "index_build":
-        path = changed(Path(path), tmp_path, index__path=str(tmp_path / "index"))
-    result = command("-m", module, "--config", path, typed="y\n" * 1000)
-    assert not marker.exists()
-    assert result.returncode == 2 and "Traceback" not in result.stdout
-    assert f"error: {model}" in result.stdout and "code that comes with a model is never run" in result.stdout
 
 
 def test_a_missing_question_file(indexed: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""The first hour with one's own data: an installed wheel, an empty folder, files of five kinds, ten questions with
-flaws, and the commands of the guides alone.
+"""The first hour with one's own data: an installed wheel, an empty folder, files of five kinds, ten questions, and the
+commands of the guides alone.
 
 The wheel's environment, which has another project's `agents` as well, has the same path and its files the same times in
 every session, so Numba compiles the kernels once for each version of their sources, as for a user: some 20 seconds of a
@@ -32,12 +32,6 @@ from tests.helpers.wheel import Installed, install_wheel
 TOWNS = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow", "Quill", "Sallow", "Ember", "Gale")
 BUILDERS = ("Torrin", "Maddock", "Fenwright", "Askel", "Brandt", "Corvey", "Dunmore", "Elstow", "Farrow", "Garrick")
 ROWS = [f"Who built the harbour of {town}?,{builder}" for town, builder in zip(TOWNS, BUILDERS, strict=True)]
-FLAWS = {
-    "scan.pdf: holds no text": pdf(""),
-    "cut.pdf: cannot be read as PDF": pdf("Cut off")[:300],
-    "blank.md: 'text' is empty": b" \n",
-    "binary.txt: not UTF-8 text": b"\0\1",
-}
 CONFIG = ("--config", "notes.yaml")
 IS_TIMED = "RATCHET_TIMES" in os.environ
 # Less of all, and every trajectory is kept: one of a question need not be a good one.
@@ -132,23 +126,9 @@ def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.Captur
     folder, notes, table = walk.folder, walk.folder / "notes", walk.folder / "questions.csv"
     assert "is complete already" in walk("model")
 
-    # Seven flaws, which one run names, each with its file and line.
     write_documents(notes)
-    for flaw, data in FLAWS.items():
-        (notes / flaw.partition(":")[0]).write_bytes(data)
-    odd = (" ,Sallow", "Who built the harbour of Ember?", 'Who?,"a"b')
-    table.write_text("\n".join(["question,answer", *ROWS[:7], *odd]))
-    said = walk("init", "notes", "questions.csv", status=2)
-    lines = ("questions.csv:9: ", "questions.csv:10: ", "questions.csv:11: ")
-    assert all(flaw in said for flaw in (*FLAWS, *lines)), said
-    for flaw in FLAWS:
-        (notes / flaw.partition(":")[0]).unlink()
-    # A spreadsheet's table, and its misspelt column.
-    table.write_bytes("\r\n".join(["Question;Anwser", *(row.replace(",", ";") for row in ROWS)]).encode("utf-8-sig"))
-    said = walk("init", "notes", "questions.csv", status=2)
-    assert "questions.csv:2: Anwser: unknown field (did you mean 'answer'?)" in said
-    table.write_bytes(table.read_bytes().replace(b"Anwser", b"Answer"))
-
+    # A spreadsheet's table.
+    table.write_bytes("\r\n".join(["Question;Answer", *(row.replace(",", ";") for row in ROWS)]).encode("utf-8-sig"))
     said = walk("init", "notes", "questions.csv")
     assert said.count("1 .pptx") == 1 and said.count("bridge.txt: not UTF-8; read as windows-1252") == 1
     assert "documents   13 in notes" in said and "7 train, 1 dev, 2 test" in said
@@ -158,7 +138,6 @@ def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.Captur
 
     said = walk("index", *CONFIG)
     assert said.count("1 .pptx") == 1 and said.count("bridge.txt: not UTF-8; read as windows-1252") == 1
-    assert "The harbour of Velm" in walk("search", "Who built Velm's harbour?", *CONFIG)
     assert "41 m" in walk("search", "Height of the lighthouse", *CONFIG)
     assert "model calls" in walk("ask", "Who built Velm's harbour?", *CONFIG)
     assert "trajectories" in walk("plan", *CONFIG)
@@ -169,7 +148,7 @@ def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.Captur
     assert "7 trajectories of 7 questions" in walk(*training, *less)
     assert json.loads((folder / "runs/notes/manifest.json").read_text())["code"].startswith("wheel ")
     assert "report" in walk("status", *CONFIG)
-    assert "report.html" in walk("report", *CONFIG)
+    assert (folder / "runs/notes/report.html").is_file()
     assert "written to" in walk("export", *CONFIG, "--adapter-only", "--gguf", "q8_0")
     assert list(folder.glob("runs/notes/export/round-1/gguf/*-q8_0.gguf"))
 

@@ -51,7 +51,7 @@ class Site:
         deadline = time.monotonic() + 180
         while len(self.sampled(run)) < count:
             assert time.monotonic() < deadline, self.cluster.log(job)
-            time.sleep(0.05)
+            time.sleep(0.2)
 
     def result(self, run: str) -> dict[str, Any]:
         """What a run came to, without how long it took; nothing may be there twice."""

@@ -121,15 +121,6 @@ def alone_in_bf16(tmp_path_factory: pytest.TempPathFactory) -> RoundFolder:
 
 @pytest.mark.slow
 @trl_head_on_cpu
-def test_in_bf16_two_processes_give_what_one_gives(alone_in_bf16: RoundFolder, tmp_path: Path) -> None:
-    path, _, folder = make_bf16_run(tmp_path)
-    status, said = finish(launch("cpu_ddp.yaml", path, IN_BF16="1"))
-    assert status == 0, said
-    assert_same(folder, alone_in_bf16)
-
-
-@pytest.mark.slow
-@trl_head_on_cpu
 def test_sharded_in_bf16_over_two_of_which_one_is_killed_it_ends_at_once_and_goes_on_to_the_same(
     alone_in_bf16: RoundFolder, tmp_path: Path
 ) -> None:
