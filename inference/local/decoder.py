@@ -18,13 +18,18 @@ import numpy as np
 import torch
 
 from inference.local.attention import Packed, attend_range, attend_tiles
-from inference.local.linear import Progress, share_work
+from inference.local.linear import Progress, share_work, whole_rows
 from inference.local.lora import Group, LoraBank
 from inference.local.vectors import FAST_MATH, Array, as_float, exp, in_format_of
+from inference.weights import linears
 from ratchet.numba_cache import njit
 
 TOKENS = 32
 """Tokens of a step that weights are laid out for; it is right for any number, and at its best near this one."""
+FEW_TOKENS = 3
+"""Of up to so many tokens, reading the weights takes longer than multiplying: they are read in order, as bfloat16."""
+MOST_KEPT = 1 << 30
+"""Bytes that a second copy of the weights may take, in the order of its rows. Of larger models none is kept."""
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
 
@@ -127,8 +132,9 @@ def _numbers(tensor: torch.Tensor) -> Array:
 class Product:
     """Linear layers with one input as one product; it takes their weights over, and they keep none."""
 
-    def __init__(self, parts: dict[str, torch.nn.Linear]) -> None:
-        """`parts`: the layers by their names in the model, in the order of their outputs."""
+    def __init__(self, parts: dict[str, torch.nn.Linear], keeps_rows: bool) -> None:
+        """`parts`: the layers by their names in the model, in the order of their outputs. `keeps_rows`: whether to
+        keep the weights a second time, for steps of few tokens, unless bfloat16 would round them."""
         layers = list(parts.values())
         self._shape = layers[0].in_features, [one.out_features for one in layers]
         self._names = tuple(parts)
@@ -136,6 +142,8 @@ class Product:
         biases = [one.bias.detach() for one in layers if one.bias is not None]
         self._bias = torch.cat(biases) if biases else None
         self._dtype = weight.dtype
+        rows = weight.to(torch.bfloat16) if keeps_rows else None
+        self._rows = None if rows is None or not torch.equal(rows.to(self._dtype), weight) else _numbers(rows)
         self._weight, self._is_packed = weight, False
         # The layout that torch's compiler gives to weights that do not change: else each call makes it again. Not all
         # builds of torch have it, and not for all formats on all processors.
@@ -149,11 +157,15 @@ class Product:
 
         x is float32 or, without an adapter, in the weights' format. `groups`: the tokens' adapters.
         """
-        rounded = x.to(self._dtype)
-        if self._is_packed:
+        if self._rows is not None and len(x) <= FEW_TOKENS:
+            sums = torch.empty((len(x), len(self._rows)))
+            whole_rows(_numbers(x.float()), np.arange(len(x)), self._rows, sums.numpy(), 0, len(self._rows))
+            out = (sums if self._bias is None else sums + self._bias.float()).to(self._dtype)
+        elif self._is_packed:
+            rounded = x.to(self._dtype)
             out = torch.ops.mkldnn._linear_pointwise(rounded, self._weight, self._bias, "none", [], "")
         else:
-            out = torch.nn.functional.linear(rounded, self._weight, self._bias)
+            out = torch.nn.functional.linear(x.to(self._dtype), self._weight, self._bias)
         return adapters.add(self._names, self._shape[1], x, out, groups) if groups else out
 
     @property
@@ -212,11 +224,13 @@ class Decoder:
         self._norm = base.norm.weight.detach().float().numpy()
         self._rounds = base.layers[0].mlp.down_proj.weight.dtype == torch.bfloat16
         self._layers = []
+        keeps_rows = 2 * sum(one.weight.numel() for one in linears(model).values()) <= MOST_KEPT
         for number, one in enumerate(base.layers):
 
             def product(place: str, *names: str, number: int = number, one: Any = one) -> Product:
                 owner = getattr(one, place)
-                return Product({f"model.layers.{number}.{place}.{name}": getattr(owner, name) for name in names})
+                parts = {f"model.layers.{number}.{place}.{name}": getattr(owner, name) for name in names}
+                return Product(parts, keeps_rows)
 
             attention, of_heads = one.self_attn, None
             if hasattr(attention, "q_norm"):

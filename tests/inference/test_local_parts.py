@@ -18,7 +18,9 @@ from tokenizers.models import BPE
 
 from inference.local.attention import attention_kernel, tile_tokens
 from inference.local.cache import BLOCK, KEPT, BlockPool
+from inference.local.decoder import FEW_TOKENS, Product
 from inference.local.linear import Head
+from inference.local.lora import LoraBank
 from inference.local.model import Chunk, PackedModel
 from inference.local.sampling import NO_TOKEN, NOT_FINITE, Expected, few_tokens, log_probability, sample
 from inference.local.vectors import exp
@@ -323,6 +325,25 @@ def test_the_output_layer_computes_whole_rows_and_the_tokens_that_are_asked_for(
         for row, tokens in enumerate(rows):
             places = slice(None) if tokens is None else tokens
             torch.testing.assert_close(got[0, row, places], wanted[0, row, places], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_of_few_tokens_is_that_of_many(dtype: torch.dtype, bias: bool) -> None:
+    torch.manual_seed(0)
+    rounded = torch.nn.Linear(40, 37, bias=bias).bfloat16().to(dtype).requires_grad_(False)
+    exact = torch.nn.Linear(40, 24, bias=bias).to(dtype).requires_grad_(False)  # in float32, bfloat16 would round it
+    x = torch.randn(8, 40).to(dtype)
+    for one in (rounded, exact):
+        wanted = torch.nn.functional.linear(x.float(), one.weight.float(), one.bias.float() if bias else None)
+        adapters = LoraBank(torch.nn.Module(), None, torch.float32)
+        with torch.inference_mode():
+            product = Product({"one": one}, keeps_rows=True)
+            for tokens in (1, 2, FEW_TOKENS, FEW_TOKENS + 1, 8):
+                got = product(x[:tokens], adapters, [])
+                assert got.dtype == dtype
+                close = 1e-5 if dtype == torch.float32 else 1e-2
+                torch.testing.assert_close(got.float(), wanted[:tokens], rtol=close, atol=close)
 
 
 def test_the_tokens_of_a_mask_are_listed_where_they_are_few() -> None:
