@@ -8,22 +8,40 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numba
+from numba.core import event
 
 from ratchet.numba_cache import CACHED
 
+DONE = Path(numba.config.CACHE_DIR) / "warm"
+"""Names what was compiled, a function with its types a line. The folder is named after the kernels' sources."""
+
+
+class Compiled(event.Listener):
+    """Notes each function that is compiled, with its types."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def on_start(self, started: Any) -> None:
+        self.lines.append(f"{started.data['dispatcher'].py_func.__qualname__} {started.data['args']}\n")
+
+    def on_end(self, ended: Any) -> None:
+        pass
+
 
 def main() -> None:
-    """Leaves a file in the cache, whose folder is named after the kernels' sources."""
-    done = Path(numba.config.CACHE_DIR) / "warm"
-    if not CACHED or done.exists():
+    """Compile them, and say in DONE what that was."""
+    if not CACHED or DONE.exists():
         return
     from tests.helpers.tiny_index import tiny_index  # late: it imports transformers
 
-    with tempfile.TemporaryDirectory() as folder:
+    compiled = Compiled()
+    with event.install_listener("numba:compile", compiled), tempfile.TemporaryDirectory() as folder:
         tiny_index(Path(folder), [{"id": "a", "text": "harbour"}]).search("harbour", 1)
-    done.touch()
+    DONE.write_text("".join(compiled.lines))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import pytest
 
 from commands.index import main
 from index_build.chunks import Chunker
-from ratchet.config import IndexConfig, load_config
 from retrieval.layout import IndexSettings
 from retrieval.loader import open_folder
 from tests.helpers.building import write_whole_config
@@ -71,10 +70,6 @@ def tokenizer_of(path: str) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(path)
-
-
-def settings_of(config: Path) -> IndexConfig:
-    return load_config(str(config), []).index
 
 
 @pytest.mark.parametrize("measured", ["by the encoder", "by index.tokenizer"])

@@ -48,9 +48,6 @@ def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Trained(config, folder, settings)
 
 
-every_objective = pytest.mark.parametrize("alone", OBJECTIVES, indirect=True)
-
-
 def defined_loss(config: TrainingConfig, rows: list[dict[str, Any]], now: Any, before: Any) -> float:
     """The definitions of docs/guides/objectives.md, a row at a time."""
     logps = [label_logps(now, row) for row in rows]
@@ -85,7 +82,7 @@ def defined_loss(config: TrainingConfig, rows: list[dict[str, Any]], now: Any, b
 
 
 @pytest.mark.slow
-@every_objective
+@pytest.mark.parametrize("alone", OBJECTIVES, indirect=True)
 def test_the_logged_losses_are_the_defined_ones_and_the_gap_widens(alone: Trained) -> None:
     config, folder = alone.config, alone.folder
     log = {line["step"]: line["dev_loss"] for line in read_log(folder.training / "log.jsonl") if "dev_loss" in line}
