@@ -17,7 +17,7 @@ from report.gather import Gathered
 from report.messages import MessageDecoder
 from report.page import render
 from tests.helpers.browser import needs_chromium
-from tests.helpers.handmade_run import HOSTILE, make_run
+from tests.helpers.handmade_run import make_run
 from tests.helpers.reported import gathered
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.report.test_page import merged
@@ -191,19 +191,6 @@ def test_a_calls_messages_are_all_turns_that_the_model_saw(play: Play, made: tup
     assert texts == ["".join(text) for span, text in zip(spans, expected, strict=True) if span.start < end]
     assert before == 1, "made only when it is opened"
     assert (hidden, visible) == ("none", "block")
-
-
-@pytest.mark.slow
-def test_hostile_outputs_become_text(play: Play, sections: Sections) -> None:
-    hostile = sections["sampled"][0]
-    answers, images = play(f"""
-      one('#questions [data-question="{hostile["id"]}"]').click();
-      await settled();
-      for (const item of all("details")) {{ item.open = true; item.dispatchEvent(new Event("toggle")); }}
-      const answers = all(".answer").map((node) => node.textContent);
-      const result = () => [answers, all("#trajectories :is(img, script, iframe)").length];
-    """)
-    assert any(HOSTILE in answer for answer in answers) and images == 0
 
 
 @pytest.mark.slow

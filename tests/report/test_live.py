@@ -25,7 +25,7 @@ from report.engines import parse_gpus, parse_metrics, read_engines
 from report.live_state import Pace
 from sampling.store import TrajectoryStore
 from tests.helpers.browser import contrasts, needs_chromium
-from tests.helpers.handmade_run import HOSTILE, add_sampling, make_config, make_run
+from tests.helpers.handmade_run import add_sampling, make_config, make_run
 from tests.helpers.reported import unpack
 from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -47,7 +47,7 @@ vllm:prompt_tokens_total{engine="0"} broken
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "EVERY", 0.1)
+    monkeypatch.setattr(live, "EVERY", 0.3)
 
 
 @pytest.fixture(scope="module")
@@ -242,21 +242,8 @@ def page(browser: Any, client: httpx.Client) -> Iterator[Any]:
 
 @pytest.mark.slow
 @needs_chromium
-def test_the_browser_opens_what_is_asked_for_and_shows_hostile_text_as_text(page: Any) -> None:
-    page.locator("#runs .answer").first.wait_for()
-    page.get_by_label("Search questions, answers and outputs").fill("alert(1)")
-    page.locator("#questions button").filter(has_text="question").or_(page.locator("#questions button")).first.click()
-    page.locator("#runs .answer").filter(has_text="<img src=x onerror=alert(2)>").first.wait_for()
-    assert page.locator("#runs img, #runs script").count() == 0 and HOSTILE.count("<img") == 1
-    page.locator("#runs .messages summary").first.click()
-    page.locator("#runs .messages .turn.system").first.wait_for()
-
-
-@pytest.mark.slow
-@needs_chromium
-@pytest.mark.parametrize("width", [360, 1300])
-def test_what_was_opened_stays_open_while_the_page_is_refreshed(page: Any, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
+def test_what_was_opened_stays_open_while_the_page_is_refreshed(page: Any) -> None:
+    page.set_viewport_size({"width": 360, "height": 800})
     page.locator("#runs .messages summary").first.click()
     page.locator("#endings details.more summary").first.click()
     with page.expect_response(lambda answer: answer.url.endswith("/")):
@@ -290,12 +277,12 @@ def test_a_shadow_shows_that_more_trajectories_are_beside_those_in_sight(page: A
 
 @pytest.mark.slow
 @needs_chromium
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_small_words_have_enough_contrast_in_both_schemes(page: Any, scheme: str) -> None:
-    page.emulate_media(color_scheme=scheme)
+def test_small_words_have_enough_contrast_in_both_schemes(page: Any) -> None:
     page.locator("#runs .badge.gold").first.wait_for()
     shown = (".badge.gold", ".badge.kept", ".badge.finished", ".legend", ".eyebrow", "td small")
-    assert [found for found in contrasts(page, shown) if found[1] < 4.5] == []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert [found for found in contrasts(page, shown) if found[1] < 4.5] == [], scheme
 
 
 @pytest.mark.slow
