@@ -216,7 +216,7 @@ async def test_an_answer_ends_with_the_token_that_ended_it(served: Served, local
 
 
 async def test_a_repeated_beginning_comes_out_of_the_prefix_cache(served: Served, local: LocalEngine) -> None:
-    text = "The ferry leaves the old harbour at dawn and returns before the tide. " * 30
+    text = "The ferry leaves the old harbour at dawn and returns before the tide. " * 12
     prompts = [asked(local, f"{text}\n{question}") for question in QUESTIONS[:2]]
     async with client(served) as remote:
         base = [await remote.generate(prompt, greedy(2)) for prompt in prompts]
