@@ -50,13 +50,6 @@ def test_the_judges_prompts_are_pinned() -> None:
         fill(PROMPTS, "claims.user", QUESTION, answer=response),
         fill(PROMPTS, "claim_support.user", QUESTION, context=documents, answer_aspects=claims),
         fill(PROMPTS, "claim_precision.user", QUESTION, expected_output=expected, answer_aspects=claims),
-        fill(
-            PROMPTS,
-            "group_ranking.user",
-            QUESTION,
-            expected_output=expected,
-            answers=[{"id": 1, "answer": response}, {"id": 2, "answer": "By the sea."}],
-        ),
     ]
     check_pinned(Path(__file__).parent / "snapshots/judge.txt", "\n\n======\n".join(prompts) + "\n")
 
@@ -68,7 +61,6 @@ REPLIES: dict[str, dict[str, Any]] = {
     "expected_output_aspects": {"expected_output_aspects": [ASPECT]},
     "score": {"score": 1, "rationale": "so"},
     "answer_aspects": {"answer_aspects": [{"id": 1, **ASPECT}]},
-    "scores_list": {"scores_list": [{"id": 1, "score": 1, "rationale": "so"}]},
 }
 
 
