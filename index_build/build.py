@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -21,7 +20,6 @@ from index_build.workers import build_with_workers
 from index_build.writing import lease_of
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
-from ratchet.files import write_atomic
 from ratchet.progress import Progress
 from retrieval.index import Store
 from retrieval.layout import (
@@ -37,7 +35,7 @@ from retrieval.layout import (
     write_stamps,
 )
 from retrieval.loader import open_store
-from retrieval.shard_manifest import SHARD, FileEntry, ShardManifest, read_shard_manifest
+from retrieval.shard_manifest import SHARD, ShardManifest, read_shard_manifest
 
 # Ids that are looked up together.
 IDS = 1 << 16
@@ -125,19 +123,20 @@ def list_shards(config: IndexConfig, plan: Plan, name: str) -> Manifest:
     for shard in names:  # of builds that were killed at their very end
         drop_encoded_parts(target / SHARDS / shard)
         lease_of(target / SHARDS / shard).unlink(missing_ok=True)
-    # Opening checks the files that changed since they were last checked.
-    before = open_store(target, old) if old is not None else Store((), np.empty(0, np.int64))
+    known = 0
+    if old is not None:
+        open_store(target, old)  # which checks the files that changed since they were last checked
+        known = len(old.shards)
     if old is not None and [entry.name for entry in old.shards] == names:
         build_engine_index(config, target, old)
         return old
     shards = [read_shard_manifest(target / SHARDS / shard) for shard in names]
-    manifest = _manifest(plan, name, config, shards, names, before.removed)
-    _stamp(target, dict(zip(names, shards, strict=True)), len(before.shards))
+    manifest = _manifest(plan, name, config, shards, names)
+    _stamp(target, dict(zip(names, shards, strict=True)), known)
     if old is not None:
-        _check_new_ids(target, manifest, len(before.shards))
+        _check_new_ids(target, manifest, known)
     build_engine_index(config, target, manifest)
     manifest.write(target)
-    _drop_removed(target, old, manifest)
     if old is not None:
         drop_older_engine_index(config, target, old)
     return manifest
@@ -149,7 +148,6 @@ def _manifest(
     config: IndexConfig,
     shards: Sequence[ShardManifest],
     names: Sequence[str],
-    removed: np.ndarray,
 ) -> Manifest:
     manifest = Manifest(
         digest="",
@@ -164,20 +162,6 @@ def _manifest(
         documents=sum(shard.documents for shard in shards),
         chunks=sum(shard.chunks for shard in shards),
     )
-    return with_removed(Path(config.path), manifest, removed)
-
-
-def with_removed(target: Path, manifest: Manifest, removed: np.ndarray) -> Manifest:
-    """The manifest with these documents removed, whose numbers are written beside it."""
-    entry = None
-    if len(removed):
-        data = np.ascontiguousarray(removed, "<i8").tobytes()
-        entry = FileEntry(dtype="<i8", bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-    manifest = manifest.model_copy(
-        update={"removed": entry, "documents": sum(shard.documents for shard in manifest.shards) - len(removed)}
-    )
-    if manifest.removed_name is not None:
-        write_atomic(target / manifest.removed_name, data)
     return manifest.model_copy(update={"digest": manifest.content})
 
 
@@ -196,19 +180,12 @@ def _check_ids(target: Path, new: Sequence[Path]) -> None:
                 raise _taken(target, store, older)
 
 
-def _check_removable(target: Path, manifest: Manifest) -> None:
-    if manifest.settings.engine != "ratchet" or manifest.settings.kind == "dense":
-        raise UserError(
-            f"{target}: documents can be removed from our own bm25 and sparse indexes only; rebuild the index"
-        )
-
-
 def _taken(target: Path, store: Store, older: np.ndarray) -> UserError:
     place = int(np.searchsorted([shard.first_document for shard in store.shards], older[0], side="right")) - 1
     document = store.shards[place].document_ids[int(older[0]) - store.shards[place].first_document]
     return UserError(
-        f"{target}: added documents have ids that the index holds already, such as {document!r}; remove these "
-        "first (`ratchet index remove`)"
+        f"{target}: added documents have ids that the index holds already, such as {document!r}; give them others, or "
+        "rebuild the index of the new documents"
     )
 
 
@@ -222,27 +199,6 @@ def _check_new_ids(target: Path, manifest: Manifest, old_shards: int) -> None:
             numbers = store.document_numbers([shard.document_ids[i] for i in range(first, last)])
             if len(older := numbers[numbers < last_old]):
                 raise _taken(target, store, older)
-
-
-def remove_documents(target: Path, ids: Sequence[str]) -> tuple[Manifest, int]:
-    """Take documents out of an index: (its new manifest, how many were there). Their bytes stay until a rebuild."""
-    read_manifest(target)  # is one there?
-    with locked(target):
-        manifest = read_manifest(target)
-        _check_removable(target, manifest)
-        store = open_store(target, manifest)
-        numbers = store.document_numbers(ids)
-        if not len(numbers):
-            return manifest, 0
-        changed = with_removed(target, manifest, np.union1d(store.removed, numbers))
-        changed.write(target)
-        _drop_removed(target, manifest, changed)
-        return changed, len(numbers)
-
-
-def _drop_removed(target: Path, before: Manifest | None, now: Manifest) -> None:
-    if before is not None and before.removed_name is not None and before.removed_name != now.removed_name:
-        (target / before.removed_name).unlink(missing_ok=True)
 
 
 def _stamp(target: Path, shards: dict[str, ShardManifest], known: int) -> None:

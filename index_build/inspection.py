@@ -34,13 +34,10 @@ def print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -
     """Print an index's counts, and the sizes of its files over all shards."""
     settings = manifest.settings
     print(f"{folder}: {settings.kind} on {settings.engine}, digest {manifest.digest}")
-    removed = sum(shard.documents for shard in shards) - manifest.documents
     fitted = f" (smaller where needed to fit {' and '.join(settings.chunks_fit)})" if settings.chunks_fit else ""
     print(
-        f"  {manifest.documents:,} documents"
-        + (f" ({removed:,} removed)" if removed else "")
-        + f", {manifest.chunks:,} chunks of {settings.chunk_tokens} tokens with {settings.chunk_overlap} overlap"
-        f"{fitted}, {len(shards)} shards, {len(manifest.sources)} sources"
+        f"  {manifest.documents:,} documents, {manifest.chunks:,} chunks of {settings.chunk_tokens} tokens with "
+        f"{settings.chunk_overlap} overlap{fitted}, {len(shards)} shards, {len(manifest.sources)} sources"
     )
     print(encoder_truncation_line(settings, shards), end="")
     sizes: Counter[str] = Counter()

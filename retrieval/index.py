@@ -49,11 +49,9 @@ class Ranker(Protocol):
 class Store:
     """The chunks of an index with their ids and titles, memory-mapped; every engine refers to them by number."""
 
-    def __init__(self, shards: Sequence[Shard], removed: np.ndarray) -> None:
-        """`removed`: int64 [n] ascending, numbers of the documents that searches must not return any more."""
+    def __init__(self, shards: Sequence[Shard]) -> None:
         self.shards = tuple(shards)
         self._first_chunks = [shard.first_chunk for shard in shards]
-        self.removed = removed
 
     @property
     def digest(self) -> str:
@@ -62,7 +60,7 @@ class Store:
         return content_key([[shard.manifest.files[name].sha256 for name in names] for shard in self.shards])
 
     def __len__(self) -> int:
-        """Return the number of chunks, those of removed documents included: numbers never change."""
+        """Return the number of chunks."""
         return self.shards[-1].first_chunk + len(self.shards[-1]) if self.shards else 0
 
     def passage(self, chunk: int, score: float) -> Passage:
@@ -82,35 +80,21 @@ class Store:
         return self.shards[bisect_right(self._first_chunks, chunk) - 1]
 
     def document_numbers(self, ids: Collection[str]) -> np.ndarray:
-        """Return the numbers of those of these documents that are in the index and not removed: int64, ascending."""
+        """Return the numbers of those of these documents that are in the index: int64, ascending."""
         wanted = list(dict.fromkeys(map(document_id, ids)))
         # Indexes from before `document_id` hold these ids with their brackets.
         wanted += [f"<{urn}>" for urn in wanted if urn.startswith("urn:")]
         parts = [shard.first_document + shard.find_documents(wanted) for shard in self.shards]
-        numbers = np.concatenate(parts) if parts else np.empty(0, np.int64)
-        return numbers[~np.isin(numbers, self.removed)]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def chunks_of(self, document: str) -> range:
-        """Return the numbers of a document's chunks; an empty range if it is not in the index, or removed."""
+        """Return the numbers of a document's chunks; an empty range if it is not in the index."""
         for number in self.document_numbers([document]):
             shard = self.shards[bisect_right([shard.first_document for shard in self.shards], number) - 1]
             place = int(number) - shard.first_document
             first, last = (shard.first_chunk + int(at) for at in shard.document_chunks[place : place + 2])
             return range(first, last)
         return range(0)
-
-    def allowed(self) -> list[np.ndarray] | None:
-        """Return for every shard a uint8 per chunk, 0 for those of removed documents; None where none is removed."""
-        if not len(self.removed):
-            return None
-        masks = []
-        for shard in self.shards:
-            mask = np.ones(len(shard), np.uint8)
-            ends = np.searchsorted(self.removed, shard.first_document + np.array([0, shard.manifest.documents]))
-            for number in self.removed[slice(*ends)] - shard.first_document:
-                mask[shard.document_chunks[number] : shard.document_chunks[number + 1]] = 0
-            masks.append(mask)
-        return masks
 
 
 class Index:

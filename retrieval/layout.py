@@ -1,8 +1,7 @@
 """An index on disk: a folder of immutable shards and a manifest that lists them.
 
-    manifest.json         settings, sources, shards with their digests, removed documents
+    manifest.json         settings, sources, shards with their digests
     shards/00000, ...     retrieval/shards.py
-    removed-DIGEST        int64 ascending: numbers of documents that were removed
     lucene                where the engine is Lucene: its own index over the same chunks
     plan.json             how the sources are cut into shards (index_build/plan.py)
     verified.json         when each file last had the checksum that its manifest states; of this machine alone
@@ -102,7 +101,7 @@ class ShardEntry(Record):
 
 
 class Manifest(Record):
-    """The content of an index: its settings, sources, shards and removed documents."""
+    """The content of an index: its settings, sources and shards."""
 
     format: int = FORMAT
     digest: str
@@ -115,10 +114,7 @@ class Manifest(Record):
     sources: tuple[Source, ...]
     shards: tuple[ShardEntry, ...]
     documents: int
-    """Those that are not removed."""
     chunks: int
-    """All, those of removed documents included."""
-    removed: FileEntry | None = None
 
     def write(self, folder: Path) -> None:
         write_json(folder / MANIFEST, self.model_dump(mode="json"))
@@ -136,11 +132,7 @@ class Manifest(Record):
         # An index without words keeps the digest that it has always had.
         scoring = self.settings.model_dump(exclude=cut if self.settings.word_rules else {*cut, "word_rules"})
         shards = [(shard.digest, shard.documents, shard.chunks) for shard in self.shards]
-        return content_key(FORMAT, scoring, shards, self.removed and self.removed.sha256)
-
-    @property
-    def removed_name(self) -> str | None:
-        return f"removed-{self.removed.sha256[:12]}" if self.removed is not None else None
+        return content_key(FORMAT, scoring, shards, None)  # None: of documents that could be removed once
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -159,6 +151,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise _unreadable(folder, f"{MANIFEST} is not JSON ({error})") from error
     if isinstance(data, dict) and data.get("format") != FORMAT:
         raise _unreadable(folder, f"it has format {data.get('format')}, and this version reads format {FORMAT}")
+    if isinstance(data, dict) and data.pop("removed", None) is not None:
+        raise _unreadable(folder, "documents were removed from it, which this version no longer does")
     try:
         manifest = Manifest.model_validate(data)
     except ValidationError as error:
@@ -194,8 +188,6 @@ def files_of(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> I
     for entry, shard in zip(manifest.shards, shards, strict=True):
         for name, file in shard.files.items():
             yield f"{SHARDS}/{entry.name}/{name}", file
-    if manifest.removed is not None and manifest.removed_name is not None:
-        yield manifest.removed_name, manifest.removed
 
 
 def verify(folder: Path, manifest: Manifest, shards: list[ShardManifest], everything: bool = False) -> int:

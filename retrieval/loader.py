@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ratchet.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
 from ratchet.errors import UserError
 from ratchet.records import content_key
@@ -49,7 +47,7 @@ def open_folder(path: str | Path, encoder: EncoderConfig | DenseConfig | None = 
         now = read_manifest(folder)
         if now == manifest:
             raise
-        manifest, store = now, open_store(folder, now)  # documents were added or removed in between
+        manifest, store = now, open_store(folder, now)  # documents were added in between
     return Index(store, _ranker(folder, manifest, store, encoder, milvus), manifest.digest)
 
 
@@ -71,10 +69,7 @@ def open_store(folder: Path, manifest: Manifest) -> Store:
     for entry, shard in zip(manifest.shards, manifests, strict=True):
         shards.append(Shard(folder / SHARDS / entry.name, shard, chunk, document))
         chunk, document = chunk + shard.chunks, document + shard.documents
-    removed = np.empty(0, np.int64)
-    if manifest.removed_name is not None:
-        removed = np.fromfile(folder / manifest.removed_name, "<i8").astype(np.int64)
-    return Store(shards, removed)
+    return Store(shards)
 
 
 def _ranker(
@@ -108,9 +103,9 @@ def _ranker(
         from retrieval.sparse.analyzer import Analyzer
 
         read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
-        return Engine(store.shards, Bm25(settings.k1, settings.b), None, read, store.allowed())
+        return Engine(store.shards, Bm25(settings.k1, settings.b), None, read)
     read = encoded_queries(_encoder_loader(folder, settings, encoder))
-    return Engine(store.shards, None, None, read, store.allowed())
+    return Engine(store.shards, None, None, read)
 
 
 def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, Any]) -> Callable[[], Any]:

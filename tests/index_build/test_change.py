@@ -1,4 +1,4 @@
-"""Adding documents, removing and replacing them."""
+"""Adding documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from evaluation.measures.retrieval import gold_recall
 from index_build import documents
-from index_build.build import remove_documents
 from questions.leakage import find_leakage
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
@@ -40,10 +39,6 @@ def add(config: IndexConfig, folder: Path, documents: list[dict[str, str]]) -> M
     return built(with_sources(config, path))
 
 
-def remove(config: IndexConfig, *ids: str) -> tuple[Manifest, int]:
-    return remove_documents(Path(config.path), ids)
-
-
 def test_brackets_are_no_part_of_an_id_in_new_indexes_and_in_older_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,12 +55,8 @@ def test_brackets_are_no_part_of_an_id_in_new_indexes_and_in_older_ones(
         assert {passage.text for passage in found} and gold_recall(question, found) == 1.0
         with pytest.raises(UserError, match="have ids that the index holds already"):
             add(config, tmp_path / age, [{**B[0], "id": "urn:uuid:1"}])
-        assert remove(config, "<urn:uuid:0>", "urn:uuid:1")[1] == 2
     bracketed = Question(id="r", text="!", gold_ids=("<urn:uuid:1>",))
     assert [match.kind for match in find_leakage([question], [bracketed], 0.8).documents] == ["document"]
-
-
-# Adding
 
 
 def test_an_index_with_added_documents_is_the_one_built_of_all(tmp_path: Path, config: IndexConfig) -> None:
@@ -102,58 +93,6 @@ def test_an_id_that_is_there_is_refused_before_anything_is_built(tmp_path: Path,
     clash = [*B[:3], {**(B[0] if where == "in the same source" else A[7]), "text": "harbour"}]
     with pytest.raises(UserError, match=r"'d7'|'e0'") as caught:
         add(config, tmp_path, clash)
-    assert ("remove these first" in str(caught.value)) == (where == "in the index")
+    assert ("rebuild the index" in str(caught.value)) == (where == "in the index")
     assert tree(Path(config.path)) == before
     assert add(config, tmp_path, B[:3]).documents == 43
-
-
-# Removing
-
-
-def test_removed_documents_are_never_found_and_the_others_rank_as_before(config: IndexConfig) -> None:
-    """Scores stay too: a removed document counts in the statistics until the index is built anew."""
-    before = results(config.path, QUERIES)
-    old = read_manifest(Path(config.path))
-    gone = {"d3", "d14", "d15", "d39"}
-    manifest, count = remove(config, *gone, "nobody")
-    assert count == 4 and manifest.documents == 36 and manifest.chunks == old.chunks
-    assert manifest.digest != old.digest
-    index = open_folder(config.path)
-    after = results(index, QUERIES)
-    assert gone <= documents_of(before)
-    assert after == [[hit for hit in found if hit[0].partition("#")[0] not in gone] for found in before]
-    for k in (1, 5):  # those that move up take the places
-        assert results(index, QUERIES, k) == [found[:k] for found in after]
-
-
-def test_removing_twice_unknown_ones_and_all(config: IndexConfig) -> None:
-    first, count = remove(config, "d5", "d5", "nobody")
-    assert count == 1
-    again, count = remove(config, "d5")
-    assert count == 0 and again.digest == first.digest
-    assert remove(config, "d6")[1] == 1
-    assert [path.name for path in Path(config.path).glob("removed-*")] == [
-        read_manifest(Path(config.path)).removed_name
-    ]
-    manifest, count = remove(config, *(document["id"] for document in A))
-    assert (manifest.documents, count) == (0, 38)
-    assert results(config.path, QUERIES) == [[] for _ in QUERIES]
-
-
-def test_removals_outlast_builds_and_additions(tmp_path: Path, config: IndexConfig) -> None:
-    remove(config, "d3")
-    assert build(config) == 0
-    manifest = add(config, tmp_path, B)
-    assert manifest.documents == 64
-    found = documents_of(results(config.path, QUERIES))
-    assert "d3" not in found and {"d4", "e4"} <= found
-
-
-def test_a_removed_id_can_be_added_again(tmp_path: Path, config: IndexConfig) -> None:
-    remove(config, "d3")
-    manifest = add(config, tmp_path, [{"id": "d3", "text": "A new harbour, a new mill."}])
-    assert manifest.documents == 40
-    (found,) = [p for p in open_folder(config.path).search("harbour", 50) if p.document_id == "d3"]
-    assert found.text == "A new harbour, a new mill."
-    assert remove(config, "d3")[1] == 1
-    assert "d3" not in documents_of(results(config.path, QUERIES))

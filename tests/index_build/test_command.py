@@ -9,11 +9,10 @@ import pytest
 import yaml
 
 from commands.index import main
-from index_build.plan import read_plan
 from ratchet.errors import UserError
 from retrieval.layout import read_manifest
 from retrieval.loader import open_folder
-from tests.helpers.building import DOCUMENTS, SMALL, corpus, write_config, write_whole_config
+from tests.helpers.building import DOCUMENTS, SMALL, write_config, write_whole_config
 from tests.helpers.tiny_index import write_documents
 
 
@@ -80,41 +79,6 @@ def test_a_wrong_job_is_refused(
     assert not (tmp_path / "index").exists()
 
 
-def test_add_names_more_sources_than_the_config(tmp_path: Path, command: Command, config: Path) -> None:
-    command("--config", config)
-    more = write_documents(tmp_path / "more.jsonl", corpus(3, name="e"))
-    assert "6 documents" in command("add", "--config", config, more)
-    assert "already built" in command("add", "--config", config, more)
-    assert [source.path for source in read_plan(tmp_path / "index").sources] == [str(tmp_path / "d.jsonl"), str(more)]
-    third = write_documents(tmp_path / "third.jsonl", [{"id": "d0", "text": "harbour of Velm"}])
-    with pytest.raises(UserError, match=r"'d0'.*remove these first"):
-        command("add", "--config", config, third)
-    (tmp_path / "d.jsonl").unlink()  # an index outlives what it was built from
-    assert "already built" in command("--config", config)
-
-
-def test_add_needs_an_index(tmp_path: Path, command: Command, config: Path) -> None:
-    with pytest.raises(UserError, match="no index here; build it with"):
-        command("add", "--config", config, tmp_path / "d.jsonl")
-
-
-def test_remove_by_ids_and_from_a_file(tmp_path: Path, command: Command, config: Path) -> None:
-    command("--config", config)
-    out = command("remove", "--config", config, "d0", "nobody", "no one")
-    digest = read_manifest(tmp_path / "index").digest
-    assert "1 documents removed, 2 left; 2 ids are not in the index" in out and digest in out
-    ids = tmp_path / "ids.txt"
-    ids.write_text("d1\nd0\n")
-    assert "1 documents removed, 1 left; 1 ids are not in the index" in command(
-        "remove", "--config", config, "--from", ids
-    )
-    with pytest.raises(UserError, match="name the documents to remove"):
-        command("remove", "--config", config)
-    with pytest.raises(UserError, match=r"nowhere\.txt: cannot read"):
-        command("remove", "--config", config, "--from", tmp_path / "nowhere.txt")
-    assert "1 documents (2 removed)" in command("inspect", tmp_path / "index")
-
-
 def test_inspect_shows_sizes_and_bytes_per_posting(tmp_path: Path, command: Command) -> None:
     texts = ["mill " * 3 + "tower", "mill", "mill ship", "tower", "ship mill"]
     documents = write_documents(tmp_path / "d.jsonl", [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)])
@@ -130,9 +94,8 @@ def test_inspect_shows_sizes_and_bytes_per_posting(tmp_path: Path, command: Comm
 
 def test_what_a_server_holds_is_built_where_it_is(tmp_path: Path, command: Command, config: Path) -> None:
     served = write_whole_config(tmp_path, {"url": "http://127.0.0.1:1"})
-    for verb in ([], ["remove"]):
-        with pytest.raises(UserError, match="another machine's; build it there"):
-            command(*verb, "--config", served, *(["d0"] if verb else []))
+    with pytest.raises(UserError, match="another machine's; build it there"):
+        command("--config", served)
 
 
 def test_an_index_whose_chunks_are_counted_in_words_needs_no_model(

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from index_build import content
-from index_build.build import remove_documents
 from index_build.inspection import main as inspect
 from ratchet.config import EncoderConfig, IndexConfig
 from ratchet.errors import UserError
@@ -157,16 +156,13 @@ def test_learned_sparse_is_brute_force_over_the_encoder(
         assert len(expected) == 20
 
 
-def test_learned_sparse_documents_are_added_and_removed(tmp_path: Path, lion: Settings) -> None:
+def test_learned_sparse_documents_are_added(tmp_path: Path, lion: Settings) -> None:
     config = index_config(tmp_path, DOCUMENTS[:20], kind="sparse", encoder=lion, shard_documents=9, **SMALL)
     build(config)
     config = with_sources(config, write_documents(tmp_path / "more.jsonl", DOCUMENTS[20:]))
     assert built(config).documents == 40
     index = opened(config)
-    whole = found(index, 1000)
-    assert {p.document_id for p in whole[0]} == {document["id"] for document in DOCUMENTS}
-    remove_documents(Path(config.path), ["d3", "d30"])
-    assert found(opened(config), 1000) == [[p for p in each if p.document_id not in ("d3", "d30")] for each in whole]
+    assert {p.document_id for p in found(index, 1000)[0]} == {document["id"] for document in DOCUMENTS}
 
 
 def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Settings) -> None:
@@ -226,10 +222,7 @@ def test_dense_is_brute_force_over_the_encoder(
     for shard in index.store.shards:
         rows = shard.array("vectors").reshape(len(shard), -1)
         assert shard.array("codes").tobytes() == codes.encode_blocks(rows).tobytes()
-    # What cannot be left out of a dense index is said before anything is changed.
     more = write_documents(tmp_path / "more.jsonl", [{"id": "d3", "text": "harbour"}])
-    with pytest.raises(UserError, match="bm25 and sparse indexes only"):
-        remove_documents(Path(config.path), ["d3"])
     with pytest.raises(UserError, match="'d3'"):
         build(with_sources(config, more))
     more = write_documents(tmp_path / "more.jsonl", [{"id": "new", "text": "A harbour with ships."}])

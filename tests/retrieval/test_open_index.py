@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from commands.search import main
-from index_build.build import build_index, remove_documents
+from index_build.build import build_index
 from index_build.inspection import main as inspect
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
@@ -34,10 +34,9 @@ QUERIES = ("harbour of Velm", "red boats", "ships")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two shards, one removed document."""
+    """Two shards."""
     folder = tmp_path_factory.mktemp("built")
     tiny_index(folder, DOCUMENTS, shard_documents=2)
-    remove_documents(folder / "index", ["d1"])
     open_folder(folder / "index")
     return folder
 
@@ -67,7 +66,7 @@ def flip(path: Path, at: int) -> None:
 
 def data_files(folder: Path) -> list[Path]:
     files = [path for path in folder.glob("shards/*/*") if path.name != "shard.json" and path.stat().st_size]
-    return sorted(files) + sorted(folder.glob("removed-*"))
+    return sorted(files)
 
 
 # Not there, or not an index
@@ -152,7 +151,7 @@ def test_shards_of_another_place_are_refused(folder: Path) -> None:
 def test_a_flipped_byte_in_any_file_is_refused_until_it_is_mended(folder: Path) -> None:
     before = found(folder)
     files = data_files(folder)
-    assert len(files) > 25 and files[-1].name.startswith("removed-")
+    assert len(files) > 25
     for path in files:
         data = path.read_bytes()
         for at in {0, len(data) // 2, len(data) - 1}:

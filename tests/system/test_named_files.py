@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from agents.core.prompts.template import Prompt, replace_prompts
-from commands.index import remove
 from evaluation.tables.human import read_pairs
 from index_build.documents import read_documents
 from inference.adapters import read_adapter
@@ -58,7 +57,6 @@ LIMITED: dict[str, Callable[[Path], object]] = {
     "config.yaml": load_config,
     "site.yaml": load_site,
     "categories.yaml": load_categories,
-    "ids.txt": lambda file: remove(["--config", "none", "--from", str(file)], "index remove"),
     "agent.user.txt": lambda file: replace_prompts({"agent.user": Prompt("Answer.")}, file.parent, "system.prompts"),
     "submodule.py": read_package,
 }
