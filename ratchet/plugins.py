@@ -1,13 +1,9 @@
 """Finding a plug-in by the name that a config gives it: a system, a reward, a benchmark, a source or an
 objective.
 
-A name is looked for, in this order, as
-
-1. a file or folder of Python code, where it ends in `.py` or contains a `/`: `parts/my_system.py`, relative to the
-   working directory (`ratchet.config` has made it absolute for a config that lies elsewhere);
-2. a module of the built-in folder of its kind: `mrag`;
-3. an entry point that an installed package declares in the group `ratchet.<kind>`;
-4. a module that Python can import, where it contains a dot: `mylab.systems.debate`.
+A name that ends in `.py` or contains a `/` is the path of a file or folder of Python code, relative to the working
+directory (`ratchet.config` has made it absolute for a config that lies elsewhere): `parts/my_system.py`. Any other is a
+module of the built-in folder of its kind: `mrag`.
 
 Code outside the built-in folders is identified by a digest of its source, which becomes part of the content keys of
 what it makes. A config names the code that runs on its user's machine, so a config is as trusted as a program; data
@@ -27,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -41,7 +36,7 @@ from ratchet.text import short_line
 Kind = Literal["systems", "rewards", "benchmarks", "sources", "objectives"]
 
 MAX_BYTES = 100_000_000
-"""The largest module in bytes; those of installed packages may be compiled."""
+"""The largest module in bytes."""
 MODULE_PREFIX = "ratchet_plugin_"  # of the modules that are imported from a path
 
 
@@ -107,8 +102,8 @@ def is_path(name: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """The name that people read: of a path its stem, of a dotted name its last part, else the name itself."""
-    return Path(name).stem if is_path(name) else name.rpartition(".")[2]
+    """The name that people read: of a path its stem, else the name itself."""
+    return Path(name).stem if is_path(name) else name
 
 
 def resolve_path(name: str) -> Path:
@@ -121,16 +116,12 @@ def resolve_path(name: str) -> Path:
 
 
 def known_plugins(kind: Kind) -> list[str]:
-    """The names of the built-in plug-ins, and of those that installed packages declare."""
-    return sorted(_built_in(kind) | {entry.name for entry in _entry_points(kind)})
-
-
-def _built_in(kind: Kind) -> set[str]:
+    """The names of the built-in plug-ins."""
     folder = FOLDERS[kind]
     if not folder.package:
-        return set()
+        return []
     found = pkgutil.iter_modules(importlib.import_module(module_name(folder.package)).__path__)
-    return {module.name for module in found} - set(folder.skip)
+    return sorted({module.name for module in found} - set(folder.skip))
 
 
 def load_plugin(kind: Kind, name: str, parts: Sequence[str], key: str) -> Plugin:
@@ -151,29 +142,12 @@ def _load(kind: Kind, name: str, key: str) -> Plugin:
     if is_path(name):
         return _from_path(kind, name, key)
     folder = FOLDERS[kind]
-    if name in _built_in(kind):
+    known = known_plugins(kind)
+    if name in known:
         return Plugin(name, importlib.import_module(module_name(f"{folder.package}.{name}")))
-    declared = next((entry.value for entry in _entry_points(kind) if entry.name == name), None)
-    if declared is not None or "." in name:
-        return _imported(name, declared or name, key)
-    where = f"{folder.package.replace('.', '/')}/" if folder.package else f"the {kind} of the installed packages"
-    raise UserError(f"{key}: there is no {name!r} in {where}{_hint(kind, name)}")
-
-
-def _hint(kind: Kind, name: str) -> str:
-    return did_you_mean(name, known_plugins(kind)) + "; a file of your own is named by its path, such as ./mine.py"
-
-
-def _imported(name: str, module: str, key: str) -> Plugin:
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(
-            f"{key}: {module} cannot be imported ({short_line(str(error))}); is its package installed?"
-        ) from error
-    except (Exception, SystemExit) as error:
-        raise UserError(f"{key}: {module} cannot be imported ({describe_error(error)})") from error
-    return Plugin(name, found, source_digest(Path(found.__file__ or module)))
+    where = f" in {folder.package.replace('.', '/')}/" if folder.package else ""
+    hint = f"{did_you_mean(name, known)}; a file of your own is named by its path, such as ./mine.py"
+    raise UserError(f"{key}: there is no {name!r}{where}{hint}")
 
 
 def _from_path(kind: Kind, name: str, key: str) -> Plugin:
@@ -262,7 +236,3 @@ def source_digest(file: Path) -> str:
     for path in sorted(folder.rglob("*.py")) if file.name == "__init__.py" else [file]:
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + read_small(path, MAX_BYTES) + b"\0")
     return digest.hexdigest()[:16]
-
-
-def _entry_points(kind: Kind) -> metadata.EntryPoints:
-    return metadata.entry_points(group=f"ratchet.{kind}")

@@ -174,7 +174,7 @@ class Judged(Reward):
 
 
 def known_rewards() -> list[str]:
-    """The names of the rewards in rewards/builtin/, and of those that installed packages declare."""
+    """The names of the rewards in rewards/builtin/."""
     return known_plugins("rewards")
 
 

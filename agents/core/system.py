@@ -70,7 +70,7 @@ def models_of(systems: Iterable[SystemConfig]) -> set[str]:
 
 
 def known_systems() -> list[str]:
-    """The names of the systems in agents/, and of those that installed packages declare."""
+    """The names of the systems in agents/."""
     return known_plugins("systems")
 
 

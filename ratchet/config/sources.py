@@ -81,7 +81,7 @@ class PluginConfig(Section):
     service: Literal["plugin"] = "plugin"
     """Always `plugin`."""
     name: str
-    """Path of its file or folder, dotted name of its module, or name that an installed package declares."""
+    """Path of its file or folder."""
     settings: dict[str, Any] = Field(default={})
     """The source's own settings, which its class `Settings` declares."""
     # A mapping here, because retrieval/ is above this package: load_config checks it.

@@ -18,7 +18,6 @@ from questions.benchmark import load_benchmark
 from questions.load import load_questions, load_split, sample_questions
 from ratchet.config import QuestionsConfig, SplitConfig, parse
 from ratchet.errors import UserError
-from ratchet.plugins import known_plugins
 from ratchet.records import Question
 from ratchet.runfolder import file_digest
 
@@ -335,21 +334,6 @@ def test_the_page_of_benchmarks_has_every_one_with_its_files() -> None:
         files = [f"`{name}`" for names in benchmark.splits.values() for name in names]
         hub = [f"`{data_set.path}`" for data_set in benchmark.hub]
         assert all(text in row for text in (benchmark.about, benchmark.licence, *benchmark.splits, *files, *hub)), row
-
-
-def test_a_benchmark_that_an_installed_package_declares_is_known(
-    harbour: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (harbour / "modules" / "harbour.py").rename(harbour / "lab_harbour_of_tests.py")
-    (harbour / "lab-1.0.dist-info").mkdir()
-    (harbour / "lab-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lab\nVersion: 1.0\n")
-    declared = "[ratchet.benchmarks]\nlab_harbour = lab_harbour_of_tests\n"
-    (harbour / "lab-1.0.dist-info" / "entry_points.txt").write_text(declared)
-    monkeypatch.syspath_prepend(harbour)
-    try:
-        assert "lab_harbour" in known_plugins("benchmarks")
-    finally:
-        sys.modules.pop("lab_harbour_of_tests", None)
 
 
 @pytest.mark.parametrize(
