@@ -12,7 +12,6 @@ from evaluation.arm_folders import arm_settings
 from evaluation.arms import arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.sweep.cells import Cell, Sweep, plan_sweep
 from evaluation.sweep.choice import read_test_record, record_evaluations
-from evaluation.sweep.curves import learning_curves, save_figures
 from evaluation.sweep.merge import merge, tested_cells
 from evaluation.sweep.records import Choice, SweepResults
 from evaluation.sweep.table import print_sweep
@@ -59,7 +58,7 @@ def _run_part(words: Sequence[str], prog: str) -> None:
 
 
 def _merge(words: Sequence[str], prog: str) -> None:
-    about = """Write sweep.json and the learning curves in the run folder's sweep/, without a model.
+    about = """Write sweep.json in the run folder's sweep/, without a model.
 
 The exit status is 1 where cells are missing, and the output names them."""
     plan = _plan(config_parser(prog, about).parse_args(words))
@@ -145,7 +144,6 @@ def _write(plan: Sweep) -> SweepResults:
 def _show(plan: Sweep, results: SweepResults) -> None:
     """Print the tables; exit status 1 where cells are missing."""
     print_sweep(results)
-    for path in (plan.folder / "sweep.json", *save_figures(learning_curves(results), plan.folder)):
-        print(f"written to {path}")
+    print(f"written to {plan.folder / 'sweep.json'}")
     if results.missing:
         sys.exit(1)

@@ -15,9 +15,6 @@ from ratchet.records import Record
 from ratchet.runfolder import RoundFolder, RunFolder
 from sampling.pool import policy_name
 
-WITHIN = 0.9
-"""The part of a round that the checkpoints within it cover on a curve, whose end is the round's adapter."""
-
 
 class Checkpoint(Record):
     """The base model or an adapter, with the run and the step that it is from."""
@@ -32,8 +29,6 @@ class Checkpoint(Record):
     round: int = 0
     step: int | None = None
     """The training step of a checkpoint within a round; None for the round's adapter."""
-    place: float = 0.0
-    """The position on a learning curve, in rounds: whole ones, and the trained part of the last one."""
 
     @property
     def leak_checked(self) -> Path | None:
@@ -87,10 +82,9 @@ def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
         within = _steps(folder.training) if steps else {}
         for step, path in sorted(within.items()):
             if (policy := policy_name(path)) != final:
-                place = number - 1 + WITHIN * step / max(within)
                 step_name = f"{name}-round-{number}-step-{step}"
-                yield Checkpoint(name=step_name, adapter=path, policy=policy, **origin, step=step, place=place)
-        yield Checkpoint(name=f"{name}-round-{number}", adapter=folder.adapter, policy=final, **origin, place=number)
+                yield Checkpoint(name=step_name, adapter=path, policy=policy, **origin, step=step)
+        yield Checkpoint(name=f"{name}-round-{number}", adapter=folder.adapter, policy=final, **origin)
 
 
 def _steps(training: Path) -> dict[int, Path]:

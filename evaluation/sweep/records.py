@@ -1,4 +1,4 @@
-"""The files of a sweep: sweep.json, with everything that its tables, page and curves show, and test.json."""
+"""The files of a sweep: sweep.json, with everything that its tables show, and test.json."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class SweepConfig(Section):
     runs: tuple[PathText, ...] | None = None
     """Run folders whose adapters are all checkpoints. Default: the config's own run, if `checkpoints` is empty."""
     steps: bool = True
-    """Include the checkpoints within each round's training (`round-N/training`), which give a learning curve."""
+    """Include the checkpoints within each round's training (`round-N/training`)."""
     systems: dict[str, SystemConfig] = Field(default={})
     """Systems by a name. Default: the config's own system."""
     dev: tuple[str, ...] = ("dev",)

@@ -1,4 +1,4 @@
-"""What a sweep says: differences and their correction, the choice on dev, the one test, and the curves."""
+"""What a sweep says: differences and their correction, the choice on dev, and the one test."""
 
 from __future__ import annotations
 
@@ -135,15 +135,3 @@ def test_an_interrupted_test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run(path, "merge") == 1, "what was started on test is missing"
     assert run(path, "test") == 0
     assert count_evaluations(path) == 1
-
-
-def test_the_curve_runs_over_rounds_and_steps(finished: Path) -> None:
-    results = results_of(finished)
-    curves = {path.name: path.read_text() for path in (finished.parent / "run" / "sweep").glob("curve-*.svg")}
-    assert len(curves) == len(results.systems)
-    for system, name in {"plain": "plain", "one, =search": "one-search"}.items():
-        curve = curves[f"curve-run-{name}-dev.svg"]
-        of_system = [cell for cell in results.cells if (cell.stage, cell.system) == ("dev", system)]
-        drawn = [curve.index(f">{cell.arm.measures['f1'].mean:.3f}<") for cell in of_system]
-        assert len(drawn) == 4, "base, a step, and two rounds"
-        assert all(f">{label}<" in curve for label in ("base", "1", "2"))
