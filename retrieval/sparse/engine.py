@@ -21,10 +21,10 @@ import numpy as np
 
 from ratchet.errors import UserError
 from ratchet.processor import usable_cores
-from retrieval.arrays import Bytes, Doubles, Numbers, Workspace
+from retrieval.arrays import Doubles, Numbers, Workspace
 from retrieval.index import Ranking
 from retrieval.shards import Shard
-from retrieval.sparse.postings import Postings, read_only
+from retrieval.sparse.postings import Postings
 from retrieval.sparse.selection import new_workspace
 from retrieval.sparse.shard_search import search_shard
 from retrieval.sparse.terms import QueryReader, SparseQuery, count_postings, locate_lists, merge_terms
@@ -50,8 +50,7 @@ class Bm25:
     """BM25 (Robertson and Zaragoza 2009) as Lucene has scored since version 8, with exact lengths.
 
     A chunk's score is the sum over query terms of weight * idf * tf / (tf + k1 * (1 - b + b * length / mean length)),
-    with idf = log(1 + (N - df + 0.5) / (df + 0.5)). N, df and the mean are those of the whole index; removed documents
-    count until the index is rebuilt, as in Lucene.
+    with idf = log(1 + (N - df + 0.5) / (df + 0.5)). N, df and the mean are those of the whole index.
     """
 
     k1: float
@@ -67,11 +66,10 @@ class Engine:
         bm25: Bm25 | None,
         threads: int | None = None,
         read: QueryReader | None = None,
-        allowed: Sequence[Bytes] | None = None,
     ) -> None:
-        """`threads`: at most so many for one call; default: one per core that this process may use. `read`, `allowed`:
-        what `rank` reads texts with, and which chunks it searches, as for `search`."""
-        self._read, self._allowed = read, allowed
+        """`threads`: at most so many for one call; default: one per core that this process may use. `read`: what `rank`
+        reads texts with."""
+        self._read = read
         self._shards = [Postings(shard, bm25 is not None) for shard in shards]
         self._bm25 = bm25
         self._chunks = sum(len(shard) for shard in shards)
@@ -92,25 +90,18 @@ class Engine:
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """`search` for texts, as `retrieval.index.Ranker`."""
         assert self._read is not None, "an index is opened with a reader of its queries"
-        return self.search(self._read(queries), k, self._allowed)
+        return self.search(self._read(queries), k)
 
-    def search(
-        self,
-        queries: Sequence[SparseQuery],
-        k: int,
-        allowed: Sequence[Bytes] | None = None,
-        threads: int | None = None,
-    ) -> list[Ranking]:
+    def search(self, queries: Sequence[SparseQuery], k: int, threads: int | None = None) -> list[Ranking]:
         """Return the k best chunks with a score above 0 for every query; equal scores in ascending chunk number.
 
-        `allowed`: for every shard a uint8 per chunk, 0 for chunks to leave out. The result depends neither on `threads`
-        nor on the other queries, nor on how the index is cut into shards.
+        The result depends neither on `threads` nor on the other queries, nor on how the index is cut into shards.
         """
         threads = min(threads or self.threads, self.threads)
         k = min(k, self._chunks)
         if k <= 0 or not queries:
             return [Ranking.empty() for _ in queries]
-        return self._select(self._prepare(queries), k, allowed, threads)
+        return self._select(self._prepare(queries), k, threads)
 
     def _sizes(self, begins: Numbers) -> Numbers:
         """int64 [terms of all queries]: postings of each term in all shards."""
@@ -119,7 +110,7 @@ class Engine:
             count_postings(shard.words, begins[i], sizes)
         return sizes
 
-    def _select(self, batch: _Batch, k: int, allowed: Sequence[Bytes] | None, threads: int) -> list[Ranking]:
+    def _select(self, batch: _Batch, k: int, threads: int) -> list[Ranking]:
         count = len(batch.offsets) - 1
         if threads > 1:
             threads = max(1, min(threads, (batch.words(0, count) + count * QUERY_WORDS) // SPLIT_WORDS))
@@ -136,8 +127,8 @@ class Engine:
                 pieces = max(1, min(share, batch.words(q, q + 1) // SPLIT_WORDS))
                 tasks += [(q, q + 1, (piece, pieces)) for piece in range(pieces)]
         if len(tasks) == 1:
-            return [_best([piece], k) for piece in self._run(batch, tasks[0], k, allowed)]
-        results = run_tasks(self._pool, threads, lambda task: self._run(batch, task, k, allowed), tasks)
+            return [_best([piece], k) for piece in self._run(batch, tasks[0], k)]
+        results = run_tasks(self._pool, threads, lambda task: self._run(batch, task, k), tasks)
         pieces_by_query: list[list[Hits]] = [[] for _ in range(count)]
         for (low, _, _), pieces_of in zip(tasks, results, strict=True):
             for i, piece in enumerate(pieces_of):
@@ -178,7 +169,7 @@ class Engine:
             all_weights *= np.log1p((self._chunks - sizes + 0.5) / (sizes + 0.5))
         return _Batch(offsets, terms, begins, ends, all_weights)
 
-    def _run(self, batch: _Batch, task: Task, k: int, allowed: Sequence[Bytes] | None) -> list[Hits]:
+    def _run(self, batch: _Batch, task: Task, k: int) -> list[Hits]:
         """The best of some queries in some of the windows, in no order."""
         low, high, (piece, pieces) = task
         begin, end = self._windows * piece // pieces, self._windows * (piece + 1) // pieces
@@ -201,14 +192,11 @@ class Engine:
                     ahead -= 4 * int((batch.ends[i, first:last] - batch.begins[i, first:last]).sum())
                 # Codes bound the weights beside this shard's mean length; a longer mean raises weights by this at most.
                 slack = 1.0 if self._bm25 is None else max(1.0, self._mean_length / shard.mean_length)
-                # Numba would compile the kernel once more for an array that can be written to.
-                allowed_here = _ALL_ALLOWED if allowed is None else read_only(allowed[i].view())
                 search_shard(
                     shard.files,
                     shard.tables,
                     self._bm25_of(shard),
                     shard.shard.manifest.top * slack,
-                    allowed_here,
                     len(shard.shard),
                     shard.shard.first_chunk,
                     windows,
@@ -248,6 +236,3 @@ def _best(pieces: list[Hits], k: int) -> Ranking:
         scores, chunks = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
     order = np.lexsort((chunks, -scores))[:k]
     return Ranking(scores[order], chunks[order])
-
-
-_ALL_ALLOWED = read_only(np.empty(0, np.uint8))

@@ -39,8 +39,6 @@ def screen_window(
     files: Files,
     lists: Numbers,
     weights: Numbers,
-    allowed: Bytes,
-    first: int,
     size: int,
     screen: Screen,
     candidates: Places,
@@ -55,12 +53,4 @@ def screen_window(
             for j in range(CLASSES):
                 chosen[count, j] = tables[i, j]
             count += 1
-    full = screen_bits(bounds, files[0], masks, codes, count, chosen, size, candidates, narrow)
-    if len(allowed) == 0:
-        return full
-    kept = 0
-    for j in range(full):
-        if allowed[first + candidates[j]]:
-            candidates[kept] = candidates[j]
-            kept += 1
-    return kept
+    return screen_bits(bounds, files[0], masks, codes, count, chosen, size, candidates, narrow)

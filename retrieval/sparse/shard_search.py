@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ratchet.numba_cache import njit
-from retrieval.arrays import Bm25Numbers, Bytes, Doubles, Files, Numbers, Tables, Workspace
+from retrieval.arrays import Bm25Numbers, Doubles, Files, Numbers, Tables, Workspace
 from retrieval.sparse.bits import CLASSES, SCREENS
 from retrieval.sparse.lists import add_bits_blocks, add_window, open_list
 from retrieval.sparse.postings import WINDOW, WINDOW_BITS, store_of
@@ -31,7 +31,6 @@ def search_shard(
     tables: Tables,
     bm25: Bm25Numbers,
     top: float,
-    allowed: Bytes,
     chunk_count: int,
     first_chunk: int,
     windows: tuple[int, int],
@@ -46,12 +45,11 @@ def search_shard(
 ) -> None:
     """Carry the best chunks of some queries on through one shard.
 
-    files, tables, bm25: as for `store_of` and `posting_weight`; no weight is larger than `top`. allowed: uint8 per
-    chunk, 0 for chunks to leave out; empty: none. windows: the first and one past the last to search. Query q has the
-    entries query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard),
-    query_regions (int64, the first word of its region; -1 where the shard does not have it) and query_weights
-    (float64), in one term order for all shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held
-    [queries] are the best so far by exact scores, with the worst at the root.
+    files, tables, bm25: as for `store_of` and `posting_weight`; no weight is larger than `top`. windows: the first and
+    one past the last to search. Query q has the entries query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms
+    (int64, the term's number in the shard), query_regions (int64, the first word of its region; -1 where the shard does
+    not have it) and query_weights (float64), in one term order for all shards. heap_scores (float64) and heap_chunks
+    (int64) [queries, k] and held [queries] are the best so far by exact scores, with the worst at the root.
     Nothing but these and the workspace is written, and the interpreter's lock is not held: threads may call it at once.
     """
     bounds, room = workspace[0], workspace[7]
@@ -114,7 +112,7 @@ def search_shard(
                     postings += add_window(
                         files, lists[i], window, size, screen[0], screen[1][i], shares[i], windows[1], room, narrow
                     )
-                screened = screen_window(files, lists, shares, allowed, first, size, screen, workspace[2], narrow)
+                screened = screen_window(files, lists, shares, size, screen, workspace[2], narrow)
                 candidates = workspace[2][:screened]
                 # Bounds of 16 bits leave fewer candidates: with many terms, or many scores that are nearly the best.
                 screening = screened * n * LOOKUP <= postings
@@ -142,9 +140,6 @@ def search_shard(
                     files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], room, narrow
                 )
             add_bits_blocks(files, lists, size, bounds, shares, steps, room, narrow)
-            if len(allowed) > 0:
-                for i in range(size):
-                    bounds[i] *= np.uint16(allowed[first + i])
             held[q] = select_chunks(
                 files,
                 store,

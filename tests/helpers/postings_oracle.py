@@ -75,10 +75,10 @@ class Corpus:
             scores[chunks] += factor * self.weights[term]
         return scores
 
-    def ranking(self, query: Query, k: int, allowed: np.ndarray | None = None) -> Ranking:
+    def ranking(self, query: Query, k: int) -> Ranking:
         """The k best scores above 0, equal ones by chunk."""
         scores = self.scores(query)
-        found = np.flatnonzero((scores > 0) & (True if allowed is None else allowed > 0))
+        found = np.flatnonzero(scores > 0)
         order = found[np.argsort(-scores[found], kind="stable")][:k]
         return Ranking(scores[order], order)
 

@@ -187,26 +187,6 @@ def test_a_shorter_search_is_the_beginning_of_a_longer_one(folder: Path, bm25: B
 
 
 @KINDS
-@settings(deadline=None, max_examples=8)
-@given(
-    share=st.sampled_from([0.0, 1e-4, 0.01, 0.5, 0.99, 1.0]),
-    k=st.sampled_from([1, 10, 1000, CHUNKS]),
-    seed=st.integers(0, 99),
-)
-def test_chunks_that_are_not_allowed_are_as_if_they_did_not_match(
-    folder: Path, bm25: Bm25 | None, share: float, k: int, seed: int
-) -> None:
-    every, one, cut = large(folder, bm25)
-    allowed = (np.random.default_rng(seed).random(CHUNKS) < share).astype(np.uint8)
-    queries = usual_queries(3)
-    expected = [every.ranking(query, k, allowed) for query in queries]
-    found = one.search([asked(query, bm25) for query in queries], k, [allowed])
-    assert_equal(found, expected)
-    found = cut.search([asked(query, bm25) for query in queries], k, np.split(allowed, [1, WINDOW + 77]))
-    assert_equal(found, expected)
-
-
-@KINDS
 def test_asking_for_lists_ahead_changes_nothing(
     folder: Path, bm25: Bm25 | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
