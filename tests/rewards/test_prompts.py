@@ -61,6 +61,7 @@ REPLIES: dict[str, dict[str, Any]] = {
     "expected_output_aspects": {"expected_output_aspects": [ASPECT]},
     "score": {"score": 1, "rationale": "so"},
     "answer_aspects": {"answer_aspects": [{"id": 1, **ASPECT}]},
+    "scores_list": {"scores_list": [{"id": 1, "score": 1, "rationale": "so"}]},
 }
 
 
