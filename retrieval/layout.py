@@ -27,7 +27,16 @@ from ratchet.progress import Progress
 from ratchet.records import Record, content_key
 from ratchet.runfolder import file_digest
 from ratchet.words import WORD_RULES
-from retrieval.shard_manifest import FORMAT, SHARD, FileEntry, ShardManifest, damaged, read_shard_manifest
+from retrieval.shard_manifest import (
+    FORMAT,
+    SHARD,
+    FileEntry,
+    ShardManifest,
+    check_format,
+    damaged,
+    read_shard_manifest,
+    unreadable,
+)
 
 MANIFEST = "manifest.json"
 SHARDS = "shards"
@@ -148,27 +157,19 @@ def read_manifest(folder: Path) -> Manifest:
     except OSError as error:
         raise UserError(f"{path}: cannot read ({error.strerror})") from error
     except ValueError as error:
-        raise _unreadable(folder, f"{MANIFEST} is not JSON ({error})") from error
-    if isinstance(data, dict) and data.get("format") != FORMAT:
-        raise _unreadable(folder, f"it has format {data.get('format')}, and this version reads format {FORMAT}")
+        raise unreadable(folder, f"{MANIFEST} is not JSON ({error})") from error
+    check_format(folder, data)
     if isinstance(data, dict) and data.pop("removed", None) is not None:
-        raise _unreadable(folder, "documents were removed from it, which this version no longer does")
+        raise unreadable(folder, "documents were removed from it, which this version no longer does")
     try:
         manifest = Manifest.model_validate(data)
     except ValidationError as error:
-        raise _unreadable(folder, f"{MANIFEST} is not a manifest ({error.errors()[0]['msg']})") from error
+        raise unreadable(folder, f"{MANIFEST} is not a manifest ({error.errors()[0]['msg']})") from error
     if manifest.digest != manifest.content:
-        raise _unreadable(folder, f"{MANIFEST} has changed since it was written")
+        raise unreadable(folder, f"{MANIFEST} has changed since it was written")
     if manifest.settings.kind == "bm25" and manifest.settings.word_rules != WORD_RULES:
-        raise _unreadable(folder, "its texts were split into words by other rules than this version's for queries")
+        raise unreadable(folder, "its texts were split into words by other rules than this version's for queries")
     return manifest
-
-
-def _unreadable(folder: Path, problem: str) -> UserError:
-    return UserError(
-        f"{folder}: the index cannot be used: {problem}. Delete this folder and rebuild it with "
-        "`ratchet index --config ...`."
-    )
 
 
 def read_shards(folder: Path, manifest: Manifest) -> list[ShardManifest]:

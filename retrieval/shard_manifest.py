@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, ValidationError
 
 from ratchet.errors import UserError
-from ratchet.files import write_json
+from ratchet.files import read_json_file, write_json
 from ratchet.records import Record, content_key
 
 FORMAT = 4
@@ -68,16 +69,32 @@ def damaged(folder: Path, problem: str) -> UserError:
     )
 
 
+def unreadable(index: Path, problem: str) -> UserError:
+    """Make the error for an index of which no part can be used."""
+    return UserError(
+        f"{index}: the index cannot be used: {problem}. Delete this folder and rebuild it with "
+        "`ratchet index --config ...`."
+    )
+
+
+def check_format(index: Path, manifest: Any) -> None:
+    """UserError where the manifest of an index, or of one of its shards, is of another version of Ratchet."""
+    if isinstance(manifest, dict) and manifest.get("format") != FORMAT:
+        raise unreadable(index, f"it has format {manifest.get('format')}, and this version reads format {FORMAT}")
+
+
 def read_shard_manifest(folder: Path) -> ShardManifest:
     """The manifest of a shard, after checking that every file is there in its full size."""
     try:
-        manifest = ShardManifest.model_validate_json((folder / SHARD).read_bytes())
+        data = read_json_file(folder / SHARD)
+        check_format(folder.parent.parent, data)
+        manifest = ShardManifest.model_validate(data)
     except OSError as error:
         raise damaged(folder, f"cannot read {SHARD} ({error.strerror})") from error
     except ValidationError as error:
-        raise damaged(folder, f"{SHARD} is not a manifest of this version ({error.errors()[0]['msg']})") from error
-    if manifest.format != FORMAT:
-        raise damaged(folder, f"it has format {manifest.format}, and this version reads format {FORMAT}")
+        raise damaged(folder, f"{SHARD} is not a manifest ({error.errors()[0]['msg']})") from error
+    except ValueError as error:
+        raise damaged(folder, f"{SHARD} is not JSON ({error})") from error
     for name, entry in manifest.files.items():
         try:
             size = (folder / name).stat().st_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import resource
 import shutil
@@ -127,6 +128,24 @@ def test_other_documents_on_the_same_path_are_refused(tmp_path: Path) -> None:
     write_documents(Path(config.documents[0]), DOCUMENTS[:2])
     with pytest.raises(UserError, match=r"documents: .*documents\.jsonl.* there, .* now"):
         build(config)
+
+
+@pytest.mark.parametrize("state", ["finished", "half"])
+def test_a_build_over_an_index_of_another_format_says_at_once_to_delete_all_of_it(tmp_path: Path, state: str) -> None:
+    """And not one part after the other."""
+    config = index_config(tmp_path, DOCUMENTS, shard_documents=1, **SMALL)
+    build(config, job=(0, 2) if state == "half" else None)
+    target = Path(config.path)
+    for path in [*target.glob("shards/*/shard.json"), *target.glob("manifest.json")]:
+        manifest = json.loads(path.read_text()) | {"format": 3}
+        del manifest["chunks"]  # other versions have other fields
+        path.write_text(json.dumps(manifest))
+    with pytest.raises(
+        UserError, match=rf"^{target}: .*format 3, and this version reads format 4\. Delete this folder"
+    ):
+        build(config)
+    shutil.rmtree(target)
+    build(config)
 
 
 def test_a_shard_of_another_index_is_not_taken_over(tmp_path: Path) -> None:
