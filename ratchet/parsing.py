@@ -71,6 +71,8 @@ def _text(problem: ErrorDetails, annotations: list[Any]) -> str:
         section = _section(annotations[-2]) if len(annotations) > 1 else None
         return f"unknown key{did_you_mean(str(problem['loc'][-1]), section.model_fields if section else ())}"
     got = "" if isinstance(value, dict) else f", got {value!r}"
+    if value is None:
+        got = ", got null; give it a value, or leave the key out for its default"
     if kind == "literal_error":
         choices = [str(choice) for choice in get_args(_plain(annotations[-1]))]
         return f"{problem['msg']}{got}{did_you_mean(str(value), choices) if choices else ''}"
@@ -204,7 +206,9 @@ def _override(data: dict[str, Any], override: str) -> None:
         raise UserError(f"--set {override}: expected key.path=value")
     *parents, last = key.split(".")
     for part in parents:
-        child = data.setdefault(part, {})
+        if data.get(part) is None:  # also where the file has the section's name and nothing in it
+            data[part] = {}
+        child = data[part]
         if not isinstance(child, dict):
             raise UserError(f"--set {override}: {part!r} holds a value, not a section")
         data = child

@@ -29,7 +29,8 @@ HEAD = """\
 
 A config is one YAML file, which every command reads with `--config`. `--set training.epochs=2` overrides one key. An
 unknown key or name is an error that names the closest known one. The defaults are the settings of mRAG (Salemi et al.
-2025, arXiv 2506.10844, appendix D).
+2025, arXiv 2506.10844, appendix D). Where the type below says so, a key may be `null`. If its default is empty below,
+`null` is the default: `--set training.epochs=null` takes back what the file sets.
 
 A relative path is looked for in the config's folder first; below a folder `configs`, in the folder that holds
 `configs` next; and then in the working directory, where a path that exists nowhere yet is made. Run folders keep paths
@@ -134,7 +135,8 @@ def _type(field: FieldInfo) -> str:
         for kind, (sign, name) in LIMITS.items()
         if isinstance(limit, kind)
     ]
-    return " ".join([_words(field.annotation), ", ".join(limits)]).strip()
+    null = "; or `null`" if NoneType in get_args(field.annotation) else ""
+    return " ".join([_words(field.annotation), ", ".join(limits)]).strip() + null
 
 
 def _words(annotation: Any) -> str:

@@ -54,6 +54,8 @@ def test_the_defaults_are_the_papers_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"training": {"max_steps": None}}, r"training\.max_steps: .*valid integer, got null; .*leave the key out"),
+        ({"training": None}, r"training: .*got null; .*leave the key out"),
         ({"sampling": {"samples": 0}}, r"sampling\.samples: .*greater than 0, got 0"),
         ({"system": {"roles": {"answerer": {"model": "judge"}}}}, r"system\.roles\.answerer: is trainable but played"),
         ({"index": {"path": "i", "chunk_overlap": 600}}, "chunk_overlap must be smaller"),
@@ -74,6 +76,10 @@ def test_overrides_are_typed_and_checked(tmp_path: Path) -> None:
     config = open_config(path, ["sampling.samples=3", "training.epochs=1.5", "questions.train.rows=[0, 5]"])
     assert (config.sampling.samples, config.training.epochs) == (3, 1.5)
     assert config.questions.train.rows == (0, 5)
+    empty = write(tmp_path, training={"epochs": 2}, memory=None)
+    assert open_config(empty, ["training.epochs=null"]).training.epochs is None
+    memory = open_config(empty, ["memory.sequential=true"]).memory
+    assert memory is not None and memory.sequential
     with pytest.raises(UserError, match=r"expected key\.path=value"):
         open_config(path, ["sampling.samples"])
     with pytest.raises(UserError, match="'run' holds a value"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from commands.config import open_config
 from question_generation.prompts import LANGUAGES as WRITTEN
@@ -147,6 +147,21 @@ def test_only_the_settings_of_plugins_are_an_open_mapping() -> None:
         if field.annotation == dict[str, Any]
     }
     assert open_mappings == {"SystemConfig.settings", "PluginConfig.settings"}
+
+
+def refused_keys(section: type[BaseModel], data: dict[str, Any]) -> set[int | str]:
+    try:
+        section.model_validate(data)
+    except ValidationError as error:
+        return {part for problem in error.errors() for part in problem["loc"]}
+    return set()
+
+
+def test_null_is_a_value_of_every_key_whose_default_it_is() -> None:
+    """A validator of a section must not refuse what the section itself has."""
+    for section in sections(Config):
+        for name in (name for name, field in section.model_fields.items() if field.default is None):
+            assert name not in refused_keys(section, {name: None}), (section, name)
 
 
 def test_the_languages_are_those_that_a_prompt_can_name() -> None:
