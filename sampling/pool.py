@@ -143,11 +143,9 @@ def sample(
             )
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)
-            work = work or Work()
-            with work.timed():
-                run_or_cancel(
-                    runner, run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, work=work)
-                )
+            run_or_cancel(
+                runner, run_pool(tasks, engines, retriever, concurrency, progress, resources, sequential, work=work)
+            )
     return [[job.key for job in jobs] for jobs in planned]
 
 
@@ -196,6 +194,7 @@ async def run_pool(
     `sequential`: those of one pass one after the other, as `memory.sequential` says, up to the first that failed: the
     later ones wait until it was sampled again, which a UserError says at the end. Raises UserError after `max_failures`
     trajectories in a row that failed, or had a tool that did: then it is a server or the setup, not the question.
+    `work`: as for `sample`.
     """
     counts: Counter[str] = Counter()
     work = work or Work()
@@ -244,7 +243,8 @@ async def run_pool(
 
     first_look = asyncio.get_running_loop().call_later(FIRST_LOOK, progress.check_pace)
     try:
-        await gather_or_cancel([worker() for _ in range(min(concurrency, len(chains)))])
+        with work.timed():
+            await gather_or_cancel([worker() for _ in range(min(concurrency, len(chains)))])
     finally:
         first_look.cancel()
     if stopped:
