@@ -21,8 +21,19 @@ def read_promotion(folder: RoundFolder) -> Promotion | None:
 
 
 def read_promotions(run: RunFolder) -> list[Promotion]:
-    """The decisions, in the order of the rounds."""
-    return [promotion for folder in run.rounds() if (promotion := read_promotion(folder)) is not None]
+    """The decisions that stand, in the order of the rounds.
+
+    Where an earlier round was done again, those after it do not: their adapters were compared with, and made from, one
+    that is no longer promoted.
+    """
+    standing: list[Promotion] = []
+    parent = "base"
+    for promotion in filter(None, map(read_promotion, run.rounds())):
+        if promotion.parent != parent:
+            break
+        standing.append(promotion)
+        parent = promotion.candidate if promotion.promoted else parent
+    return standing
 
 
 def last_promoted(run: RunFolder, before: int) -> int | None:

@@ -18,12 +18,13 @@ from evaluation.arm_folders import ArmSettings
 from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import paired_difference
 from questions.manifest import open_run
+from ratchet.config import RoundsConfig
 from ratchet.files import write_json
 from ratchet.runfolder import RunFolder
 from ratchet.selection import QuestionChoice, Selection
 from rounds.artefacts import File
 from rounds.facts import collect_facts
-from rounds.promoted import best_round, kept_any, last_promoted, read_promotions
+from rounds.promoted import best_round, kept_any, last_promoted, last_round, read_promotions, why_it_ended
 from rounds.promotion import decide, too_few_questions
 from rounds.records import Promotion
 from rounds.status import print_status
@@ -38,10 +39,11 @@ def difference(before: list[float], after: list[float]) -> Difference:
 
 
 def decided(run: RunFolder, number: int, promoted: bool, measure: str = "f1") -> None:
+    before = last_promoted(run, before=number)
     promotion = Promotion(
         round=number,
         candidate=f"adapter{number}",
-        parent="base",
+        parent=f"adapter{before}" if before else "base",
         split="dev",
         measure=measure,
         base=0.1,
@@ -101,11 +103,23 @@ def test_nothing_to_compare_is_no_promotion() -> None:
 def test_the_last_promotion_before_a_round_is_what_it_starts_from(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert last_promoted(run, before=99) is None
-    for number, promoted in ((2, True), (10, False), (9, True), (1, True)):
+    for number, promoted in ((1, True), (2, True), (9, True), (10, False)):
         decided(run, number, promoted)
     assert [p.round for p in read_promotions(run)] == [1, 2, 9, 10]
     assert [last_promoted(run, before=n) for n in (1, 2, 3, 9, 10, 11)] == [None, 1, 2, 2, 9, 9]
     assert best_round(run) == 9
+
+
+def test_what_was_decided_before_an_earlier_round_was_done_again_stands_no_longer(tmp_path: Path) -> None:
+    """Otherwise a run until dev is flat would go on after the round that is flat now, and serve an older adapter."""
+    run, rounds = RunFolder(tmp_path), RoundsConfig(count=8, until_flat=True)
+    for number in (1, 2, 3):
+        decided(run, number, number < 3)
+    assert (best_round(run), last_round(run, rounds)) == (2, 3)
+    decided(run, 1, False)
+    assert [p.round for p in read_promotions(run)] == [1]
+    assert last_round(run, rounds) == 1 and "after round 1 of at most 8" in why_it_ended(run, rounds)
+    assert last_promoted(run, before=9) is None
 
 
 def test_a_run_without_a_promotion_stands_by_its_last_adapter(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ratchet.files import write_json
 from ratchet.runfolder import RunFolder
 from ratchet.selection import QuestionChoice, Selection
 from rounds.artefacts import Adapter, File
-from rounds.promoted import why_it_ended
+from rounds.promoted import last_promoted, why_it_ended
 from rounds.records import Promotion
 from rounds.stage import ExperimentRun, Stage
 from rounds.stages import stages_of
@@ -135,10 +135,11 @@ def select(run: RunFolder, number: int, kept: tuple[str, ...]) -> None:
 
 
 def promote(run: RunFolder, number: int, promoted: bool) -> None:
+    before = last_promoted(run, before=number)
     promotion = Promotion(
         round=number,
         candidate=f"a{number}",
-        parent="base",
+        parent=f"a{before}" if before else "base",
         split="dev",
         measure="f1",
         base=None,
