@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,8 @@ def set_aside(folder: RoundFolder, inputs: dict[str, Any]) -> None:
     """Rename the round's training and its adapter where they were trained from other inputs, and say so."""
     for path in (folder.training, folder.adapter):
         if changed := _changed(path, inputs):
-            number = 1 + len(list(folder.path.glob(f"{path.name}.outdated-*")))
-            aside = path.with_name(f"{path.name}.outdated-{number}")
+            names = (path.with_name(f"{path.name}.outdated-{number}") for number in count(1))
+            aside = next(name for name in names if not name.exists())  # any of them may have been deleted
             try:
                 path.rename(aside)
             except OSError as error:

@@ -1,15 +1,19 @@
-"""Training stops where its questions are evaluated, and leaves digests of them beside the adapter."""
+"""Training stops where its questions are evaluated, leaves digests of them beside the adapter, and deletes nothing."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from commands.train import train_round
 from ratchet.errors import UserError
+from ratchet.files import write_json
+from ratchet.runfolder import RoundFolder
 from tests.helpers.world import make_run
+from training.adapter import set_aside
 
 
 def test_training_on_test_questions_stops_before_anything_is_done(tmp_path: Path) -> None:
@@ -25,3 +29,16 @@ def test_an_adapter_says_which_questions_it_was_trained_on(tmp_path: Path) -> No
     train_round(config, 1)
     kept = json.loads((folder.adapter / "training_questions.json").read_text())
     assert kept["splits"]["train"]["count"] == len(kept["questions"]) == 4 and kept["documents"] == []
+
+
+def test_what_is_set_aside_gets_a_free_name_though_earlier_ones_were_deleted(tmp_path: Path) -> None:
+    folder = RoundFolder(tmp_path / "round-1")
+
+    def train_again(seed: int) -> set[str]:
+        write_json(folder.training / "training.json", {"made_of": {"seed": seed}})
+        set_aside(folder, {"seed": seed + 1})
+        return {path.name for path in folder.path.iterdir()}
+
+    assert train_again(1) | train_again(2) == {"training.outdated-1", "training.outdated-2"}
+    shutil.rmtree(folder.path / "training.outdated-1")
+    assert train_again(3) == {"training.outdated-1", "training.outdated-2"}
