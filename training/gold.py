@@ -69,9 +69,8 @@ def write_gold(folder: RoundFolder, system: SystemConfig, asked: SplitConfig, se
             for name, reason in reasons.items()
         ),
     )
-    if control.read_selection() != gold:
-        write_jsonl(control.trajectories / FIRST_SEGMENT, made.values())
-        write_record(control.selection, gold)
+    write_jsonl(control.trajectories / FIRST_SEGMENT, made.values())
+    write_record(control.selection, gold)
 
 
 def _gold_action_of(system: System) -> tuple[str, GoldAction]:

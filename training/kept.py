@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ratchet.config import Config, load_members
 from ratchet.errors import UserError
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder
+from ratchet.records import Trajectory, content_key
+from ratchet.runfolder import RoundFolder, file_digest
 from ratchet.selection import Selection
 from rewards.summary import single_answer
 from sampling.store import TrajectoryStore
@@ -55,6 +55,11 @@ class KeptTrajectories:
     @property
     def store(self) -> TrajectoryStore:
         return TrajectoryStore(self.source.folder.trajectories)
+
+    @property
+    def digest(self) -> str:
+        """Of what is stored and of what is kept of it: a trajectory may have been sampled again under its key."""
+        return content_key([file_digest(path) for path in self.store.segments], self.selection.kept)
 
     @property
     def questions(self) -> dict[str, str]:

@@ -262,16 +262,15 @@ def prepare_rows(
     rounds: Sequence[LearntRound], path: Path, training: TrainingConfig
 ) -> tuple[RowsFile, Mapping[str, str]]:
     """The rows of what was kept in these rounds, built now or read from `path` if they were built from the same
-    selections; and trajectory key to question.
+    selections and trajectories; and trajectory key to question.
 
     Raises UserError where the objective finds nothing to learn.
     """
     kept, objective = read_kept(rounds), load_objective(training)
     selections = [part.selection for part in kept]
     check_lessons(objective, selections)
-    keys = [key for selection in selections for key in selection.kept]
-    thoughts = training.thoughts == "trained"
-    source = content_key("rows", ROWS_VERSION, keys, training.max_length, *([] if thoughts else ["masked thoughts"]))
+    stored = [part.digest for part in kept]
+    source = content_key("rows", ROWS_VERSION, stored, training.max_length, training.thoughts)
     plain = all(is_plain(objective, selection) for selection in selections)
     if not plain:
         settings = training.model_dump(mode="json", include={objective.section} if objective.section else set())

@@ -17,7 +17,7 @@ from commands.train import train_round
 from inference.completion import Message, SamplingParams
 from ratchet.config import Config, SystemConfig, load_config
 from ratchet.errors import UserError
-from ratchet.files import write_json, write_jsonl
+from ratchet.files import read_segments, write_json, write_jsonl
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.ledger import read_ledger
@@ -26,7 +26,7 @@ from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, task_o
 from tests.helpers.playing import engine, play
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, trajectory
-from training.gold import with_last_action
+from training.gold import with_last_action, write_gold
 from training.lessons import TokenRow
 from training.rows import build_rows, check_rows, read_rows, table_rows
 
@@ -129,6 +129,22 @@ def test_an_adapter_is_trained_on_gold_answers_even_where_nothing_was_kept(
     assert TrajectoryStore(folder.trajectories).folder.exists() and not (folder.path / "rows.parquet").exists()
     train.main()
     assert "is complete" in capsys.readouterr().err
+
+
+def test_gold_answers_follow_what_is_sampled_again_under_the_same_key(tmp_path: Path) -> None:
+    _, config, folder = start(tmp_path, SYSTEM)
+    control, agent = folder.control("gold"), config.models["agent"]
+    write_gold(folder, config.system, config.questions.train, config.seed, agent)
+    part = dialogue("answerer", [("Question: in other words?", "Velm", "free")])
+    again = [
+        trajectory(one.key, one.question_id, [part], sample=one.sample, system="naive_gen")
+        for one in read_segments(folder.trajectories, Trajectory)
+    ]
+    write_jsonl(folder.trajectories / "a.jsonl", again)
+    write_gold(folder, config.system, config.questions.train, config.seed, agent)
+    prompt = part[0].ids[: part[1][0].start]
+    made = list(read_segments(control.trajectories, Trajectory))
+    assert len(made) == 11 and all(one.conversations[0].ids[: len(prompt)] == prompt for one in made)
 
 
 @pytest.mark.parametrize(

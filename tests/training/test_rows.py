@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.errors import UserError
-from ratchet.files import write_json
+from ratchet.files import read_segments, write_json, write_jsonl
+from ratchet.records import Trajectory
 from tests.helpers.world import dialogue, make_run, prepared_rows, sample_trajectory, trajectory
 from training.rows import (
     build_rows,
@@ -120,6 +121,17 @@ def test_rows_are_reused_for_the_same_selection_and_made_again_for_another(tmp_p
     assert set(second.table["trajectory"].to_pylist()) == {"t0", "t1", "t2"}
     folder.rows.write_bytes(b"torn")
     assert prepared_rows(config, folder)[0].digest == second.digest
+
+
+def test_rows_are_made_again_where_a_trajectory_was_sampled_again_under_its_key(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """As where a damaged line was deleted: another time the model may say something else."""
+    _, config, folder = make_run(tmp_path, questions=3)
+    first, _ = prepared_rows(config, folder)
+    other = sample_trajectory(9, 1).model_copy(update={"key": "t1"})
+    write_jsonl(folder.trajectories / "a.jsonl", [sample_trajectory(0, 0), other, sample_trajectory(2, 2)])
+    rows, _ = prepared_rows(config, folder)
+    assert rows.digest != first.digest
+    assert check_rows(table_rows(rows.table), {t.key: t for t in read_segments(folder.trajectories, Trajectory)}) == 9
 
 
 def test_nothing_kept_says_why(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -7,6 +7,7 @@ import pytest
 
 from commands.rows import main
 from ratchet.errors import UserError
+from ratchet.files import write_jsonl
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, trajectory
 from training.rows import build_rows
@@ -24,6 +25,18 @@ def test_learnt_tokens_stand_between_brackets_and_authors_are_named() -> None:
     assert "[user] first?" in shown and "[system] You are the planner." in shown
     coloured = render_row(row, talk[0], tiny_format().decode, colour=True)
     assert f"{LEARNT}yes<|im_end|>" in coloured and coloured.count(LEARNT) == 1
+
+
+def test_thoughts_that_are_not_learnt_are_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, _, folder = make_run(tmp_path, questions=1, thoughts="masked")
+    talk, calls = dialogue("planner", [("first?", "well, yes", "ok")])
+    action = talk.spans[-1]
+    thought = action.model_copy(update={"end": action.start + 2, "thought": True})
+    spans = (*talk.spans[:-1], thought, action.model_copy(update={"start": thought.end}))
+    thinks = trajectory("t0", "q0", [(talk.model_copy(update={"spans": spans}), calls)])
+    write_jsonl(folder.trajectories / "a.jsonl", [thinks])
+    main(["rows", "--config", str(path)])
+    assert "the labels of 1 actions equal the sampled ids" in capsys.readouterr().out
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
