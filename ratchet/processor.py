@@ -1,13 +1,16 @@
-"""What the CPU can do."""
+"""What this process can do with the machine: its instructions, its cores and its memory."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from functools import cache
 from pathlib import Path
 
 CPU_INFO = Path("/proc/cpuinfo")
+OWN_GROUPS = Path("/proc/self/cgroup")
+ALL_GROUPS = Path("/sys/fs/cgroup")
 
 
 @cache
@@ -26,3 +29,27 @@ def computes_bfloat16() -> bool:
 def usable_cores() -> int:
     """Cores that this process may use; where the system does not say, all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usable_memory() -> int:
+    """Bytes of main memory that this process may use: the machine's, or less where a SLURM job or a container has a
+    limit.
+
+    The limit is that of a Linux control group, of version 1 or 2, or of a group that this one is in.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        groups = [line.split(":", 2) for line in OWN_GROUPS.read_text().splitlines()]
+    except OSError:  # not Linux
+        return memory
+    for _, controllers, path in groups:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, name = (ALL_GROUPS / "memory", "memory.limit_in_bytes") if controllers else (ALL_GROUPS, "memory.max")
+        own = top / path.lstrip("/")
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(top):
+                # Within a container the groups above its own are not there, and neither is its own under this name.
+                with contextlib.suppress(OSError, ValueError):  # "max" is no number
+                    memory = min(memory, int((folder / name).read_text()))
+    return memory

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.errors import UserError, did_you_mean
+from ratchet.processor import usable_memory
 
 QUERY = """
 import json, torch
@@ -123,8 +124,8 @@ def keep_free(gpus: Sequence[Gpu], taken: Iterable[tuple[str, int]]) -> list[Gpu
 
 
 def available_memory() -> int:
-    """Bytes of main memory that are available, file caches included."""
+    """Bytes of main memory that are available, file caches included, and no more than this process may use."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            return min(int(line.split()[1]) * 1024, usable_memory())
+    return usable_memory()

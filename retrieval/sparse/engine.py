@@ -10,7 +10,6 @@ shards or windows gives the same result to the last bit.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from ratchet.errors import UserError
-from ratchet.processor import usable_cores
+from ratchet.processor import usable_cores, usable_memory
 from retrieval.arrays import Doubles, Numbers, Workspace
 from retrieval.index import Ranking
 from retrieval.shards import Shard
@@ -80,8 +79,7 @@ class Engine:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="search")
         self._workspaces: list[Workspace] = []
         # What does not fit into half of the memory is read from the disk again and again, so it is asked for ahead.
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self._fetch = sum(shard.files[0].nbytes for shard in self._shards) > memory // 2
+        self._fetch = sum(shard.files[0].nbytes for shard in self._shards) > usable_memory() // 2
 
     def __len__(self) -> int:
         """Number of chunks."""

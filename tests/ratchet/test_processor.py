@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from ratchet.config import ModelConfig
-from ratchet.processor import computes_bfloat16
+from ratchet.processor import computes_bfloat16, usable_memory
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,32 @@ def test_instructions_for_bfloat16_are_read_of_the_systems_list(
     assert computes_bfloat16.__wrapped__() is found
     monkeypatch.setattr("ratchet.processor.CPU_INFO", tmp_path / "missing")
     assert not computes_bfloat16.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "usable"),
+    [
+        ("0::/job/step", {"job/memory.max": "4096", "job/step/memory.max": "max"}, 4096),
+        ("0::/job/step", {"job/memory.max": "4096", "job/step/memory.max": "2048"}, 2048),
+        ("5:cpu,cpuacct:/job\n4:memory:/job\n0::/", {"memory/job/memory.limit_in_bytes": "8192"}, 8192),
+        ("0::/outside/of/the/container", {"memory.max": "1024"}, 1024),
+        ("0::/", {}, None),
+        (None, {}, None),
+    ],
+)
+def test_a_limit_of_a_job_or_a_container_is_the_memory_that_may_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str | None, limits: dict[str, str], usable: int | None
+) -> None:
+    own, everywhere = tmp_path / "own", tmp_path / "groups"
+    for name, limit in limits.items():
+        (everywhere / name).parent.mkdir(parents=True, exist_ok=True)
+        (everywhere / name).write_text(limit + "\n")
+    if groups is not None:
+        own.write_text(groups + "\n")
+    monkeypatch.setattr("ratchet.processor.OWN_GROUPS", own)
+    monkeypatch.setattr("ratchet.processor.ALL_GROUPS", everywhere)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert usable_memory() == (machine if usable is None else usable)
 
 
 def test_torch_knows_the_same_of_this_cpu() -> None:
