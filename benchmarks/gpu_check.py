@@ -11,6 +11,7 @@ docs/results/engine.md has the table of an H200.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -27,6 +28,7 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM
 
 from benchmarks.training import SHAPES, benchmark, parse, random_model
+from benchmarks.vllm_check import StepFailed, demo_survives_a_killed_server, two_servers_share
 from ratchet.console import wide_console
 from ratchet.errors import UserError
 from training.memory import Activations
@@ -38,10 +40,6 @@ MFU = 0.35
 """The goal for training the 7B shape on rows of 16,000 tokens."""
 PACKED_GAIN = 1.3
 """How many times faster rows of mixed lengths have to be without padding."""
-
-
-class StepFailed(Exception):
-    """A step that did not end with a result."""
 
 
 @dataclass(frozen=True)
@@ -211,12 +209,28 @@ def adapter_settings() -> PeftLoraConfig:
     return PeftLoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
 
 
+def served_by_vllm(sizes: Sizes) -> Iterator[Line]:
+    """Two servers on the GPU, then the demo through vLLM while one of its servers is killed."""
+    if not sizes.on_gpu or importlib.util.find_spec("vllm") is None:
+        yield Line("vLLM", "not run", "vLLM is not installed" if sizes.on_gpu else "needs a GPU", None)
+        return
+    for what, check in (
+        ("two vLLM servers with drawn weights share the GPU", two_servers_share),
+        ("the demo in bfloat16, 128 wide, a server killed in between", demo_survives_a_killed_server),
+    ):
+        try:
+            yield Line(what, check(ROOT), "it finishes", True)
+        except StepFailed as error:
+            yield Line(what, str(error), "it finishes", False)
+
+
 STEPS: dict[str, Callable[[Sizes], Iterator[Line]]] = {
     "loss": same_loss_as_on_the_cpu,
     "step": training_step,
     "packed": packed_rows,
     "fsdp": sharded,
     "adapters": two_adapters,
+    "vllm": served_by_vllm,
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.gpu_check import CPU, STEPS, Line, StepFailed, check, main
+from benchmarks.gpu_check import CPU, STEPS, Line, check, main
 from benchmarks.training import benchmark, parse
+from benchmarks.vllm_check import StepFailed
 from tests.helpers.experiment import preloaded
 
 
@@ -17,7 +18,7 @@ def test_every_step_runs_on_a_cpu_and_nothing_falls_short(
     assert main(["--cpu"]) == 0
     said = capsys.readouterr().out
     assert "FALLS SHORT" not in said and "without padding" in said and "FSDP on 2 processes" in said
-    assert "2 of 2 rows the same; the adapters differ" in said
+    assert "2 of 2 rows the same; the adapters differ" in said and "needs a GPU" in said
 
 
 def test_a_step_that_fails_or_falls_short_makes_the_status_1(
