@@ -1,4 +1,5 @@
-"""The records of scoring and selection: a trajectory's scores, which trajectories of a round are kept and why."""
+"""The records of scoring and selection: a trajectory's scores, which trajectories of a round are kept and why, and a
+second opinion on some of them."""
 
 from __future__ import annotations
 
@@ -23,9 +24,12 @@ class Score(Record):
     reason: str = ""
     """Why it is null, or 0 without a look at the answer."""
     verdicts: tuple[dict[str, Any], ...] = ()
-    """Every raw verdict behind the value, unparsable ones included."""
+    """Every raw verdict behind the value, unparsable ones included. Those of a group are stored once, with the score of
+    its first trajectory."""
     unparsed: int = 0
     """How many of the verdicts could not be read."""
+    group: str = Field("", exclude_if=lambda group: not group)
+    """Of a score that depends on the question's other trajectories, the digest of them all."""
 
     @model_validator(mode="after")
     def _state_fits_value(self) -> Score:

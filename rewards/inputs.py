@@ -29,7 +29,7 @@ class Inputs:
 
 @dataclass
 class ScoreJudge:
-    """The judge as one score of a trajectory asks it, and what else a judged reward may use."""
+    """The judge as one score of a trajectory or a group asks it, and what else a judged reward may use."""
 
     judge: Judge
     log: CallLog
@@ -42,7 +42,7 @@ class ScoreJudge:
     """By name, the trajectory's scores that the reward is given after (`rewards.reward.Judged.after`)."""
     question: Question
     owner: str
-    """The trajectory's key."""
+    """The trajectory's key, or the group's."""
     name: str
     """The reward's short name."""
     verdicts: list[dict[str, Any]] = field(default_factory=list)

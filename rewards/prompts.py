@@ -11,7 +11,7 @@ from pathlib import Path
 from agents.core.prompts.template import Prompts, replace_prompts
 from ratchet.config import RewardsConfig
 from rewards import claims, nuggets
-from rewards.builtin import correctness, faithfulness, precision, relevance
+from rewards.builtin import correctness, faithfulness, group_ranking, precision, relevance
 from rewards.material import replaced_texts
 from rewards.reward import Judged, Reward
 
@@ -22,6 +22,7 @@ PROMPTS: Prompts = {
     **faithfulness.PROMPTS,
     **precision.PROMPTS,
     **relevance.PROMPTS,
+    **group_ranking.PROMPTS,
 }
 """By slot, with the score that asks it."""
 

@@ -6,7 +6,11 @@ with nothing but
 
     def score(question, trajectory) -> float | None | tuple[float | None, str]
 
-The value is from 0 to 1, or None where it cannot be told, and then the text says why. It may be async, and may have
+or, where the value of one trajectory depends on the question's others, such as its place among them,
+
+    def score_group(question, trajectories) -> one such value for each, in their order
+
+The value is from 0 to 1, or None where it cannot be told, and then the text says why. Either may be async, and may have
 these parameters by name:
 
     judge      the judge's model (`rewards.inputs.ScoreJudge`); it is then async, and the score a judged one
@@ -35,7 +39,7 @@ A question that lacks what a score compares with gives null to all of its trajec
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -45,7 +49,7 @@ from agents.core.prompts.template import Prompts
 from ratchet.config import RewardsConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
-from ratchet.records import Question, Status, Trajectory
+from ratchet.records import Question, Status, Trajectory, content_key
 from ratchet.selection import Score
 from ratchet.text import short_line
 from rewards.store import Settings
@@ -63,11 +67,40 @@ RETURNED: tuple[Status, ...] = ("finished", "out_of_budget")
 PARAMETERS = ("judge", "embed")
 """What the function of outside code may ask for by name."""
 
+FUNCTIONS = ("score", "score_group")
+"""What outside code defines one of."""
+
 FAILED = "the trajectory failed"
 """The reason of a score that is null until the trajectory is sampled again."""
 
 Result = float | None | tuple[float | None, str]
 """A value from 0 to 1, or None where there is none; a text beside it says why."""
+Results = Result | Sequence[Result]
+"""One, or one for each trajectory of a group."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a reward scores in one call: a trajectory, or a group."""
+
+    question: Question
+    trajectories: tuple[Trajectory, ...]
+    is_group: bool = False
+
+    @property
+    def given(self) -> Trajectory | list[Trajectory]:
+        """What `score` is given beside the question."""
+        return list(self.trajectories) if self.is_group else self.trajectories[0]
+
+    @property
+    def group(self) -> str:
+        """What a score in a group depends on: its members. Empty where the unit is a trajectory alone."""
+        return content_key("group", sorted(one.key for one in self.trajectories)) if self.is_group else ""
+
+    def __str__(self) -> str:
+        first, *others = self.trajectories
+        which = f"the {len(others) + 1} trajectories" if self.is_group else f"the trajectory {first.key}"
+        return f"{which} of the question {self.question.id!r}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +120,9 @@ class Reward:
     against_documents: bool = False
     """Whether it compares the answer with the documents that were returned with it: a system that looks nothing up, and
     has no such score, is not measured by it."""
+    of_group: bool = False
+    """Whether `score` is given all trajectories of a question at once, in the order of their samples, and returns a
+    list of results."""
     scale: tuple[int, int] | None = None
     """The least and the greatest value on the judge's own scale, where a measure shows it beside the normalised one."""
     name: str = ""
@@ -114,21 +150,49 @@ class Reward:
             return f"the question has no {', '.join(others)} or {last}"
         return "the question has " + " and ".join(f"no {field}" for field in self.needs)
 
-    def make_score(self, trajectory: Trajectory, result: Any) -> Score:
-        """The record of what `score` returned of a trajectory. Raises UserError for what is no score."""
-        value, reason = result if isinstance(result, tuple) and len(result) == 2 else (result, "")
-        with self._errors(trajectory, "returned no score for"):
-            if value is not None and not (isinstance(value, Real) and 0 <= float(value) <= 1):
-                raise UserError(
-                    f"{self.name}: score() returned {short_line(repr(result))} for the trajectory {trajectory.key} of "
-                    f"the question {trajectory.question_id!r}; a value is a number from 0 to 1, or None, or (None, why)"
-                )
-            if value is None:
-                return self._score(trajectory, None, str(reason or "the reward gives it no value"))
-            return self._score(trajectory, float(value), str(reason))
+    @property
+    def function(self) -> str:
+        """What outside code calls its function."""
+        return FUNCTIONS[self.of_group]
 
-    def _score(self, trajectory: Trajectory, value: float | None, reason: str) -> Score:
-        return Score(trajectory=trajectory.key, name=self.name, value=value, reason=reason)
+    def make_scores(self, unit: Unit, result: Any) -> list[Score]:
+        """The records of what `score` returned of a unit. Raises UserError for what is no score."""
+        with self._errors(f"{self.function}() returned no score for {unit}"):
+            results = list(result) if self.of_group else [result]
+            if len(results) != len(unit.trajectories):
+                raise UserError(
+                    f"{self.name}: score_group() returned {len(results)} values for {unit}; it returns one for each, "
+                    "in their order"
+                )
+            pairs = zip(unit.trajectories, results, strict=True)
+            return [self._record(trajectory, given, unit.group) for trajectory, given in pairs]
+
+    def _record(self, trajectory: Trajectory, result: Any, group: str) -> Score:
+        value, reason = result if isinstance(result, tuple) and len(result) == 2 else (result, "")
+        if value is not None and not (isinstance(value, Real) and 0 <= float(value) <= 1):
+            raise UserError(
+                f"{self.name}: {self.function}() returned {short_line(repr(result))} for the trajectory "
+                f"{trajectory.key} of the question {trajectory.question_id!r}; a value is a number from 0 to 1, or "
+                "None, or (None, why)"
+            )
+        if value is None:
+            return self._score(trajectory, None, str(reason or "the reward gives it no value"), group)
+        return self._score(trajectory, float(value), str(reason), group)
+
+    def _score(self, trajectory: Trajectory, value: float | None, reason: str, group: str = "") -> Score:
+        return Score(trajectory=trajectory.key, name=self.name, value=value, reason=reason, group=group)
+
+    def units(self, pairs: Iterable[tuple[Question, Trajectory]]) -> list[Unit]:
+        """What is scored together: each trajectory, or all of a question's that have no fixed score."""
+        together: dict[tuple[str, str], Unit] = {}
+        if self.of_group:
+            pairs = sorted(pairs, key=lambda pair: (pair[1].sample, pair[1].key))
+        for question, trajectory in pairs:
+            is_member = self.of_group and self.fixed_score(question, trajectory) is None
+            key = (question.id, "" if is_member else trajectory.key)
+            known = together[key].trajectories if key in together else ()
+            together[key] = Unit(question, (*known, trajectory), is_group=is_member)
+        return list(together.values())
 
     def fixed_score(self, question: Question, trajectory: Trajectory) -> Score | None:
         """The score that the question or the ending alone determines; None where the answer has to be scored."""
@@ -140,20 +204,19 @@ class Reward:
             return self._score(trajectory, 0.0, "the answer is empty")
         return None
 
-    def errors(self, trajectory: Trajectory, *passing: type[Exception]) -> AbstractContextManager[None]:
+    def errors(self, unit: Unit, *passing: type[Exception]) -> AbstractContextManager[None]:
         """What outside code raises in the block becomes a UserError; `passing` is raised as it is."""
-        return self._errors(trajectory, "failed on", *passing)
+        return self._errors(f"{self.function}() failed on {unit}", *passing)
 
-    def _errors(self, trajectory: Trajectory, what: str, *passing: type[Exception]) -> AbstractContextManager[None]:
-        where = f"the trajectory {trajectory.key} of the question {trajectory.question_id!r}"
-        return nullcontext() if self.outside is None else self.outside.errors(f"score() {what} {where}", *passing)
+    def _errors(self, problem: str, *passing: type[Exception]) -> AbstractContextManager[None]:
+        return nullcontext() if self.outside is None else self.outside.errors(problem, *passing)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Reward):
     """A reward without a judge."""
 
-    score: Callable[[Question, Trajectory, Inputs], Result | Awaitable[Result]]
+    score: Callable[[Question, Any, Inputs], Results | Awaitable[Results]]
     normalises: bool = False
     """Whether values depend on `rewards.normalisation`."""
     is_async: bool = False
@@ -163,7 +226,7 @@ class Rule(Reward):
 class Judged(Reward):
     """A reward by the judge's model."""
 
-    score: Callable[[Question, Trajectory, ScoreJudge], Awaitable[Result]]
+    score: Callable[[Question, Any, ScoreJudge], Awaitable[Results]]
     """Raises PromptTooLong and JudgeError."""
     prompts: Prompts = field(default_factory=dict)
     """The judge's prompts that it asks with, by slot, in our own words."""
@@ -228,11 +291,14 @@ def _stamp(name: str) -> object:
 
 
 def _declare(plugin: Plugin, key: str) -> Rule | Judged:
-    """The declaration of outside code, which is a module with `score`. Raises UserError where it is no reward."""
+    """The declaration of outside code, which is a module with `score` or `score_group`. Raises UserError where it is no
+    reward."""
     module, where = plugin.module, f"{key}: {plugin.name}"
-    if not hasattr(module, "score"):
-        raise UserError(f"{where} defines no score, the function that a reward has")
-    score, needs = module.score, tuple(getattr(module, "NEEDS", ()))
+    defined = [name for name in FUNCTIONS if hasattr(module, name)]
+    if len(defined) != 1:
+        what = "both score and score_group" if defined else "no score and no score_group"
+        raise UserError(f"{where} defines {what}; a reward has one of them")
+    score, needs = getattr(module, defined[0]), tuple(getattr(module, "NEEDS", ()))
     asks_for, is_async = _parameters(score, where), inspect.iscoroutinefunction(score)
     for name in needs:
         if name not in Question.model_fields:
@@ -244,16 +310,17 @@ def _declare(plugin: Plugin, key: str) -> Rule | Judged:
         "version": 0,
         "needs": needs,
         "needs_embedder": "embed" in asks_for,
+        "of_group": defined == ["score_group"],
     }
 
-    def call(question: Question, trajectory: Trajectory, given: Inputs | ScoreJudge) -> Any:
+    def call(question: Question, of: Any, given: Inputs | ScoreJudge) -> Any:
         parts = {"judge": given, "embed": given.embed}
-        return score(question, trajectory, **{name: parts[name] for name in asks_for})
+        return score(question, of, **{name: parts[name] for name in asks_for})
 
     if "judge" not in asks_for:
         return Rule(score=call, is_async=is_async, **about)
     if not is_async:
-        raise UserError(f"{where}: score asks a judge, which answers later: write `async def score`")
+        raise UserError(f"{where}: {defined[0]} asks a judge, which answers later: write `async def {defined[0]}`")
     return Judged(score=call, **about)
 
 
@@ -261,11 +328,14 @@ def _parameters(score: Callable[..., Any], where: str) -> set[str]:
     """The names of `PARAMETERS` that outside code's function asks for. Raises UserError for any other."""
     parameters = list(inspect.signature(score).parameters.values())
     if len(parameters) < 2:
-        raise UserError(f"{where}: score takes the question and the trajectory as the first two parameters")
+        raise UserError(
+            f"{where}: score takes the question and the trajectory, and score_group the question and its trajectories, "
+            "as the first two parameters"
+        )
     for parameter in parameters[2:]:
         if parameter.name not in PARAMETERS and parameter.default is parameter.empty:
             raise UserError(
-                f"{where}: score has the parameter {parameter.name!r}; after the first two it may have "
+                f"{where}: {score.__name__} has the parameter {parameter.name!r}; after the first two it may have "
                 f"{' and '.join(PARAMETERS)}{did_you_mean(parameter.name, PARAMETERS)}"
             )
     return {parameter.name for parameter in parameters[2:]} & set(PARAMETERS)
@@ -294,13 +364,13 @@ def strict_value(
     return None if any(load_reward(name).why_unscorable(question) for name in names) else worst
 
 
-def rule_score(reward: Rule, question: Question, trajectory: Trajectory, inputs: Inputs) -> Score:
-    """The score by a rule that is not async, null with a reason where it has no value.
+def rule_scores(reward: Rule, unit: Unit, inputs: Inputs) -> list[Score]:
+    """The scores of a unit by a rule that is not async, null with a reason where they have no value.
 
     A trajectory that ended unparsed or out of budget is scored on its answer.
     """
-    if (score := reward.fixed_score(question, trajectory)) is not None:
-        return score
-    with reward.errors(trajectory):
-        result = reward.score(question, trajectory, inputs)
-    return reward.make_score(trajectory, result)
+    if (score := reward.fixed_score(unit.question, unit.trajectories[0])) is not None:
+        return [score]
+    with reward.errors(unit):
+        result = reward.score(unit.question, unit.given, inputs)
+    return reward.make_scores(unit, result)

@@ -33,7 +33,7 @@ from rewards.inputs import Inputs, ScoreJudge
 from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, cut_off
 from rewards.nuggets import NuggetStore
 from rewards.prompts import judge_prompts, replaced_digest
-from rewards.reward import ENDINGS_VERSION, FAILED, Judged, Reward, Rule, judge_of, load_reward, rule_score
+from rewards.reward import ENDINGS_VERSION, FAILED, Judged, Reward, Rule, Unit, judge_of, load_reward, rule_scores
 from rewards.store import Settings, call_log_file, current_settings, read_scores, record_settings, score_file
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
@@ -41,7 +41,7 @@ JUDGING = {"runs", "temperature", "max_tokens", "constrained"}
 """Settings under `rewards` that every judged score depends on."""
 
 MAX_IN_FLIGHT = 8
-"""Trajectories that an async reward without a judge scores at once."""
+"""Trajectories, or groups of them, that an async reward without a judge scores at once."""
 
 Scores = dict[tuple[str, str], Score]
 """By (trajectory key, score name)."""
@@ -57,20 +57,26 @@ class Work:
     """By key."""
     folder: Path
 
-    def stored(self, reward: Reward, settings: Settings) -> tuple[dict[str, Score], list[Trajectory]]:
-        """(the stored scores that count, by trajectory key; the trajectories that have to be scored)."""
+    def stored(self, reward: Reward, settings: Settings) -> tuple[dict[str, Score], list[Unit]]:
+        """(the stored scores that count, by trajectory key; the units that have to be scored)."""
         found = read_scores(self.folder, reward.name, settings, self.trajectories)
-        # Not of a trajectory which failed and was sampled again since.
-        scores = {
-            key: score
-            for key, score in found.items()
-            if score.reason != FAILED or self.trajectories[key].status == "failed"
-        }
-        return scores, [one for key, one in self.trajectories.items() if key not in scores]
+        pairs = ((self.questions[one.question_id], one) for one in self.trajectories.values())
+        scores: dict[str, Score] = {}
+        missing = []
+        for unit in reward.units(pairs):
+            known = [found[one.key] for one in unit.trajectories if one.key in found and _counts(found[one.key], unit)]
+            if len(known) == len(unit.trajectories):
+                scores |= {score.trajectory: score for score in known}
+            else:
+                missing.append(unit)
+        return scores, missing
 
-    def question(self, trajectory: Trajectory) -> Question:
-        """The question that a trajectory answers."""
-        return self.questions[trajectory.question_id]
+
+def _counts(stored: Score, unit: Unit) -> bool:
+    """Whether a stored score is still that of the unit: in a group of the same members, and not that of a trajectory
+    which failed and was sampled again since."""
+    failed = stored.reason == FAILED and unit.trajectories[0].status != "failed"
+    return stored.group == unit.group and not failed
 
 
 class Scorer:
@@ -123,10 +129,10 @@ class Scorer:
         fresh: list[Score] = []
         try:
             if reward.is_async and missing:
-                asyncio.run(_score_async(reward, missing, work, inputs, fresh))
+                asyncio.run(_score_async(reward, missing, inputs, fresh))
             else:
-                for one in missing:
-                    fresh.append(rule_score(reward, work.question(one), one, inputs))
+                for unit in missing:
+                    fresh += rule_scores(reward, unit, inputs)
         finally:
             if fresh:
                 # Rules are quick: one atomic write in place of a durable line for each.
@@ -164,48 +170,51 @@ class Scorer:
             segments: dict[str, Segment] = {}
             logs: dict[str, CallLog] = {}
             scores: Scores = {}
-            missing: dict[str, list[Trajectory]] = {}
+            missing: dict[str, list[Unit]] = {}
             for reward in rewards:
                 name = reward.name
                 stored, missing[name] = work.stored(reward, settings[name])
                 scores |= {(key, name): score for key, score in stored.items()}
                 segments[name] = stack.enter_context(Segment(score_file(work.folder, name, settings[name])))
                 log_file = call_log_file(work.folder, name, settings[name])
-                logs[name] = stack.enter_context(CallLog(log_file, set(stored)))
+                finished = {score.group or key for key, score in stored.items()}
+                logs[name] = stack.enter_context(CallLog(log_file, finished))
                 record_settings(work.folder, name, settings[name])
             total = len(work.trajectories) * len(rewards)
             progress = stack.enter_context(Progress("judge", total, len(scores)))
             tally = _Tally(scores.values())
 
-            async def score(pair: tuple[Judged, Trajectory]) -> None:
-                reward, trajectory = pair
-                name, question, key = reward.name, work.question(trajectory), trajectory.key
+            async def score(pair: tuple[Judged, Unit]) -> None:
+                reward, unit = pair
+                name, question, first = reward.name, unit.question, unit.trajectories[0].key
+                owner = unit.group or first
                 asker = ScoreJudge(
                     judge=judge,
                     log=logs[name],
                     prompts={**reward.prompts, **prompts},
                     nuggets=nuggets,
                     embed=embed,
-                    scores={other: scores[at] for other in reward.after if (at := (key, other)) in scores},
+                    scores={other: scores[at] for other in reward.after if (at := (first, other)) in scores},
                     question=question,
-                    owner=key,
+                    owner=owner,
                     name=short_name(name),
                 )
                 with session(question.id):  # what is asked of one answer begins alike: one server, of several
-                    given = await _judge(reward, trajectory, asker)
-                if given.state != "unfinished":
-                    segments[name].append(given)
-                    logs[name].forget(key)
-                scores[key, name] = given
-                tally.add(given)
-                progress.advance(1, note=str(tally))
+                    given = await _judge_unit(reward, unit, asker)
+                if given[0].state != "unfinished":
+                    segments[name].extend(given)
+                    logs[name].forget(owner)
+                for one in given:
+                    scores[one.trajectory, name] = one
+                    tally.add(one)
+                progress.advance(len(given), note=str(tally))
 
             place = {key: at for at, key in enumerate(work.trajectories)}  # the rewards of one answer share its prefix
             # Precision comes after the rest: it reuses the claims that faithfulness extracted.
             for late in (False, True):
                 turn = [reward for reward in rewards if bool(reward.after) is late]
-                pairs = [(reward, one) for reward in turn for one in missing[reward.name]]
-                await for_each(sorted(pairs, key=lambda pair: place[pair[1].key]), score, concurrency)
+                pairs = [(reward, unit) for reward in turn for unit in missing[reward.name]]
+                await for_each(sorted(pairs, key=lambda pair: place[pair[1].trajectories[0].key]), score, concurrency)
         left = unfinished(scores)
         for name in settings.keys() - {score.name for score in left}:
             call_log_file(work.folder, name, settings[name]).unlink(missing_ok=True)
@@ -269,46 +278,48 @@ def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
     return [score for score in scores.values() if score.state == "unfinished"]
 
 
-async def _score_async(
-    reward: Rule, missing: Sequence[Trajectory], work: Work, inputs: Inputs, fresh: list[Score]
-) -> None:
+async def _score_async(reward: Rule, missing: Sequence[Unit], inputs: Inputs, fresh: list[Score]) -> None:
     """Add the scores of an async rule to `fresh` as they are finished."""
 
-    async def score(trajectory: Trajectory) -> None:
-        question = work.question(trajectory)
-        if (fixed := reward.fixed_score(question, trajectory)) is not None:
+    async def score(unit: Unit) -> None:
+        fixed = reward.fixed_score(unit.question, unit.trajectories[0])
+        if fixed is not None:
             fresh.append(fixed)
             return
-        with reward.errors(trajectory):
-            result: Any = reward.score(question, trajectory, inputs)
+        with reward.errors(unit):
+            result: Any = reward.score(unit.question, unit.given, inputs)
             result = await result
-        fresh.append(reward.make_score(trajectory, result))
+        fresh.extend(reward.make_scores(unit, result))
 
     await for_each(missing, score, MAX_IN_FLIGHT)
 
 
-async def _judge(reward: Judged, trajectory: Trajectory, judge: ScoreJudge) -> Score:
-    """The judged score of a trajectory, in the state 'unfinished' where the judge did not serve all of its calls."""
-    if (fixed := reward.fixed_score(judge.question, trajectory)) is not None:
-        return fixed
+async def _judge_unit(reward: Judged, unit: Unit, judge: ScoreJudge) -> list[Score]:
+    """The judged scores of a unit, all in the state 'unfinished' where the judge did not serve all of its calls."""
+    if (fixed := reward.fixed_score(unit.question, unit.trajectories[0])) is not None:
+        return [fixed]
 
-    def null(reason: str, state: ScoreState = "null") -> Score:
-        return Score(trajectory=trajectory.key, name=reward.name, value=None, state=state, reason=reason)
+    def null(reason: str, state: ScoreState = "null") -> list[Score]:
+        name, group = reward.name, unit.group
+        return [
+            Score(trajectory=one.key, name=name, value=None, state=state, reason=reason, group=group)
+            for one in unit.trajectories
+        ]
 
     try:
-        with reward.errors(trajectory, PromptTooLong, JudgeError):
-            result = await reward.score(judge.question, trajectory, judge)
-        score = reward.make_score(trajectory, result)
+        with reward.errors(unit, PromptTooLong, JudgeError):
+            result = await reward.score(unit.question, unit.given, judge)
+        first, *others = reward.make_scores(unit, result)
     except PromptTooLong as error:
         return null(str(error))
     except (JudgeError, SourceError) as error:
         return null(str(error), "unfinished")
-    score = judge.finish(score)
     cut, _ = cut_off(judge.verdicts)
-    if cut and score.value is None:
-        why = f"{cut} of {len(judge.verdicts)} replies were cut off (raise max_context of the judge)"
-        return score.model_copy(update={"reason": f"{score.reason}; {why}"})
-    return score
+    why = f"{cut} of {len(judge.verdicts)} replies were cut off (raise max_context of the judge)"
+    return [
+        score.model_copy(update={"reason": f"{score.reason}; {why}"}) if cut and score.value is None else score
+        for score in (judge.finish(first), *others)
+    ]
 
 
 class _Tally:

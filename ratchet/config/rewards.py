@@ -76,8 +76,8 @@ class RewardsConfig(Section):
 
     weights: dict[str, float] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
     """Weights of the scores by name: a built-in one (accuracy, em, f1, answer_match, nugget_containment and
-    lexical_support by rules; reference_similarity by rules and the `embedder`; correctness, faithfulness, precision
-    and relevance by the judge), or a file of your own, such as `./my_reward.py`. The reward
+    lexical_support by rules; reference_similarity by rules and the `embedder`; correctness, faithfulness, precision,
+    relevance and group_ranking by the judge), or a file of your own, such as `./my_reward.py`. The reward
     is the weighted mean of these scores."""
     # Names here, because rewards/ is above this package and a reward is a plug-in: load_config checks them.
     judge: str = "judge"

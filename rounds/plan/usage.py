@@ -18,7 +18,7 @@ from ratchet.plugins import short_name
 from ratchet.records import Conversation, ModelCall, Trajectory
 from ratchet.runfolder import RunFolder
 from ratchet.selection import Score
-from rewards.reward import judged
+from rewards.reward import judged, load_reward
 from rewards.store import stored_scores
 from rounds.plan.calls import SYSTEMS, Turns
 from rounds.stage import ExperimentRun
@@ -180,7 +180,8 @@ def assumed_judge_use(rewards: RewardsConfig, names: Iterable[str], samples: int
         "faithfulness": claims + runs,
         "precision": runs + (0 if "faithfulness" in scores else claims),
     }
-    calls = {name: float(known.get(short_name(name), runs)) for name in scores}
+    alone = {name: runs / (samples if load_reward(name).of_group else 1) for name in scores}
+    calls = {name: float(known.get(short_name(name), alone[name])) for name in scores}
     return JudgeUse(calls, f"assumed: {ITEMS:g} nuggets, {runs} runs")
 
 

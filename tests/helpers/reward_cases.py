@@ -22,7 +22,7 @@ from rewards.inputs import Inputs, ScoreJudge
 from rewards.judge import CallLog, Judge
 from rewards.nuggets import NuggetStore
 from rewards.prompts import PROMPTS
-from rewards.reward import Judged, Rule, load_reward
+from rewards.reward import Judged, Rule, Unit, load_reward
 from rewards.scoring import Scorer
 from rewards.store import Settings
 from tests.helpers.configs import SPLITS, config_values
@@ -98,7 +98,7 @@ def rule_score(name: str, question: Question, made: Trajectory, embed: Embed = n
     """A score by a rule."""
     loaded = load_reward(name)
     assert isinstance(loaded, Rule)
-    return reward.rule_score(loaded, question, made, Inputs(normalise_answer, embed))
+    return reward.rule_scores(loaded, Unit(question, (made,)), Inputs(normalise_answer, embed))[0]
 
 
 def judge_it(
@@ -124,7 +124,8 @@ def judge_it(
             asker = ScoreJudge(
                 judge, log, {**reward.prompts, **PROMPTS}, store, no_vectors, before, question, made.key, name
             )
-            return asker.finish(reward.make_score(made, await reward.score(question, made, asker)))
+            unit = Unit(question, (made,), is_group=reward.of_group)
+            return asker.finish(reward.make_scores(unit, await reward.score(question, unit.given, asker))[0])
 
     return asyncio.run(run())
 

@@ -50,6 +50,13 @@ def test_the_judges_prompts_are_pinned() -> None:
         fill(PROMPTS, "claims.user", QUESTION, answer=response),
         fill(PROMPTS, "claim_support.user", QUESTION, context=documents, answer_aspects=claims),
         fill(PROMPTS, "claim_precision.user", QUESTION, expected_output=expected, answer_aspects=claims),
+        fill(
+            PROMPTS,
+            "group_ranking.user",
+            QUESTION,
+            expected_output=expected,
+            answers=[{"id": 1, "answer": response}, {"id": 2, "answer": "By the sea."}],
+        ),
     ]
     check_pinned(Path(__file__).parent / "snapshots/judge.txt", "\n\n======\n".join(prompts) + "\n")
 
