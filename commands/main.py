@@ -16,6 +16,9 @@ COMMANDS = {
     "ask": Subcommand("let a system answer a question, or each that is typed, and show its work", "commands.ask:main"),
     "prompts": Subcommand("write the prompts of a config's system or judge, to edit them", "commands.prompts:main"),
     "sample": Subcommand("sample trajectories of a round's training questions", "commands.sample:main"),
+    "gateway": Subcommand(
+        "sample with programs that come by themselves; count what was recorded of programs", "commands.gateway:main"
+    ),
     "score": Subcommand("score a round's trajectories and select what to train on", "commands.score:score_and_select"),
     "whatif": Subcommand("select from stored scores under other weights; writes nothing", "commands.score:whatif"),
     "rows": Subcommand("build a round's token rows and sum them up", "commands.rows:rows"),

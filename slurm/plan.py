@@ -21,7 +21,7 @@ from ratchet.errors import UserError
 from ratchet.packages import script_arguments
 from ratchet.parsing import read_mapping
 from retrieval.layout import MANIFEST
-from rewards.reward import judge_of
+from rewards.reward import judge_of, scoring_judges
 from rounds.promoted import kept_any, last_promoted, read_promotion
 from rounds.records import StageId
 from rounds.stage import MODULE, ExperimentRun, Stage
@@ -180,7 +180,8 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
     models: set[str] = set()
     for member in load_members(config).values():
         models |= models_of([member.system, *member.evaluation.baselines.values()])
-        models |= judge_of(member.rewards, member.models, (*member.rewards.weights, *member.evaluation.scores))
+        models |= scoring_judges(member.rewards, member.models)
+        models |= judge_of(member.rewards, member.models, member.evaluation.scores)
     command = [sys.executable, *script_arguments("selftrain"), *request.experiment.arguments]
     command += ["--until", str(request.round)] if job == "round" else []
     command += ["--accelerate", accelerate] if accelerate else []

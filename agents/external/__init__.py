@@ -1,8 +1,8 @@
 """A program of your own, in any framework or language: its model calls go through a gateway that records every token.
 
-The gateway is an OpenAI-compatible server on 127.0.0.1 (`app.py`). The program gets a question, the gateway's address
-and that of a search, and prints its answer (`program.py`). It is started for every trajectory (`command`), or asked
-over HTTP (`url`). From there on it is a system like the others.
+The gateway is an OpenAI-compatible server on 127.0.0.1. The program gets a question, the gateway's address and that of
+a search, and prints its answer (`program.py`); it is started for every trajectory (`command`), asked over HTTP (`url`),
+or finds the open trajectories itself (neither: `app.py`). From there on it is a system like the others.
 
 Budget: the program's own, within `timeout` seconds, the roles' max_tokens and the model's context.
 
@@ -52,21 +52,21 @@ def digest_of(settings: Settings) -> str:
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Let the program answer."""
-    if not settings.command and settings.url is None:
-        raise UserError("system.settings: name the command that starts the program, or the url of one that runs")
     need_extra("server", "the gateway")
     from agents.external.app import open_gateway
     from agents.external.recording import Recording
 
-    role = settings.roles[0]
-    async with open_gateway() as gateway:
+    role, comes_itself = settings.roles[0], not (settings.command or settings.url)
+    async with open_gateway(settings.port if comes_itself else 0) as gateway:
         recording = Recording(question, tools, settings)
-        async with gateway.recorded(recording) as name:
+        async with gateway.recorded(recording, f"{question.id}:{tools.sample}" if comes_itself else None) as name:
             task = Task.of(question, tools.sample, gateway.address, name, role)
-            if settings.url is None:
+            if settings.command:
                 work = run_program(settings.command, settings.env, task, settings.timeout)
-            else:
+            elif settings.url is not None:
                 work = ask_program(settings.url, task, settings.timeout)
+            else:
+                work = recording.wait_until_finished(settings.timeout)
             given = await _unless_broken(work, recording.broken)
     if given.complaint:
         tools.note(role, f"the end of the program's standard error:\n{given.complaint}")

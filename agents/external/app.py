@@ -8,9 +8,13 @@ what it answers.
     POST /search                {"query", "k", "offset"} -> {"passages"}
     POST /reward                {"reward", "text"}: what the program makes of its own work, from 0 to 1
     POST /step                  {"text"}: a remark for whoever reads the trajectory
+    POST /finish                {"answer", "explanation", "documents"}: ends a trajectory whose program came by itself
+    GET  /trajectories          those that are open: their question, and the addresses that they have
 
-A request says which trajectory it belongs to by the beginning of its path (/t/NAME/v1/...) or by its API key, which is
-the random name.
+A request says which trajectory it belongs to by the beginning of its path (/t/NAME/v1/...), by the header
+X-Ratchet-Trajectory: NAME, or by its API key. A program that a run starts has a random name; a program that comes by
+itself finds QUESTION:SAMPLE under /trajectories, each while it is open, in the characters that an address and a header
+can hold (%20 for a blank).
 """
 
 from __future__ import annotations
@@ -18,20 +22,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 
 from agents.external.messages import MessagesRequest
+from agents.external.program import ProgramAnswer, Task
 from agents.external.protocols import Protocol
 from agents.external.recording import ProgramRequest, Recording
 from agents.external.responses import ResponsesRequest
+from ratchet.errors import UserError
 from ratchet.http.app import open_app
 from ratchet.http.document import EVENTS, errors
 from ratchet.http.guard import bearer_token
@@ -41,11 +50,23 @@ from ratchet.records import Passage
 from retrieval.protocol import Limits
 
 HOST = "127.0.0.1"
+HEADER = "x-ratchet-trajectory"
 MAX_BODY = 8 << 20
 """Bytes of a request."""
 MAX_REMARK = 10_000
 """Characters of a program's remark."""
-OWN_PATH = "/t/{name}"
+OWN_PATH = "/t/{name:any}"
+
+logger = logging.getLogger(__name__)
+
+
+class AnyName(PathConvertor):
+    """A name in a path: of any characters, line breaks among them."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any", AnyName())
 
 
 class SearchRequest(BaseModel):
@@ -75,37 +96,50 @@ class Step(BaseModel):
     text: str = Field(max_length=MAX_REMARK)
 
 
+class Finish(BaseModel):
+    """The answer of a program that came by itself."""
+
+    answer: str
+    explanation: str = ""
+    documents: tuple[str, ...] | None = None
+
+
 class Gateway:
     """The trajectories that are open, by the names that requests give them."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._open: dict[str, Recording] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
         self._requests: dict[str, set[asyncio.Task[Any]]] = {}
 
     @contextlib.asynccontextmanager
-    async def recorded(self, recording: Recording) -> AsyncIterator[str]:
-        """Take requests for a trajectory, under the random name that this gives. What still runs at the end is
-        cancelled."""
-        name = secrets.token_urlsafe(24)
-        self._open[name], self._requests[name] = recording, set()
-        try:
-            yield name
-        finally:
-            del self._open[name]
-            requests = self._requests.pop(name)
-            for task in requests:
-                task.cancel()
-            await asyncio.gather(*requests, return_exceptions=True)
+    async def recorded(self, recording: Recording, name: str | None = None) -> AsyncIterator[str]:
+        """Take requests for a trajectory, under the name that this gives. What still runs at the end is cancelled.
+
+        `name`: default, a random one. Trajectories of one name, as of base and adapter, are open one after another.
+        """
+        turn = self._turns.setdefault(name, asyncio.Lock()) if name else contextlib.nullcontext()
+        name = name or secrets.token_urlsafe(24)
+        async with turn:
+            self._open[name], self._requests[name] = recording, set()
+            try:
+                yield name
+            finally:
+                del self._open[name]
+                requests = self._requests.pop(name)
+                for task in requests:
+                    task.cancel()
+                await asyncio.gather(*requests, return_exceptions=True)
 
     def find(self, request: Request) -> tuple[str, Recording]:
         """(the name, the trajectory) that a request belongs to. ApiError 401 where it names none that is open."""
         key = bearer_token(request.headers) or request.headers.get("x-api-key", "")  # OpenAI's clients, and Anthropic's
-        name = request.path_params.get("name") or key
+        name = request.path_params.get("name") or unquote(request.headers.get(HEADER) or key)
         if name in self._open:
             return name, self._open[name]
-        message = "no trajectory of this name is open: name it by the path /t/NAME/v1 or the API key; it may have ended"
-        raise ApiError(401, message, code="invalid_api_key")
+        message = "no trajectory of this name is open: name it by the path /t/NAME/v1, the header "
+        raise ApiError(401, f"{message}{HEADER} or the API key; it may have ended", code="invalid_api_key")
 
     async def run(self, request: Request, body: ProgramRequest) -> dict[str, Any]:
         """A completion; it is cancelled with its trajectory."""
@@ -115,16 +149,23 @@ class Gateway:
         try:
             return await task
         except asyncio.CancelledError:
-            if key in self._open:
+            if key in self._open and self._open[key] is recording:
                 raise
             raise ApiError(409, "the trajectory has ended") from None
         finally:
             task.cancel()
             self._requests.get(key, set()).discard(task)
 
+    def tasks(self) -> list[Task]:
+        """Of the open trajectories, what their programs are given."""
+        return [
+            Task.of(one.question, one.tools.sample, self.address, name, one.settings.roles[0])
+            for name, one in self._open.items()
+        ]
 
-def create_app(gateway: Gateway) -> FastAPI:
-    """The gateway's app."""
+
+def create_app(gateway: Gateway, lists: bool) -> FastAPI:
+    """The gateway's app. `lists`: whoever asks may see the trajectories."""
     app = open_app("Ratchet gateway", max_body_bytes=MAX_BODY)
 
     async def respond(request: Request, protocol: Protocol) -> Response:
@@ -166,6 +207,14 @@ def create_app(gateway: Gateway) -> FastAPI:
         recording.remark(body.text)
         return {"recorded": True}
 
+    async def finish(request: Request, body: Finish) -> dict[str, Any]:
+        _, recording = gateway.find(request)
+        if not lists:
+            raise ApiError(409, "this trajectory ends with its program: print the answer instead")
+        if not recording.answer.done():
+            recording.answer.set_result(ProgramAnswer(**dict(body)))
+        return {"finished": True}
+
     for prefix, none in (("", errors(401)), (OWN_PATH, errors(401, 404))):
         for path, complete in (("chat/completions", chat), ("responses", responses), ("messages", messages)):
             answers = none | EVENTS | errors(409, 502)
@@ -174,6 +223,13 @@ def create_app(gateway: Gateway) -> FastAPI:
         app.add_api_route(f"{prefix}/step", step, methods=["POST"], responses=none)
         app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"], responses=none)
         app.add_api_route(f"{prefix}/search", search, methods=["POST"], responses=none | errors(502))
+        app.add_api_route(f"{prefix}/finish", finish, methods=["POST"], responses=none | errors(409))
+    if lists:
+
+        @app.get("/trajectories")
+        async def trajectories() -> dict[str, Any]:
+            return {"trajectories": [asdict(task) for task in gateway.tasks()]}
+
     return app
 
 
@@ -222,24 +278,30 @@ class _Running:
     users: int = 0
 
 
-_running: WeakKeyDictionary[asyncio.AbstractEventLoop, _Running] = WeakKeyDictionary()
+_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _Running]] = WeakKeyDictionary()
 
 
 @contextlib.asynccontextmanager
-async def open_gateway() -> AsyncIterator[Gateway]:
-    """The gateway of the running event loop, on a free port: opened by its first user, closed by its last."""
-    loop = asyncio.get_running_loop()
-    running = _running.get(loop)
+async def open_gateway(port: int) -> AsyncIterator[Gateway]:
+    """The gateway of the running event loop: opened by its first user, closed by its last. UserError where the port is
+    in use. `port`: 0 for a free one, where programs that the run starts are told of it."""
+    servers = _running.setdefault(asyncio.get_running_loop(), {})
+    running = servers.get(port)
     if running is None:
-        listener = listen(HOST, 0)
+        try:
+            listener = listen(HOST, port)
+        except UserError as error:
+            raise UserError(f"system.settings.port: {error}") from None
         gateway = Gateway(address_of(listener))
-        running = _running[loop] = _Running(gateway, contextlib.AsyncExitStack())
-        await running.server.enter_async_context(serve_beside(create_app(gateway), listener, 1))
+        if port:
+            logger.warning("waiting for programs: %s/trajectories lists what is open", gateway.address)
+        running = servers[port] = _Running(gateway, contextlib.AsyncExitStack())
+        await running.server.enter_async_context(serve_beside(create_app(gateway, lists=bool(port)), listener, 1))
     running.users += 1
     try:
         yield running.gateway
     finally:
         running.users -= 1
         if not running.users:
-            del _running[loop]
+            del servers[port]
             await running.server.aclose()

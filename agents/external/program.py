@@ -27,6 +27,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -87,6 +88,7 @@ class Task:
     @classmethod
     def of(cls, question: Question, sample: int, address: str, key: str, role: str) -> Task:
         """`address`: the gateway's. `key`: the trajectory's name there."""
+        key = quote(key, safe=":")  # a header holds no more characters than an address
         own = f"{address}/t/{key}"
         labels = labels_text(question.labels)
         return cls(question.text, question.id, question.form, labels, sample, f"{own}/v1", key, role, f"{own}/search")

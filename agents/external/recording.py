@@ -16,7 +16,7 @@ from agents.core.native import read_calls
 from agents.core.output import read_output, without_bounds
 from agents.core.tools import OutOfBudget, Tools
 from agents.external.history import History, Position
-from agents.external.program import ProgramAnswer
+from agents.external.program import ProgramAnswer, ProgramError
 from inference.call_grammar import call_grammar
 from inference.completion import Completion
 from inference.engine import EngineError
@@ -93,6 +93,8 @@ class Recording:
         self.broken: asyncio.Future[ProgramAnswer] = asyncio.get_running_loop().create_future()
         """Has an error which ends the trajectory whatever the program does: its engine failed, or the config
         is wrong."""
+        self.answer: asyncio.Future[ProgramAnswer] = asyncio.get_running_loop().create_future()
+        """The answer of a program that came by itself."""
         self.found: dict[str, Passage] = {}
         """What it found, by the passage's id."""
         self.asked = 0
@@ -100,10 +102,22 @@ class Recording:
         self.out_of_budget = ""
         """Why a request had no room, if one had none."""
         self._history, self._calls = History(), 0
+        self._running, self._last = 0, time.monotonic()
+
+    async def wait_until_finished(self, seconds: float) -> ProgramAnswer:
+        """The answer that the program sends. ProgramError after so long without a request, once there was one."""
+        while True:
+            begun = self.asked or self.found
+            idle = time.monotonic() - self._last if begun and not self._running else 0.0
+            if idle >= seconds:
+                raise ProgramError(f"no request came for {seconds:g} s, which system.settings.timeout allows")
+            done, _ = await asyncio.wait({self.answer}, timeout=seconds - idle)
+            if done:
+                return self.answer.result()
 
     async def chat(self, request: ProgramRequest) -> dict[str, Any]:
         """One completion in the conversation that the request continues, as OpenAI's API gives it. Raises ApiError."""
-        self.asked += 1
+        self._running, self.asked = self._running + 1, self.asked + 1
         try:
             return await self._chat(request)
         except ApiError as error:
@@ -117,6 +131,8 @@ class Recording:
             raise refused(param, short_line(str(error))) from None
         except (EngineError, UserError) as error:
             raise self._break(error) from None
+        finally:
+            self._running, self._last = self._running - 1, time.monotonic()
 
     async def _chat(self, request: ProgramRequest) -> dict[str, Any]:
         role = request.model if request.model in self.settings.roles else self.settings.roles[0]
@@ -178,14 +194,18 @@ class Recording:
         """Keep what the program says of its own work. `reward`: from 0 to 1."""
         said = text if reward is None else f"reward {reward:g}: {text}".removesuffix(": ")
         self.tools.note(self.settings.roles[0], said, reward)
+        self._last = time.monotonic()
 
     async def search(self, query: str, k: int | None, offset: int = 0) -> list[Passage]:
         """Passages of the index, or of the config's source. ApiError where the service gives no answer."""
         k, role = k or self.settings.documents, self.settings.roles[0]
+        self._running += 1
         try:
             result = await self.tools.try_search(role, query, k, self.settings.source, offset)
         except UserError as error:
             raise self._break(error) from None
+        finally:
+            self._running, self._last = self._running - 1, time.monotonic()
         if result.error:
             raise ApiError(502, result.error, headers=ONCE)
         self.found |= {passage.id: passage for passage in result.passages}

@@ -8,7 +8,7 @@ from ratchet.config import Section
 
 
 class Settings(Section):
-    """The program, which is started (`command`) or runs already (`url`), and what it may use."""
+    """The program, and what it may use. Without `command` and `url`, programs come to the gateway by themselves."""
 
     command: tuple[str, ...] = ()
     """Program and arguments that are started for every trajectory, without a shell. Relative to the working
@@ -16,7 +16,7 @@ class Settings(Section):
     url: str | None = None
     """Address of a running program that answers a POST for every trajectory."""
     timeout: float = Field(600.0, gt=0)
-    """Seconds that a trajectory may take."""
+    """Seconds that a trajectory may take; without `command` and `url`, seconds without a request once it has begun."""
     env: dict[str, str] = Field(default={})
     """Environment variables of the program, besides those of the command that runs it."""
     files: tuple[str, ...] = ()
@@ -28,6 +28,8 @@ class Settings(Section):
     """Where the program's searches go: the index, or a name under `sources`."""
     documents: int = Field(3, gt=0)
     """Number of passages of a search that names none."""
+    port: int = Field(8400, ge=0, le=65535)
+    """Port of the gateway where programs come by themselves; else it takes a free one."""
 
     @model_validator(mode="after")
     def _check_program(self) -> Settings:

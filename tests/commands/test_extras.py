@@ -38,6 +38,7 @@ def index(**settings: Any) -> dict[str, Any]:
         (("serve",), {}, "server"),
         (("serve-index",), {}, "server"),
         (("watch",), {}, "server"),
+        (("gateway",), {}, "server"),
         (("sample",), PROGRAM, "server"),
         (("evaluate", "--base-only"), {"evaluation": {"scores": ["reference_similarity"]}}, "dense"),
         (("selftrain",), {"evaluation": {"scores": ["reference_similarity"]}}, "dense"),

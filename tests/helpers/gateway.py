@@ -2,57 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from inference.completion import Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from inference.wrappers import WrapperFormat
-from ratchet.http.server import address_of, listen, serve_beside
 from ratchet.records import Trajectory
 from tests.helpers.playing import QUESTION, Shelf, passage, play
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
 from tests.inference.test_messages import HERMES
 from training.rows import build_rows, check_rows
 
-Program = Callable[[httpx.AsyncClient], Awaitable[str | dict[str, Any] | None]]
-"""Returns its answer, alone or with what belongs to it."""
+Program = Callable[[httpx.AsyncClient], Awaitable[str | None]]
+NAME = f"{QUESTION.id}:3"
+"""Of the trajectory."""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 async def record(program: Program, replies: Replies, tools: bool = False, **settings: Any) -> Trajectory:
-    """A trajectory of a program that runs here, at a `url`. It answers with what it returns."""
+    """A trajectory of a program that comes by itself, and ends it with what it returns."""
     chat = settings.pop("chat", None) or tiny_format()
     if tools:
         tokenizer = tiny_tokenizer()
         tokenizer.chat_template = HERMES
         chat = WrapperFormat.from_tokenizer(tokenizer)
-    agent = ScriptedEngine(chat, replies, settings.pop("max_context", 32_000))
+    question = settings.pop("question", QUESTION)
+    agent, port = ScriptedEngine(chat, replies, settings.pop("max_context", 32_000)), free_port()
     shelf = Shelf({QUESTION.text: [passage(1, "Ada built it."), passage(2)]})
-    failed: list[Exception] = []
-
-    async def answer(request: Request) -> Response:
-        base = (await request.json())["base_url"].removesuffix("/v1")
-        try:
-            async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=60) as client:
-                given = await program(client)
-        except Exception as error:
-            failed.append(error)
-            raise
-        return JSONResponse({"answer": given} if isinstance(given, str) else given or {})
-
-    app, listener = Starlette(routes=[Route("/", answer, methods=["POST"])]), listen("127.0.0.1", 0)
-    config = {"name": "external", "settings": {"url": address_of(listener), **settings}}
-    async with serve_beside(app, listener, 5):
-        trajectory = await play(config, agent, shelf)
-    if failed:
-        raise failed[0]
-    return trajectory
+    config = {"name": "external", "settings": {"port": port, "timeout": 30, **settings}}
+    playing = asyncio.ensure_future(play(config, agent, shelf, question=question))
+    await asyncio.sleep(0)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/t/{NAME}", trust_env=False, timeout=60) as client:
+        while not (await client.get(f"http://127.0.0.1:{port}/trajectories")).json()["trajectories"]:
+            assert not playing.done()
+        if answer := await program(client):
+            assert (await client.post("/finish", json={"answer": answer})).status_code == 200
+    return await playing
 
 
 async def say(client: httpx.AsyncClient, messages: Sequence[Any], **more: Any) -> dict[str, Any]:

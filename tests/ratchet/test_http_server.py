@@ -53,7 +53,7 @@ ELSEWHERE = [
 HEAD = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\n"
 
 
-@pytest.fixture(params=["search", "mcp", "programs", "watch", "serve"])
+@pytest.fixture(params=["search", "mcp", "gateway", "programs", "watch", "serve"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of something that each server has, without a key."""
     if request.param == "serve":
@@ -66,7 +66,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         apps: dict[str, tuple[Callable[[], Any], str]] = {
             "search": (lambda: search_app({"plain": Plain()}, Limits()), "/indexes/plain/search"),
             "mcp": (lambda: guarded_app(create_server(Plain(), {}), None), "/mcp"),
-            "programs": (lambda: gateway.create_app(gateway.Gateway("")), "/t/q1:0/v1/chat/completions"),
+            "gateway": (lambda: gateway.create_app(gateway.Gateway(""), lists=True), "/trajectories"),
+            "programs": (lambda: gateway.create_app(gateway.Gateway(""), lists=True), "/t/q1:0/v1/chat/completions"),
         }
         make, path = apps[request.param]
         with listening(make()) as base:

@@ -13,6 +13,7 @@ import yaml
 
 from commands.arguments import run_command
 from commands.evaluate import main as evaluate
+from commands.gateway import main as gateway
 from commands.index import main as index
 from commands.init import main as init
 from commands.questions import check
@@ -91,6 +92,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "index": lambda words: index(words),
     "status": lambda words: status(words, "ratchet status"),
     "evaluate": lambda words: evaluate([*words, "--phase", "score", "--anyway"]),
+    "gateway": lambda words: gateway([*words, "--recorded", "--set", "system.name=external"]),
     "score": lambda words: score_and_select(words, "ratchet score"),
     "whatif": lambda words: whatif([*words, "--set", "rewards.weights={f1: 1.0}"], "ratchet whatif"),
     "rows": lambda words: rows(words, "ratchet rows"),

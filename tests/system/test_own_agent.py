@@ -1,10 +1,16 @@
-"""A whole round with a program: sampled, killed, resumed, scored and trained."""
+"""A whole round with a program: sampled, killed, resumed, scored and trained, and the gateway's own command."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import subprocess
 import sys
+import threading
+import time
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,6 +20,7 @@ from ratchet.selection import Selection
 from sampling.store import TrajectoryStore
 from tests.agents.external.test_program import HEAD
 from tests.helpers.experiment import ROOT, command, kill, make_experiment, preloaded, write_lines
+from tests.helpers.gateway import free_port
 from tests.helpers.waiting import wait_for
 from training.rows import build_rows, check_rows
 
@@ -24,13 +31,13 @@ print(json.dumps({"answer": ask(found[0]["text"] + " " + task["question"])}))
 """
 
 
-def experiment(folder: Path, delay: float) -> Path:
+def experiment(folder: Path, delay: float = 0.0, **settings: Any) -> Path:
     """An experiment whose system is a program, and whose model says one of two things."""
     path = make_experiment(folder, questions=3)
     (folder / "program.py").write_text(HEAD + PROGRAM)
     write_lines(folder / "script.jsonl", {"match": "harbour", "replies": ["Ada Torrin", "nobody"], "delay": delay})
     config = yaml.safe_load(path.read_text())
-    settings = {"command": [sys.executable, "-S", str(folder / "program.py")]}
+    settings = settings or {"command": [sys.executable, "-S", str(folder / "program.py")]}
     config["system"] = {"name": "external", "settings": settings, "roles": {"default": {"max_tokens": 32}}}
     path.write_text(yaml.safe_dump(config))
     done = command("-m", "index_build", "--config", str(path))
@@ -62,3 +69,38 @@ def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_
     kept = Selection.model_validate_json((tmp_path / "run/round-1/selection.json").read_text()).kept
     rows, _ = build_rows(trajectories, kept, 1000)
     assert rows and check_rows(rows, {one.key: one for one in trajectories}) == len(rows)
+    counted = command("-m", "ratchet", "gateway", "--config", str(config), "--recorded")
+    assert "12 trajectories: 12 finished\n12 model calls, 0 of them" in counted.stdout
+    assert "0 conversations have 0 assistant turns that the model did not say there" in counted.stdout
+
+
+def test_programs_that_come_by_themselves_find_the_open_trajectories(tmp_path: Path) -> None:
+    port = free_port()
+    config = experiment(tmp_path, port=port)
+    address = f"http://127.0.0.1:{port}"
+
+    def post(url: str, body: dict[str, Any]) -> Any:
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    def drive() -> None:
+        tasks: list[dict[str, Any]] = []
+        while len(tasks) < 12:
+            time.sleep(0.1)
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/trajectories") as answer:
+                tasks = json.load(answer)["trajectories"]
+        for task in tasks:
+            messages = [{"role": "user", "content": f"harbour? {task['question']}"}]
+            said = post(f"{task['base_url']}/chat/completions", {"model": "agent", "messages": messages})
+            text = said["choices"][0]["message"]["content"]
+            post(f"{address}/t/{task['api_key']}/finish", {"answer": text})
+
+    driver = threading.Thread(target=drive, daemon=True)
+    driver.start()
+    done = command("-m", "ratchet", "gateway", "--config", str(config))
+    driver.join()
+    assert done.returncode == 0 and "12 trajectories: 12 finished" in done.stdout, done.stdout
+    assert {one.answer for one in stored(tmp_path)} == {"Ada Torrin", "nobody"}
+    refused = command("-m", "ratchet", "gateway", "--config", str(config), "--set", "system.settings.command=[x]")
+    assert "system.settings.command: `ratchet sample` starts the programs" in refused.stdout

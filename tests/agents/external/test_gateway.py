@@ -15,7 +15,7 @@ from inference.engine import EngineError
 from inference.schemas import SchemaRefused, SchemaRejected
 from ratchet.errors import UserError
 from ratchet.records import Note
-from tests.helpers.gateway import learnt, numbered, record, say, system, texts, user
+from tests.helpers.gateway import NAME, learnt, numbered, record, say, system, texts, user
 from tests.helpers.playing import QUESTION
 from tests.inference.test_tool_calls import OFFERED
 
@@ -236,6 +236,28 @@ async def test_json_that_is_too_deep_is_refused_wherever_a_request_has_it() -> N
     assert trajectory.status == "finished"
 
 
+@pytest.mark.parametrize("id", ["où est-il ?", "a/b%20c#?", "日本", "a\nb: c", "../..", "x" * 3000])
+async def test_any_question_has_a_name_that_addresses_and_headers_hold(id: str) -> None:
+    async def program(client: httpx.AsyncClient) -> str:
+        address = str(client.base_url).partition("/t/")[0]
+        [task] = (await client.get(f"{address}/trajectories")).json()["trajectories"]
+        assert task["question_id"] == id
+        body = {"model": "m", "messages": [user("one")]}
+        for url, headers in (
+            (task["base_url"], {}),
+            (f"{address}/v1", {"Authorization": f"Bearer {task['api_key']}"}),
+            (f"{address}/v1", {"X-Ratchet-Trajectory": task["api_key"]}),
+        ):
+            answer = await client.post(f"{url}/chat/completions", json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+        finish = task["base_url"].removesuffix("/v1") + "/finish"
+        assert (await client.post(finish, json={"answer": "Ada"})).status_code == 200
+        return ""
+
+    trajectory = await record(program, numbered, question=QUESTION.model_copy(update={"id": id}))
+    assert (trajectory.answer, len(trajectory.conversations)) == ("Ada", 3)
+
+
 async def test_what_cannot_be_done_is_refused_in_openais_form_and_noted() -> None:
     async def program(client: httpx.AsyncClient) -> str:
         said = {"role": "assistant", "content": "x"}
@@ -257,33 +279,39 @@ async def test_what_cannot_be_done_is_refused_in_openais_form_and_noted() -> Non
 
 
 async def test_searches_are_recorded_and_give_the_documents_of_the_answer() -> None:
-    async def program(client: httpx.AsyncClient) -> dict[str, Any]:
+    async def program(client: httpx.AsyncClient) -> None:
         found = (await client.post("/search", json={"query": QUESTION.text, "k": 2})).json()["passages"]
         assert [one["text"] for one in found] == ["Ada built it.", "fact 2"]
-        return {"answer": "Ada", "documents": ["c2", "none"]}
+        await client.post("/finish", json={"answer": "Ada", "documents": ["c2", "none"]})
 
     trajectory = await record(program, [])
     assert [one.id for one in trajectory.passages] == ["c2"] and trajectory.searches[0].query == QUESTION.text
 
 
-async def test_a_trajectory_is_named_by_path_or_key_and_no_other_name_is_served() -> None:
+async def test_a_trajectory_is_named_by_path_header_or_key_and_no_other_name_is_served() -> None:
     async def program(client: httpx.AsyncClient) -> str:
-        address, name = str(client.base_url).rstrip("/").split("/t/")
+        address = str(client.base_url).partition("/t/")[0]
         body = {"model": "m", "messages": [user("one")]}
         for headers, status in (
-            ({"Authorization": f"Bearer {name}"}, 200),
-            ({"X-Api-Key": name}, 200),
-            ({"Authorization": f"Basic {name}"}, 401),
+            ({"Authorization": f"Bearer {NAME}"}, 200),
+            ({"X-Api-Key": NAME}, 200),
+            ({"Authorization": f"Basic {NAME}"}, 401),
+            ({"X-Ratchet-Trajectory": NAME, "Authorization": "Bearer else"}, 200),
             ({"Authorization": "Bearer else"}, 401),
+            ({"X-Ratchet-Trajectory": "ended", "Authorization": f"Bearer {NAME}"}, 401),
             ({}, 401),
         ):
             answer = await client.post(f"{address}/v1/chat/completions", json=body, headers=headers)
             assert answer.status_code == status, answer.text
+        [task] = (await client.get(f"{address}/trajectories")).json()["trajectories"]
+        assert (task["question"], task["api_key"], task["sample"]) == (QUESTION.text, NAME, 3) and "Ada" not in str(
+            task
+        )
         elsewhere = await client.post("/v1/chat/completions", json=body, headers={"Origin": "http://evil.example"})
         assert elsewhere.status_code == 403
         return "Ada"
 
-    assert len((await record(program, numbered)).conversations) == 2
+    assert len((await record(program, numbered)).conversations) == 3
 
 
 async def test_an_engine_that_fails_ends_the_trajectory_as_failed() -> None:
@@ -295,6 +323,14 @@ async def test_an_engine_that_fails_ends_the_trajectory_as_failed() -> None:
     assert (trajectory.status, trajectory.error) == ("failed", "the server is gone")
     with pytest.raises(UserError, match="no such"):
         await record(program, [UserError("no such adapter")])
+
+
+async def test_a_program_that_stops_asking_ends_by_the_time_out() -> None:
+    async def program(client: httpx.AsyncClient) -> None:
+        await say(client, [user("x")])
+
+    trajectory = await record(program, numbered, timeout=0.2)
+    assert trajectory.status == "failed" and "0.2 s" in trajectory.error and len(trajectory.model_calls) == 1
 
 
 async def test_roles_are_played_by_the_model_that_a_request_names() -> None:

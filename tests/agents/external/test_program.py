@@ -181,8 +181,3 @@ def test_a_change_of_the_programs_files_is_another_system(tmp_path: Path, monkey
         identity(files=["gone.py"])
     with pytest.raises(UserError, match="a command or a url"):
         identity(command=["x"], url="http://127.0.0.1:1")
-
-
-async def test_a_config_that_names_no_program_is_refused() -> None:
-    with pytest.raises(UserError, match="name the command that starts the program, or the url of one that runs"):
-        await play({"name": "external"}, engine([]))
