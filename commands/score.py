@@ -26,7 +26,7 @@ from commands.extras import check_scoring_extras
 from commands.subcommands import Subcommand, run_subcommand
 from questions.load import load_questions
 from questions.manifest import check_same, open_run
-from ratchet.config import RewardsConfig, SamplingConfig
+from ratchet.config import Config, RewardsConfig, SamplingConfig
 from ratchet.console import PlainConsole
 from ratchet.errors import UserError
 from ratchet.escape import shell_line
@@ -34,6 +34,7 @@ from ratchet.files import read_record, write_json, write_record
 from ratchet.records import Conversation, Question, Span, Trajectory, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Selection
+from rewards.audit import audit_round
 from rewards.reward import load_reward
 from rewards.scoring import Scorer, check_question_ids, unfinished
 from rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
@@ -120,6 +121,38 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
         kept = set(selection.kept)
         if warning := single_answer([trajectory for trajectory in trajectories if trajectory.key in kept]):
             print(f"warning: {warning}", file=sys.stderr)
+        _audit(config, round_folder, questions, trajectories, selection, arguments.accept_unfinished)
+
+
+def _audit(
+    config: Config,
+    folder: RoundFolder,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    selection: Selection,
+    accept_unfinished: bool,
+) -> None:
+    """Write the second opinion on the round, where the config asks for one."""
+    rewards, settings = config.rewards.of_audit, config.rewards.audit
+    if rewards is None or settings is None:
+        folder.audit.unlink(missing_ok=True)  # of an earlier config
+        return
+    nuggets = RunFolder(config.folder).nuggets
+    with Scorer(rewards, config.models, config.embedder, config.seed, nuggets) as scorer:
+        audit, left = audit_round(
+            rewards, scorer, settings.questions, config.seed, selection, questions, trajectories, folder.audit_scores
+        )
+    if left and not accept_unfinished:
+        raise UserError(
+            f"{left} scores of the audit are unfinished because its judge was not available; the selection is written. "
+            "Run the same command again, or add --accept-unfinished to count them as null."
+        )
+    write_record(folder.audit, audit)
+    sampled, kept = (
+        f"{sum(one.audit is not None for one in drawn.values())} of {len(drawn)}"
+        for drawn in (audit.sampled, audit.kept)
+    )
+    print(f"{folder.audit}: second opinions on {sampled} sampled and {kept} kept trajectories")
 
 
 def _is_pilot(folder: RoundFolder, trajectories: Sequence[Trajectory], arguments: argparse.Namespace) -> bool:

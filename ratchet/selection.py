@@ -79,3 +79,26 @@ class Selection(Record):
     @property
     def kept(self) -> tuple[str, ...]:
         return tuple(key for choice in self.questions for key in choice.kept)
+
+
+class Audited(Record):
+    """A trajectory that has a reward and a second opinion."""
+
+    trajectory: str
+    reward: float | None
+    """Selection's."""
+    audit: float | None
+    """The weighted mean of the audit's scores, as strict as a reward; null where one of them is."""
+
+
+class Audit(Record):
+    """What a round's reward and its audit say of the same trajectories."""
+
+    weights: dict[str, float]
+    """Of the audit's scores."""
+    judge: str
+    """The model that gave the judged ones; empty where none is."""
+    sampled: dict[str, Audited]
+    """By question id, one of all its trajectories."""
+    kept: dict[str, Audited]
+    """By question id, one of those that were kept."""

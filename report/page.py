@@ -21,6 +21,7 @@ from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results
 from ratchet.plugins import short_name
+from report.audit import audit_rows, audit_sentences, audited_by, weights_text
 from report.gather import Gathered, RunSettings
 from report.outcomes import count_outcomes
 from report.rounds import interval, number, rounds_view, tone_of
@@ -94,6 +95,9 @@ def render_page(
         extent=_extent(results) if results else 0.0,
         baselines=_baselines(results) if results else None,
         rounds=rounds_view(gathered.rounds),
+        audit=audit_rows(gathered.rounds),
+        audit_sentences=audit_sentences(gathered.rounds),
+        audited_by=audited_by(gathered.rounds),
         plots=drawings.of(gathered),
         tallies=gathered.tallies,
         statuses=STATUSES,
@@ -243,18 +247,13 @@ def _facts(settings: RunSettings, gathered: Gathered) -> list[tuple[str, str]]:
         ("System", short_name(settings.system)),
         ("Model", settings.models[settings.model].path),
         ("Judge", judge.path if judge else "none: the scores are rules"),
-        ("Reward", f"weighted mean of {_weights_text(settings.rewards.weights)}"),
+        ("Reward", f"weighted mean of {weights_text(settings.rewards.weights)}"),
         ("Adapter", adapter.policy if adapter else "none evaluated"),
         ("Seed", str(settings.seed)),
         ("Token rows", _rows_text(gathered)),
         ("Code", str(manifest.get("code") or "unknown")),
         ("Packages", ", ".join(f"{k} {v}" for k, v in (manifest.get("packages") or {}).items()) or "unknown"),
     ]
-
-
-def _weights_text(weights: Mapping[str, float]) -> str:
-    """'4 × correctness, 1 × my reward'."""
-    return ", ".join(f"{weight:g} × {short_name(name).replace('_', ' ')}" for name, weight in weights.items())
 
 
 def _rows_text(gathered: Gathered) -> str:

@@ -13,8 +13,9 @@ from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
 from ratchet.config.evaluation import FINAL
+from ratchet.files import read_record
 from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import Selection
+from ratchet.selection import Audit, Selection
 from report.training import LogLine, read_training_log
 from rewards.summary import best_reward, mean_reward
 from rounds.promoted import read_promotion
@@ -34,6 +35,7 @@ class RoundNumbers:
     promotion: Promotion | None
     tested: Results | None = None
     """Results on the final split, if this adapter was measured there."""
+    audit: Audit | None = None
 
     @property
     def final(self) -> str:
@@ -66,6 +68,7 @@ def gather_rounds(run: RunFolder) -> tuple[RoundNumbers, ...]:
                 results=read_results(results_path(folder, split)),
                 promotion=promotion,
                 tested=_tested(folder, split),
+                audit=read_record(folder.audit, Audit, "make it again with `ratchet score`"),
             )
         )
     return tuple(rounds)

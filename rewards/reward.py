@@ -281,6 +281,13 @@ def judge_of(rewards: RewardsConfig, models: Collection[str], names: Iterable[st
     return {judge} if needing else set()
 
 
+def scoring_judges(rewards: RewardsConfig, models: Collection[str]) -> set[str]:
+    """The names of the models that `ratchet score` asks: selection's judge, and the audit's."""
+    audit = rewards.of_audit
+    found = judge_of(rewards, models, rewards.weights)
+    return found if audit is None else found | judge_of(audit, models, audit.weights)
+
+
 def _stamp(name: str) -> object:
     """What changes when the file that a path names does."""
     if not is_path(name):

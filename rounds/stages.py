@@ -25,7 +25,7 @@ from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder
 from retrieval.sources.plugin import load_source
 from rewards.prompts import replaced_digest
-from rewards.reward import judge_of, load_reward
+from rewards.reward import judge_of, load_reward, scoring_judges
 from rounds.artefacts import (
     Adapter,
     Arms,
@@ -109,12 +109,16 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
             experiment.stage(number, "score.pilot", score, {**questions, **pilot}, samples, judge),
         ]
     scored: dict[str, Artefact] = {**questions, **trajectories, "config": _settings(experiment, "rewards")}
-    scored |= _outside_code(experiment, scores=config.rewards.weights)
+    audit = config.rewards.of_audit
+    scored |= _outside_code(experiment, scores={**config.rewards.weights, **(audit.weights if audit else {})})
     selected: dict[str, Artefact] = {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)}
+    if audit is not None:
+        selected |= {"audit": File(folder.audit), "audit scores": JsonlFiles(folder.audit_scores)}
+    judges = scoring_judges(config.rewards, config.models)
     empty = () if config.rounds.count == 1 else ("--may-be-empty",)
     stages += [
         experiment.stage(number, "sample", sample, {**asked, **samples}, trajectories, agents),
-        experiment.stage(number, "score", (*score, *empty), scored, selected, judge),
+        experiment.stage(number, "score", (*score, *empty), scored, selected, judges),
     ]
     # A search server's index was built where the server runs.
     if number > 1 or is_missing(config.index) or config.index.url is not None:
@@ -240,7 +244,7 @@ def evaluation_stages(
 
 def report_stage(experiment: ExperimentRun, number: int) -> Stage:
     """The report over every round so far."""
-    records = ("selection.json", "promotion.json", "adapter/training.json", "evaluation/results*.json")
+    records = ("selection.json", "audit.json", "promotion.json", "adapter/training.json", "evaluation/results*.json")
     reads: dict[str, Artefact] = {
         "records": JsonlFiles(experiment.run.path, tuple(f"round-*/{name}" for name in records)),
         "config": _settings(experiment, "rewards", "evaluation", "rounds"),

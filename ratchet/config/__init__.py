@@ -18,7 +18,7 @@ from ratchet.config.missing import is_missing, missing_error
 from ratchet.config.models import ModelConfig, ServeConfig, ThoughtsConfig
 from ratchet.config.paths import PathText, PluginName, written
 from ratchet.config.questions import HUB, SPLITS, LeakageConfig, QuestionsConfig, Split, SplitConfig
-from ratchet.config.rewards import CorrectnessConfig, FaithfulnessConfig, RewardsConfig, SelectConfig
+from ratchet.config.rewards import AuditConfig, CorrectnessConfig, FaithfulnessConfig, RewardsConfig, SelectConfig
 from ratchet.config.rounds import RoundsConfig
 from ratchet.config.sampling import SamplingConfig
 from ratchet.config.section import Section
@@ -33,6 +33,7 @@ __all__ = [
     "HUB",
     "SPLITS",
     "WORDS",
+    "AuditConfig",
     "Config",
     "CorrectnessConfig",
     "DenseConfig",

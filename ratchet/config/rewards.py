@@ -71,6 +71,20 @@ class SelectConfig(Section):
     """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
 
 
+class AuditConfig(Section):
+    """A second opinion on a sample of each round's trajectories, which selection does not use. The report shows whether
+    it follows the reward."""
+
+    weights: dict[str, Annotated[float, Field(gt=0)]] = Field(default={})
+    """Weights of its scores, by the names of `rewards.weights`. Default: those of `rewards.weights`, which then need
+    another judge."""
+    judge: str = ""
+    """Name of the model under `models` that gives its judged scores. Default: `rewards.judge`."""
+    questions: int = Field(100, gt=0)
+    """Number of training questions that are drawn, the same in every round. Of each of them one sampled trajectory, and
+    one that was kept, is scored."""
+
+
 class RewardsConfig(Section):
     """How trajectories are scored, and which are trained on."""
 
@@ -106,6 +120,16 @@ class RewardsConfig(Section):
     verdict that is cut off is counted, and asked for again, once, with all that the context has, if that is more."""
     select: SelectConfig = SelectConfig()
     """Which scored trajectories are trained on."""
+    audit: AuditConfig | None = Field(None, exclude_if=lambda audit: audit is None)
+    """A second opinion on a sample of each round's trajectories. Default: none."""
+
+    @property
+    def of_audit(self) -> RewardsConfig | None:
+        """The rewards that the audit scores with; None where there is no audit."""
+        if self.audit is None:
+            return None
+        own = {"weights": self.audit.weights or self.weights, "judge": self.audit.judge or self.judge}
+        return self.model_copy(update={**own, "audit": None})
 
     @model_validator(mode="after")
     def _check_min_scores(self) -> RewardsConfig:

@@ -117,6 +117,8 @@ def _planned(
         text = f"{count(questions.train)} questions x {each} samples"
         if key.id.startswith("sample"):
             return _sampling(key, text, use, [(use.system, questions.train * each)])
+        if key.id == "score" and (audit := config.rewards.audit) is not None:
+            text += f" (without the audit, of up to {2 * audit.questions} trajectories)"
         return _judging(key, text, use, use.rewards, questions.train * each, config.rewards.judge)
     if key.id in ("train", "train.random", "train.gold"):
         return _training(experiment, key, use, questions.train)

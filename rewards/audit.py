@@ -1,0 +1,62 @@
+"""The audit of a round: a second opinion on a sample of its trajectories, which selection does not use
+(`rewards.audit`). report/audit.py compares it with the reward, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ratchet.config import RewardsConfig
+from ratchet.records import Question, Trajectory, content_key
+from ratchet.selection import Audit, Audited, Selection
+from rewards.reward import judged
+from rewards.scoring import Scorer, unfinished
+from rewards.selection import strict_reward
+
+
+def audit_round(
+    rewards: RewardsConfig,
+    scorer: Scorer,
+    count: int,
+    seed: int,
+    selection: Selection,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    folder: Path,
+) -> tuple[Audit, int]:
+    """(the audit of `count` questions, how many of its scores are unfinished). `rewards` and `scorer`: the audit's;
+    `folder`: where its scores are stored."""
+    sampled, kept = draw(selection, count, seed)
+    by_id, by_key = {one.id: one for one in questions}, {one.key: one for one in trajectories}
+    drawn = dict.fromkeys([*sampled.values(), *kept.values()])
+    scores = scorer.score(questions, [by_key[key] for key in drawn], rewards.weights, folder)
+    earned = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
+    keep = rewards.select.keep_status
+
+    def audited(question: str, key: str) -> Audited:
+        opinion = strict_reward(by_id[question], by_key[key], scores, rewards.weights, keep)
+        return Audited(trajectory=key, reward=earned[key], audit=opinion)
+
+    audit = Audit(
+        weights=rewards.weights,
+        judge=rewards.judge if judged(rewards.weights) else "",
+        sampled={question: audited(question, key) for question, key in sampled.items()},
+        kept={question: audited(question, key) for question, key in kept.items()},
+    )
+    return audit, len(unfinished(scores))
+
+
+def draw(selection: Selection, count: int, seed: int) -> tuple[dict[str, str], dict[str, str]]:
+    """By the ids of `count` questions, the keys of (a trajectory of those that have a reward, one that was kept).
+
+    Each round draws the same questions, so that rounds are compared question by question.
+    """
+    ranked = sorted(selection.questions, key=lambda choice: content_key("audit", seed, choice.question_id))
+    sampled, kept = {}, {}
+    for choice in ranked[:count]:
+        rewarded = [key for key, reward in choice.rewards.items() if reward is not None]
+        if rewarded:
+            sampled[choice.question_id] = min(rewarded, key=lambda key: content_key("audit", seed, key))
+        if choice.kept:
+            kept[choice.question_id] = choice.kept[0]
+    return sampled, kept
