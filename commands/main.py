@@ -23,6 +23,7 @@ COMMANDS = {
     "whatif": Subcommand("select from stored scores under other weights; writes nothing", "commands.score:whatif"),
     "rows": Subcommand("build a round's token rows and sum them up", "commands.rows:rows"),
     "show": Subcommand("print one token row, its learnt tokens marked", "commands.rows:show"),
+    "distill": Subcommand("teach a system of one call what the agents of a run answered", "commands.distill:main"),
     "train": Subcommand(
         "train a LoRA adapter, in one process (several: accelerate launch train.py)", "commands.train:main"
     ),
@@ -38,6 +39,7 @@ COMMANDS = {
     "status": Subcommand("what of a run is done, and what is left", "commands.status:status"),
     "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", "commands.rounds:choose"),
     "promote": Subcommand("decide on dev whether an adapter replaces its parent", "commands.rounds:promote"),
+    "trace": Subcommand("one question through every round", "commands.rounds:trace"),
     "questions": Subcommand("check a config's questions; a corpus of benchmarks' evidence", "commands.questions:main"),
     "generate": Subcommand("generate questions with answers from a corpus", "commands.generate:main"),
     "model": Subcommand("write the small model SmolLM2-135M-Instruct into a folder", "commands.model:model"),

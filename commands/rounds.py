@@ -3,6 +3,7 @@
 ratchet choose --config X --round 1       which evaluated adapter becomes the round's? By reward on dev
 ratchet promote --config X --round 2      does round 2's adapter take its parent's place? Decided on dev
 ratchet plan --config X                   memory and calls of the run, and beside what it took
+ratchet trace --config X QUESTION_ID      one question through every round: sampled, scored, kept, trained
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from commands.subcommands import Subcommand, run_subcommand
 from questions.manifest import open_run
 from ratchet.config import Config
 from ratchet.errors import UserError
+from ratchet.runfolder import RunFolder
 from rounds.records import StageId
 
 
@@ -80,6 +82,20 @@ def promote(words: Sequence[str], prog: str) -> None:
             print(f"warning: {decision.warning}", file=sys.stderr)
 
 
+def trace(words: Sequence[str], prog: str) -> None:
+    """Print one question's way through every round."""
+    parser = config_parser(prog, "Follow one question through every round: sampled, scored, kept, trained.")
+    parser.add_argument("question", nargs="?", help="the question's id (default: list the ids)")
+    arguments = parser.parse_args(words)
+    config = _config_of_rounds(arguments)
+    from rounds.trace import print_questions, print_trace
+
+    run = RunFolder(config.folder)
+    if arguments.question is None:
+        return print_questions(run)
+    print_trace(run, arguments.question)
+
+
 def _stages_of(phase: Phase, sampling: StageId, scoring: StageId) -> list[StageId]:
     """Which of the two stages of an evaluation a phase is."""
     return [*([sampling] if phase != "score" else []), *([scoring] if phase != "sample" else [])]
@@ -95,5 +111,6 @@ def _config_of_rounds(arguments: argparse.Namespace) -> Config:
 SUBCOMMANDS = {
     "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", choose),
     "promote": Subcommand("evaluate base, parent and candidate on dev, and decide", promote),
+    "trace": Subcommand("one question through every round", trace),
     "plan": Subcommand("memory and calls of a run before it starts, and beside what it took", "commands.plan:main"),
 }

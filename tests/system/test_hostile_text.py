@@ -17,6 +17,7 @@ from commands.gateway import main as gateway
 from commands.index import main as index
 from commands.init import main as init
 from commands.questions import check
+from commands.rounds import trace
 from commands.rows import rows, show
 from commands.score import score_and_select, whatif
 from commands.status import status
@@ -90,6 +91,9 @@ def said(capfd: Any, main: Callable[[], None]) -> str:
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "questions check": lambda words: check(words),
     "index": lambda words: index(words),
+    "trace": lambda words: trace(words, "ratchet trace"),
+    "trace of one": lambda words: trace([*words, f"train-000{WORD}"], "ratchet trace"),
+    "trace of none": lambda words: trace([*words, WORD], "ratchet trace"),
     "status": lambda words: status(words, "ratchet status"),
     "evaluate": lambda words: evaluate([*words, "--phase", "score", "--anyway"]),
     "gateway": lambda words: gateway([*words, "--recorded", "--set", "system.name=external"]),

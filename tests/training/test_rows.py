@@ -1,5 +1,7 @@
 """Rows teach what was sampled, all of it and nothing else."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from ratchet.errors import UserError
 from ratchet.files import read_segments, write_json, write_jsonl
 from ratchet.records import Trajectory
+from rounds.trace import trace_lines
+from tests.helpers import handmade_run
 from tests.helpers.world import dialogue, make_run, prepared_rows, sample_trajectory, trajectory
 from training.rows import (
     build_rows,
@@ -95,6 +99,14 @@ def test_a_damaged_or_changed_rows_file_is_refused(tmp_path) -> None:  # type: i
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"rows\.parquet.*delete"):
         read_rows(path)
+
+
+def test_a_trace_refuses_damaged_rows(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    _, folder = handmade_run.make_run(tmp_path, train=3, test=3)
+    folder.rows.write_bytes(folder.rows.read_bytes()[:-20])
+    kept = json.loads(folder.selection.read_bytes())["questions"]
+    with pytest.raises(UserError, match=r"rows\.parquet: cannot read the rows .*delete"):
+        list(trace_lines(folder, next(one["question_id"] for one in kept if one["kept"])))
 
 
 def test_rows_with_text_that_is_not_utf8_are_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
