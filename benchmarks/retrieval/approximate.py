@@ -31,7 +31,7 @@ from commands.arguments import run_command
 from ratchet.tables import new_table, print_table
 
 try:
-    import seismic  # type: ignore[import-untyped]
+    import seismic
 except ModuleNotFoundError:
     sys.exit("error: cannot import seismic; pip install --no-deps pyseismic-lsr==0.5.4")
 
