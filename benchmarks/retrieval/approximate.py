@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -28,12 +27,8 @@ from benchmarks.retrieval.corpus import Query, Rows, bm25_rows, learned_rows, qu
 from benchmarks.retrieval.engines import Ours
 from benchmarks.retrieval.timing import log, machine
 from commands.arguments import run_command
+from ratchet.errors import UserError
 from ratchet.tables import new_table, print_table
-
-try:
-    import seismic
-except ModuleNotFoundError:
-    sys.exit("error: cannot import seismic; pip install --no-deps pyseismic-lsr==0.5.4")
 
 VOCABULARY = 30_522
 """That of BERT, in which SPLADE's vectors are."""
@@ -58,6 +53,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-k", type=int, default=10)
     options = parser.parse_args()
+    try:
+        import seismic
+    except ModuleNotFoundError:
+        raise UserError("cannot import seismic; pip install --no-deps pyseismic-lsr==0.5.4") from None
     print(machine())
     log("drawing the corpus")
     rows = bm25_rows(options.documents, VOCABULARY, SEED, WORDS, topics=max(1, options.documents // TOPIC))
