@@ -28,6 +28,8 @@ class Score(Record):
     its first trajectory."""
     unparsed: int = 0
     """How many of the verdicts could not be read."""
+    content: str = Field("", exclude_if=lambda content: not content)
+    """`Trajectory.content` of what was scored."""
     group: str = Field("", exclude_if=lambda group: not group)
     """Of a score that depends on the question's other trajectories, the digest of them all."""
 

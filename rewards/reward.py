@@ -70,9 +70,6 @@ PARAMETERS = ("judge", "embed")
 FUNCTIONS = ("score", "score_group")
 """What outside code defines one of."""
 
-FAILED = "the trajectory failed"
-"""The reason of a score that is null until the trajectory is sampled again."""
-
 Result = float | None | tuple[float | None, str]
 """A value from 0 to 1, or None where there is none; a text beside it says why."""
 Results = Result | Sequence[Result]
@@ -95,7 +92,8 @@ class Unit:
     @property
     def group(self) -> str:
         """What a score in a group depends on: its members. Empty where the unit is a trajectory alone."""
-        return content_key("group", sorted(one.key for one in self.trajectories)) if self.is_group else ""
+        members = sorted((one.key, one.content) for one in self.trajectories)
+        return content_key("group", members) if self.is_group else ""
 
     def __str__(self) -> str:
         first, *others = self.trajectories
@@ -180,7 +178,14 @@ class Reward:
         return self._score(trajectory, float(value), str(reason), group)
 
     def _score(self, trajectory: Trajectory, value: float | None, reason: str, group: str = "") -> Score:
-        return Score(trajectory=trajectory.key, name=self.name, value=value, reason=reason, group=group)
+        return Score(
+            trajectory=trajectory.key,
+            name=self.name,
+            value=value,
+            reason=reason,
+            content=trajectory.content,
+            group=group,
+        )
 
     def units(self, pairs: Iterable[tuple[Question, Trajectory]]) -> list[Unit]:
         """What is scored together: each trajectory, or all of a question's that have no fixed score."""
@@ -197,7 +202,7 @@ class Reward:
     def fixed_score(self, question: Question, trajectory: Trajectory) -> Score | None:
         """The score that the question or the ending alone determines; None where the answer has to be scored."""
         if trajectory.status == "failed":
-            return self._score(trajectory, None, FAILED)
+            return self._score(trajectory, None, "the trajectory failed")
         if problem := self.why_unscorable(question):
             return self._score(trajectory, None, problem)
         if not has_answer(trajectory):

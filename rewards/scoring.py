@@ -33,7 +33,7 @@ from rewards.inputs import Inputs, ScoreJudge
 from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, cut_off
 from rewards.nuggets import NuggetStore
 from rewards.prompts import judge_prompts, replaced_digest
-from rewards.reward import ENDINGS_VERSION, FAILED, Judged, Reward, Rule, Unit, judge_of, load_reward, rule_scores
+from rewards.reward import ENDINGS_VERSION, Judged, Reward, Rule, Unit, judge_of, load_reward, rule_scores
 from rewards.store import Settings, call_log_file, current_settings, read_scores, record_settings, score_file
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
@@ -64,7 +64,7 @@ class Work:
         scores: dict[str, Score] = {}
         missing = []
         for unit in reward.units(pairs):
-            known = [found[one.key] for one in unit.trajectories if one.key in found and _counts(found[one.key], unit)]
+            known = [found[one.key] for one in unit.trajectories if _counts(found.get(one.key), one, unit)]
             if len(known) == len(unit.trajectories):
                 scores |= {score.trajectory: score for score in known}
             else:
@@ -72,11 +72,12 @@ class Work:
         return scores, missing
 
 
-def _counts(stored: Score, unit: Unit) -> bool:
-    """Whether a stored score is still that of the unit: in a group of the same members, and not that of a trajectory
-    which failed and was sampled again since."""
-    failed = stored.reason == FAILED and unit.trajectories[0].status != "failed"
-    return stored.group == unit.group and not failed
+def _counts(stored: Score | None, trajectory: Trajectory, unit: Unit) -> bool:
+    """Whether a stored score is still that of the trajectory, which may have been sampled again since, in a unit of
+    the same members."""
+    if stored is None or stored.group != unit.group:
+        return False
+    return stored.content in ("", trajectory.content)  # versions before did not store it
 
 
 class Scorer:
@@ -302,7 +303,15 @@ async def _judge_unit(reward: Judged, unit: Unit, judge: ScoreJudge) -> list[Sco
     def null(reason: str, state: ScoreState = "null") -> list[Score]:
         name, group = reward.name, unit.group
         return [
-            Score(trajectory=one.key, name=name, value=None, state=state, reason=reason, group=group)
+            Score(
+                trajectory=one.key,
+                name=name,
+                value=None,
+                state=state,
+                reason=reason,
+                content=one.content,
+                group=group,
+            )
             for one in unit.trajectories
         ]
 

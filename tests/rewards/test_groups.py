@@ -76,13 +76,23 @@ def test_what_cannot_be_scored_is_no_member(mine: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["em", "relevance"])
-def test_a_trajectory_that_failed_is_scored_when_it_was_sampled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize("before", [trajectory(0, "", status="failed"), trajectory(0, "")], ids=["failed", "empty"])
+def test_a_trajectory_is_scored_again_when_it_was_sampled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, before: Trajectory
 ) -> None:
     monkeypatch.setattr(scoring, "open_engines", lambda *_: {"judge": scripted_judge()})
-    failed = trajectory(0, "", status="failed")
-    assert scored(tmp_path, [failed], name)[failed.key].value is None
-    assert scored(tmp_path, [FIRST[0]], name)[failed.key].value == 1.0
+    assert scored(tmp_path, [before], name)[before.key].value in (None, 0.0)
+    again = FIRST[0]
+    assert again.key == before.key and scored(tmp_path, [again], name)[again.key].value == 1.0
+    stored = stored_scores(tmp_path / "scores", {again.key})
+    assert stored[again.key, name].value == 1.0
+
+
+def test_a_group_is_scored_again_when_a_member_was_sampled_again(mine: Path) -> None:
+    scored(mine, FIRST[:2])
+    other = FIRST[1].model_copy(update={"answer": "A"})
+    assert [scored(mine, [FIRST[0], other])[one.key].value for one in FIRST[:2]] == [0.5, 0.0]
+    assert len(calls(mine)) == 2
 
 
 @pytest.mark.parametrize(
