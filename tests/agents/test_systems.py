@@ -50,7 +50,7 @@ def test_the_papers_settings_are_the_default() -> None:
     [
         ({"name": "mrga"}, r"no 'mrga' in agents/.*did you mean 'mrag'"),
         ({"name": "tools"}, r"no 'tools' in agents/"),
-        ({"name": "mrag.paper"}, r"mrag.paper cannot be imported"),
+        ({"name": "mrag.paper"}, r"there is no 'mrag.paper' in agents"),
         ({"name": "../evil"}, r"there is no file"),
         ({"name": "mrag", "settings": {"max_cals": 3}}, r"system.settings.max_cals: unknown key.*'max_calls'"),
         ({"name": "mrag", "settings": {"agents": ["searchr"]}}, r"system.settings.agents.0"),
