@@ -26,8 +26,9 @@ from ratchet.numba_cache import njit
 
 TOKENS = 32
 """Tokens of a step that weights are laid out for; it is right for any number, and at its best near this one."""
-FEW_TOKENS = 3
-"""Of up to so many tokens, reading the weights takes longer than multiplying: they are read in order, as bfloat16."""
+FEW_TOKENS = {torch.bfloat16: 3, torch.float32: 4}
+"""By the weights' format: of up to so many tokens, reading the weights takes longer than multiplying. They are read in
+order, as bfloat16, which is half of what float32 has to read."""
 MOST_KEPT = 1 << 30
 """Bytes that a second copy of the weights may take, in the order of its rows. Of larger models none is kept."""
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
@@ -142,7 +143,7 @@ class Product:
         biases = [one.bias.detach() for one in layers if one.bias is not None]
         self._bias = torch.cat(biases) if biases else None
         self._dtype = weight.dtype
-        rows = weight.to(torch.bfloat16) if keeps_rows else None
+        rows = weight.to(torch.bfloat16) if keeps_rows and self._dtype in FEW_TOKENS else None
         self._rows = None if rows is None or not torch.equal(rows.to(self._dtype), weight) else _numbers(rows)
         self._weight, self._is_packed = weight, False
         # The layout that torch's compiler gives to weights that do not change: else each call makes it again. Not all
@@ -157,7 +158,7 @@ class Product:
 
         x is float32 or, without an adapter, in the weights' format. `groups`: the tokens' adapters.
         """
-        if self._rows is not None and len(x) <= FEW_TOKENS:
+        if self._rows is not None and len(x) <= FEW_TOKENS[self._dtype]:
             sums = torch.empty((len(x), len(self._rows)))
             whole_rows(_numbers(x.float()), np.arange(len(x)), self._rows, sums.numpy(), 0, len(self._rows))
             out = (sums if self._bias is None else sums + self._bias.float()).to(self._dtype)

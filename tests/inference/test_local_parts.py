@@ -339,7 +339,7 @@ def test_a_product_of_few_tokens_is_that_of_many(dtype: torch.dtype, bias: bool)
         adapters = LoraBank(torch.nn.Module(), None, torch.float32)
         with torch.inference_mode():
             product = Product({"one": one}, keeps_rows=True)
-            for tokens in (1, 2, FEW_TOKENS, FEW_TOKENS + 1, 8):
+            for tokens in (1, 2, FEW_TOKENS[dtype], FEW_TOKENS[dtype] + 1, 8):
                 got = product(x[:tokens], adapters, [])
                 assert got.dtype == dtype
                 close = 1e-5 if dtype == torch.float32 else 1e-2
