@@ -1,6 +1,6 @@
 """Compare our exact search with Seismic's approximate one over learned sparse vectors, in one run.
 
-    python -m benchmarks.retrieval.approximate                     2 million documents: 10 GB of memory, 3 GB of disk
+    python -m benchmarks.retrieval.approximate                     2 million documents: 10 GB of memory, 6 GB of disk
     python -m benchmarks.retrieval.approximate --documents 20000   a small corpus, to see that it runs
 
 Seismic (Bruch et al. 2024, arXiv 2404.18812) keeps the heaviest postings of a list, in clusters of similar documents
@@ -33,7 +33,7 @@ from ratchet.tables import new_table, print_table
 VOCABULARY = 30_522
 """That of BERT, in which SPLADE's vectors are."""
 WORDS = 110.0
-"""Mean words of a document, which has some 80 different ones."""
+"""Mean words of a document, which has some 70 different ones."""
 TOPIC = 100
 """Documents of one topic, on average."""
 TERMS = 30
