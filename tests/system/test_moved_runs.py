@@ -75,7 +75,7 @@ def move_once_written(run: Path, pattern: str, away: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_folder_that_moves_away_is_an_error_that_names_it(tmp_path: Path) -> None:
-    config = make_experiment(tmp_path, questions=4, delay=0.02)
+    config = make_experiment(tmp_path, questions=4, delay=0.05)
     (tmp_path / "slow.py").write_text(SLOW)
     values = yaml.safe_load(config.read_text())
     values["rewards"]["weights"] = {"f1": 4.0, str(tmp_path / "slow.py"): 1.0}
