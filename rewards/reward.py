@@ -50,7 +50,7 @@ from ratchet.config import RewardsConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
 from ratchet.records import Question, Status, Trajectory, content_key
-from ratchet.selection import Score
+from ratchet.selection import Score, ScoreState
 from ratchet.text import short_line
 from rewards.store import Settings
 
@@ -186,6 +186,11 @@ class Reward:
             content=trajectory.content,
             group=group,
         )
+
+    def null_scores(self, unit: Unit, reason: str, state: ScoreState = "null") -> list[Score]:
+        """Scores of a unit without a value, and why."""
+        scores = [self._score(one, None, reason, unit.group) for one in unit.trajectories]
+        return [score.model_copy(update={"state": state}) for score in scores]
 
     def units(self, pairs: Iterable[tuple[Question, Trajectory]]) -> list[Unit]:
         """What is scored together: each trajectory, or all of a question's that have no fixed score."""

@@ -24,7 +24,7 @@ from ratchet.lease import Lease
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory, content_key
-from ratchet.selection import Score, ScoreState
+from ratchet.selection import Score
 from ratchet.tasks import for_each, run_or_cancel
 from ratchet.text import NORMALISATIONS, plain_text
 from retrieval.encoders.embedder import open_embedder
@@ -300,29 +300,14 @@ async def _judge_unit(reward: Judged, unit: Unit, judge: ScoreJudge) -> list[Sco
     if (fixed := reward.fixed_score(unit.question, unit.trajectories[0])) is not None:
         return [fixed]
 
-    def null(reason: str, state: ScoreState = "null") -> list[Score]:
-        name, group = reward.name, unit.group
-        return [
-            Score(
-                trajectory=one.key,
-                name=name,
-                value=None,
-                state=state,
-                reason=reason,
-                content=one.content,
-                group=group,
-            )
-            for one in unit.trajectories
-        ]
-
     try:
         with reward.errors(unit, PromptTooLong, JudgeError):
             result = await reward.score(unit.question, unit.given, judge)
         first, *others = reward.make_scores(unit, result)
     except PromptTooLong as error:
-        return null(str(error))
+        return reward.null_scores(unit, str(error))
     except (JudgeError, SourceError) as error:
-        return null(str(error), "unfinished")
+        return reward.null_scores(unit, str(error), "unfinished")
     cut, _ = cut_off(judge.verdicts)
     why = f"{cut} of {len(judge.verdicts)} replies were cut off (raise max_context of the judge)"
     return [
