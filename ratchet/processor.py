@@ -31,25 +31,32 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def usable_memory() -> int:
-    """Bytes of main memory that this process may use: the machine's, or less where a SLURM job or a container has a
-    limit.
+def memory_limits() -> list[Path]:
+    """The files that may hold a memory limit of this process, that of its own group first; none where there are no
+    Linux control groups.
 
-    The limit is that of a Linux control group, of version 1 or 2, or of a group that this one is in.
+    They are of version 1 or 2. Within a container the groups above its own are not there, and neither is its own under
+    this name.
     """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         groups = [line.split(":", 2) for line in OWN_GROUPS.read_text().splitlines()]
-    except OSError:  # not Linux
-        return memory
+    except OSError:
+        return []
+    files = []
     for _, controllers, path in groups:
         if controllers and "memory" not in controllers.split(","):
             continue
         top, name = (ALL_GROUPS / "memory", "memory.limit_in_bytes") if controllers else (ALL_GROUPS, "memory.max")
         own = top / path.lstrip("/")
-        for folder in (own, *own.parents):
-            if folder.is_relative_to(top):
-                # Within a container the groups above its own are not there, and neither is its own under this name.
-                with contextlib.suppress(OSError, ValueError):  # "max" is no number
-                    memory = min(memory, int((folder / name).read_text()))
+        files += [folder / name for folder in (own, *own.parents) if folder.is_relative_to(top)]
+    return files
+
+
+def usable_memory() -> int:
+    """Bytes of main memory that this process may use: the machine's, or less where a SLURM job or a container has a
+    limit."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for file in memory_limits():
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            memory = min(memory, int(file.read_text()))
     return memory

@@ -35,7 +35,6 @@ except ModuleNotFoundError as error:
     sys.exit(f"error: cannot import {error.name}; pip install '.[benchmark]'")
 from benchmarks.retrieval.corpus import (
     Columns,
-    Kind,
     Query,
     Rows,
     bm25_rows,
@@ -47,7 +46,7 @@ from benchmarks.retrieval.corpus import (
     rows_of,
 )
 from benchmarks.retrieval.oracle import Oracle
-from benchmarks.retrieval.timing import THREADS, log, machine, measure
+from benchmarks.retrieval.timing import compile_kernels, log, machine, measure
 
 ENGINES: dict[str, type[Engine]] = {"ours": Ours, "bm25s": Bm25s, "tantivy": Tantivy, "pisa": Pisa, "lucene": Lucene}
 VOCABULARY = 128_000
@@ -125,7 +124,7 @@ def _part(
     able = [engine for engine in engines if columns.kind in engine.kinds]
     plain = [Query(query.terms, np.ones_like(query.weights)) for query in queries]
     oracle = Oracle(columns)
-    _compile_kernels(able, rows.kind, options.k)
+    compile_kernels(able, rows.kind, options.k)
     figures: dict[str, dict[str, float | str]] = {}
     with tempfile.TemporaryDirectory(prefix="retrieval-") as name:
         for number, engine in enumerate(able):
@@ -166,20 +165,6 @@ def _part(
     print_table(table)
     for same in independent:
         print(f"ours: the same on 1, 2, 3 and 8 threads, in a batch and alone, to the last bit: {same}")
-
-
-def _compile_kernels(engines: Sequence[Engine], kind: Kind, k: int) -> None:
-    """Run everything once on a small corpus, so that no compilation is timed."""
-    rows = bm25_rows(100, 1000, 0)
-    rows = learned_rows(rows, 0) if kind == "learned" else rows
-    queries = queries_for(columns_of(rows), 4, 5, kind == "learned", 0)
-    for engine in engines:
-        log(f"compiling: {engine.name}")
-        with tempfile.TemporaryDirectory(prefix="retrieval-") as name:
-            engine.build(engine.prepare(rows), Path(name))
-            engine.open(Path(name))
-            for threads in THREADS:
-                engine.search(queries, k, threads)
 
 
 def _timed_open(engine: Engine, folder: Path) -> float:

@@ -21,9 +21,10 @@ import psutil  # type: ignore[import-untyped]
 
 from benchmarks.retrieval.corpus import Query, bm25_rows, columns_of, learned_rows, queries_for
 from benchmarks.retrieval.engines import Ours
-from benchmarks.retrieval.timing import log, machine
+from benchmarks.retrieval.timing import compile_kernels, log, machine
 from commands.arguments import run_command
 from ratchet.errors import UserError
+from ratchet.processor import memory_limits
 from ratchet.tables import new_table, print_table
 
 VOCABULARY = 128_000
@@ -72,11 +73,7 @@ def main() -> None:
 def _search(folder: Path, queries: list[Query], room: int | None) -> list[tuple[list[float], int]]:
     """Milliseconds of each query, and bytes read from the disk, by pass; `room`: memory that may be used."""
     ours = Ours()
-    few = learned_rows(bm25_rows(100, 1000, 0), 0)
-    with tempfile.TemporaryDirectory() as small:  # compiles the kernels
-        ours.build(ours.prepare(few), Path(small))
-        ours.open(Path(small))
-        ours.search(queries_for(columns_of(few), 2, 5, True, 0), K, 1)
+    compile_kernels([ours], "learned", K)
     os.sync()
     for path in folder.rglob("*"):
         if path.is_file():
@@ -98,17 +95,13 @@ def _search(folder: Path, queries: list[Query], room: int | None) -> list[tuple[
 
 def _limit_memory(limit: int) -> None:
     """Move this process into a new control group, of version 1 or 2, that may hold `limit` bytes."""
-    own = {
-        fields[1]: fields[2]
-        for line in Path("/proc/self/cgroup").read_text().splitlines()
-        if (fields := line.split(":", 2))
-    }
-    first = "memory" in own
-    parent = Path("/sys/fs/cgroup", *(["memory"] if first else []), own["memory" if first else ""].lstrip("/"))
-    group = parent / f"ratchet-{os.getpid()}"
+    files = memory_limits()
+    if not files:
+        raise UserError("this process's memory cannot be limited: Linux has no control group for it")
+    group = files[0].parent / f"ratchet-{os.getpid()}"
     try:
         group.mkdir()
-        (group / ("memory.limit_in_bytes" if first else "memory.max")).write_text(str(limit))
+        (group / files[0].name).write_text(str(limit))
         (group / "cgroup.procs").write_text(str(os.getpid()))
     except OSError as error:
         raise UserError(f"{group}: cannot limit this process's memory ({error}); run this as root on Linux") from None

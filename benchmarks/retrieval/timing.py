@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.retrieval.baselines import Engine
-from benchmarks.retrieval.corpus import Query
+from benchmarks.retrieval.corpus import Kind, Query, bm25_rows, columns_of, learned_rows, queries_for
 
 STARTED = time.monotonic()
 THREADS = (1, 2)
@@ -75,6 +76,20 @@ def _seconds(engine: Engine, queries: Sequence[Query], k: int, threads: int) -> 
     started, cpu = time.perf_counter(), time.thread_time()
     engine.search(queries, k, threads)
     return time.perf_counter() - started, time.thread_time() - cpu
+
+
+def compile_kernels(engines: Sequence[Engine], kind: Kind, k: int) -> None:
+    """Run everything once on a small corpus, so that no compilation is timed."""
+    rows = bm25_rows(100, 1000, 0)
+    rows = learned_rows(rows, 0) if kind == "learned" else rows
+    queries = queries_for(columns_of(rows), 4, 5, kind == "learned", 0)
+    for engine in engines:
+        log(f"compiling: {engine.name}")
+        with tempfile.TemporaryDirectory(prefix="retrieval-") as name:
+            engine.build(engine.prepare(rows), Path(name))
+            engine.open(Path(name))
+            for threads in THREADS:
+                engine.search(queries, k, threads)
 
 
 def machine() -> str:
