@@ -163,8 +163,7 @@ class Product:
             whole_rows(_numbers(x.float()), np.arange(len(x)), self._rows, sums.numpy(), 0, len(self._rows))
             out = (sums if self._bias is None else sums + self._bias.float()).to(self._dtype)
         elif self._is_packed:
-            rounded = x.to(self._dtype)
-            out = torch.ops.mkldnn._linear_pointwise(rounded, self._weight, self._bias, "none", [], "")
+            out = torch.ops.mkldnn._linear_pointwise(x.to(self._dtype), self._weight, self._bias, "none", [], "")
         else:
             out = torch.nn.functional.linear(x.to(self._dtype), self._weight, self._bias)
         return adapters.add(self._names, self._shape[1], x, out, groups) if groups else out
