@@ -18,7 +18,6 @@ from pydantic import ValidationError, ValidatorFunctionWrapHandler, WithJsonSche
 
 from agents.core.numbering import rebase
 from agents.core.prompts.template import Prompts
-from ratchet.records import Trajectory
 from ratchet.selection import Score
 from rewards.inputs import ScoreJudge
 from rewards.judge import JudgeRequest, Reply, Verdict, read_reply
@@ -96,13 +95,13 @@ def as_material(claims: Sequence[Claim]) -> list[dict[str, Any]]:
 
 
 async def score_claims(
-    trajectory: Trajectory,
+    text: str,
     judge: ScoreJudge,
     check: Callable[[Sequence[Claim]], str],
     extracted: Sequence[Verdict[AnswerAspects]] = (),
     neutral: bool = False,
 ) -> tuple[float | None, str]:
-    """(The score of the answer's claims, the reason where it is null or 0.) Raises PromptTooLong and JudgeError.
+    """(The score of the claims of the `text`, the reason where it is null or 0.) Raises PromptTooLong and JudgeError.
 
     `check` makes the prompt that has claims scored; `extracted` are the runs' claims if they are known; `neutral`: a
     claim that a readable reply leaves out, or whose score in it cannot be read, has 0.
@@ -110,7 +109,7 @@ async def score_claims(
     judge.check_fit(check(()))  # before any call: what cannot fit without claims will not fit with them
     claims: dict[int, list[Claim]] = {}
     values: list[float] = []
-    for run, reply in enumerate(extracted or await _extract_claims(trajectory, judge)):
+    for run, reply in enumerate(extracted or await _extract_claims(text, judge)):
         judge.verdicts.append(reply.record(part="claims", run=run))
         if reply.value is None:
             judge.unparsed += 1
@@ -127,7 +126,7 @@ async def score_claims(
         return (0.0 if values else None), f"{reason} ({judge.unparsed} of {len(judge.runs)} unparsed)"
 
     replies = await judge.ask_all(
-        [JudgeRequest(check(claims[run]), ClaimVerdicts, ("support", trajectory.key, run)) for run in claims]
+        [JudgeRequest(check(claims[run]), ClaimVerdicts, ("support", judge.owner, run)) for run in claims]
     )
     for run, checked in zip(claims, replies, strict=True):
         scores = None if checked.value is None else claim_scores(claims[run], checked.value, neutral)
@@ -145,12 +144,12 @@ async def score_claims(
     return fmean(values), ""
 
 
-async def _extract_claims(trajectory: Trajectory, judge: ScoreJudge) -> list[Verdict[AnswerAspects]]:
+async def _extract_claims(text: str, judge: ScoreJudge) -> list[Verdict[AnswerAspects]]:
     """The claims of every run; the same ones for all where they are drawn once."""
     settings = judge.settings.faithfulness
     runs = judge.runs if settings.claims == "per_run" else range(1)
-    prompt = judge.prompt("claims.user", answer=trajectory.answer)
-    parts = "claims", trajectory.key
+    prompt = judge.prompt("claims.user", answer=text)
+    parts = "claims", judge.owner
     drawn = await judge.ask_all(
         [JudgeRequest(prompt, AnswerAspects, (*parts, run), settings.claim_temperature) for run in runs]
     )

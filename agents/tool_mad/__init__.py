@@ -107,7 +107,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     for number in range(1, settings.rounds + 1):
         # Step by step for both at once, so that which dialogue is which does not depend on who is faster.
         last = history[-1] if history else {}
-        lookups = await asyncio.gather(*(query_and_search(tools, settings, question, agent, last) for agent in agents))
+        lookups = await look_up(tools, settings, question, agents, last)
         if tools.outage:
             raise SourceError(tools.outage)
         verdicts = await asyncio.gather(
@@ -126,24 +126,40 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return require_label(tools, answer, "judge")
 
 
-async def query_and_search(tools: Tools, settings: Settings, question: Question, agent: Agent, last: Round) -> Lookup:
-    """The agent's query and what that finds; nothing where it has no tool."""
-    if agent.kind == "none":
-        return Lookup()
-    query, task = question.text, task_with_options(question)
-    if settings.query_formulation:
+async def look_up(
+    tools: Tools, settings: Settings, question: Question, agents: Sequence[Agent], last: Round
+) -> list[Lookup]:
+    """The agents' queries and what these find; nothing for an agent without a tool."""
+    searching, task = [agent for agent in agents if agent.kind != "none"], task_with_options(question)
+
+    async def summary(agent: Agent) -> str:
         other = other_answer(agent, last) if last else ""
-        if last and settings.query_from == "summary":
-            other = await tools.ask(*tools.begin("summariser", "summary", task=task, other_answer=quoted(other)))
+        if not last or settings.query_from == "answer":
+            return other
+        return await tools.ask(*tools.begin("summariser", "summary", task=task, other_answer=quoted(other)))
+
+    async def formulate(agent: Agent, other: str) -> str:
         dialogue, text = begin_query(tools, question, agent, last, other)
-        query = await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
-    words = query
-    if agent.kind in settings.keywords:
+        return await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
+
+    async def keywords(agent: Agent, query: str) -> str:
+        if agent.kind not in settings.keywords:
+            return query
         dialogue, text = tools.begin("keywords", task=task, query=one_line(query))
-        words = await tools.read(dialogue, text, read_keywords, lambda reply: read_keywords_leniently(reply, query))
-    source = settings.sources.rag if agent.kind == "rag" else settings.sources.search
-    result = await tools.try_search(agent.kind, words, settings.documents, source=source)
-    return Lookup(query, result.passages, result.error)
+        return await tools.read(dialogue, text, read_keywords, lambda reply: read_keywords_leniently(reply, query))
+
+    async def search(agent: Agent, query: str, words: str) -> Lookup:
+        source = settings.sources.rag if agent.kind == "rag" else settings.sources.search
+        result = await tools.try_search(agent.kind, words, settings.documents, source=source)
+        return Lookup(query, result.passages, result.error)
+
+    queries = [question.text] * len(searching)
+    if settings.query_formulation:
+        others = await asyncio.gather(*map(summary, searching))
+        queries = await asyncio.gather(*map(formulate, searching, others))
+    words = await asyncio.gather(*map(keywords, searching, queries))
+    found = dict(zip(searching, await asyncio.gather(*map(search, searching, queries, words)), strict=True))
+    return [found.get(agent, Lookup()) for agent in agents]
 
 
 async def respond(tools: Tools, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round) -> Verdict:

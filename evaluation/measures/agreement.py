@@ -26,7 +26,11 @@ def run_means(score: Score) -> dict[int, float | None]:
         if part == "claims":
             values.setdefault(verdict["run"], [])
         elif part == "support":
-            values[verdict["run"]] = [(s + 1) / 2 for s in verdict["scores"] or () if s is not None]
+            scores = verdict["scores"]
+            known = [(s + 1) / 2 for s in scores or () if s is not None]
+            values[verdict["run"]] = (
+                [0.0] if scores == [] else known
+            )  # a run without claims gives 0 (rewards/claims.py)
         elif part == "nugget":
             known = values.setdefault(verdict["run"], [])
             known += [] if verdict["score"] is None else [(verdict["score"] + 1) / 3]

@@ -240,7 +240,7 @@ def measure(
         share = unattributed(scores.get((trajectory.key, "faithfulness")))
         values |= forms("unattributed", ("faithfulness",), share, worst=1.0)
     if "lexical_support" in names:
-        share = unattributed_sentences(trajectory.answer, trajectory.passages)
+        share = unattributed_sentences(trajectory.response, trajectory.passages)
         values |= forms("unattributed_rule", (), share, worst=1.0)
     values |= retrieval_measures(question, trajectory, retrieves)
     values |= losses(question, trajectory, values["f1"]) if retrieves else dict.fromkeys(LOSSES)

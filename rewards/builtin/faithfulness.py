@@ -1,5 +1,7 @@
 """Faithfulness: how far the documents that the system returned support the claims of its answer, by the judge.
 
+Of an answer with reasons, such as a label, the claims are those of the reasons (`Trajectory.response`).
+
 Salemi et al. 2025 (arXiv 2506.10844), section 3.2 and algorithm 4, as rewards/claims.py scores claims. It takes 2 judge
 calls a run, and none where there are no documents: no claim of such an answer is supported, so it has 0.
 """
@@ -44,7 +46,7 @@ async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -
         return judge.prompt("claim_support.user", context=documents, answer_aspects=as_material(claims))
 
     neutral = judge.settings.faithfulness.omitted_claims == "neutral"
-    return await score_claims(trajectory, judge, check, neutral=neutral)
+    return await score_claims(trajectory.response, judge, check, neutral=neutral)
 
 
 def _settings(rewards: RewardsConfig) -> Settings:
@@ -53,7 +55,7 @@ def _settings(rewards: RewardsConfig) -> Settings:
 
 REWARD = Judged(
     title="Faithfulness",
-    version=version_of(claims.CLAIMS, SUPPORT),
+    version=version_of(claims.CLAIMS, SUPPORT, "response"),
     score=score,
     against_documents=True,
     scale=(-1, 1),

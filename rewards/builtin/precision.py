@@ -3,8 +3,8 @@
 It compares with the reference (or the short answers joined, or the nuggets), so that length alone does not win: nugget
 correctness is a recall, which longer answers raise (Salemi et al. 2025, arXiv 2506.10844, report as much). It is ours:
 the claims of figure 24, on the scale of figure 25. `correctness_f1` in `evaluation.measures.measures` is the harmonic
-mean of the two. It takes 1 judge call a run where the same trajectory has a faithfulness score, whose claims are
-reused, else 2.
+mean of the two. It takes 1 judge call a run where the same trajectory has a faithfulness score of the same text, whose
+claims are reused, else 2.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,9 @@ async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -
     def check(claims: Sequence[Claim]) -> str:
         return judge.prompt("claim_precision.user", expected_output=expected, answer_aspects=as_material(claims))
 
-    extracted = stored_claims(judge.scores.get("faithfulness"), judge)
-    return await score_claims(trajectory, judge, check, extracted)
+    is_same_text = trajectory.response == trajectory.answer
+    extracted = stored_claims(judge.scores.get("faithfulness"), judge) if is_same_text else ()
+    return await score_claims(trajectory.answer, judge, check, extracted)
 
 
 def _settings(rewards: RewardsConfig) -> Settings:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from inference.completion import Completion, SamplingParams
 from questions.labels import AVERITEC, choice_labels
 from ratchet.config import Thresholds
 from ratchet.records import Question
@@ -77,6 +80,23 @@ async def test_a_query_may_be_written_from_a_summary_of_what_the_other_side_said
     assert rag.endswith("The other side's last answer:\n> In short: REFUTES.")
     assert search.endswith("The other side's last answer:\n> In short: SUPPORTS.")
     assert all("Reasons of" in user for _, user in debate.told("its aim is to agree")[2:]), "answers are read whole"
+
+
+async def test_which_agent_is_faster_changes_no_seed() -> None:
+    async def seeds(slow: str) -> set[tuple[str, int]]:
+        debate = Debate(APART)
+        answer = debate.engine.generate
+
+        async def late(prompt: Sequence[int], params: SamplingParams, *more: Any) -> Completion:
+            text = debate.engine.format.decode(prompt)
+            await asyncio.sleep(0.02 * ("Sum up" in text and f"Reasons of {slow}" in text))
+            return await answer(prompt, params, *more)
+
+        debate.engine.generate = late  # type: ignore[method-assign, assignment]
+        await debate.play(rounds=2, query_from="summary")
+        return {(debate.engine.format.decode(call.prompt), call.params.seed) for call in debate.engine.calls}
+
+    assert await seeds("rag") == await seeds("search")
 
 
 async def test_its_prompts_are_pinned() -> None:

@@ -40,6 +40,18 @@ def test_faithfulness_averages_runs_and_leaves_unreadable_ones_out(tmp_path: Pat
     assert (score.value, score.unparsed) == (1.0, 2)
 
 
+def test_of_a_label_faithfulness_is_that_of_its_reasons(tmp_path: Path) -> None:
+    """A label alone claims nothing that documents could support (records.Trajectory.response)."""
+    verdict = trajectory(answer="SUPPORTS", documents=["Velm has a harbour, they say"])
+    judged = verdict.model_copy(update={"explanation": "Velm has a harbour. It is deep."})
+    engine = scripted_judge()
+    score = judge_it(tmp_path, engine, "faithfulness", QUESTION, judged)
+    assert score.value == 0.5
+    precise = scripted_judge()
+    judge_it(tmp_path / "b", precise, "precision", QUESTION, judged, score)
+    assert {m["answer"] for call in precise.calls if "answer" in (m := material(call.messages))} == {"SUPPORTS"}
+
+
 @pytest.mark.parametrize(("omitted", "value"), [("unreadable", None), ("neutral", (1.0 + 0.5) / 2)])
 def test_a_reply_that_omits_a_claim_is_unreadable_or_has_it_neutral(
     tmp_path: Path, omitted: str, value: float | None

@@ -59,4 +59,9 @@ def test_nuggets_are_averaged_over_each_run() -> None:
 def test_missing_verdicts_are_counted_and_rules_have_no_judge() -> None:
     scores = [claimed("a", None, None), claimed("b", [None], []), Score(trajectory="a", name="em", value=1.0)]
     scores.append(Score(trajectory="e", name="correctness", value=0.0, reason="the answer is empty"))
-    assert rows(scores) == [["faithfulness", "2", "0", "4", "-", "-"]]
+    assert rows(scores) == [["faithfulness", "2", "0", "3", "-", "-"]]
+
+
+def test_a_run_that_finds_no_claims_gives_0_as_in_the_score() -> None:
+    [row] = rows([claimed("a", [], [-1]), claimed("b", [], [1])])
+    assert row[1:5] == ["2", "2", "0", "0.500"]

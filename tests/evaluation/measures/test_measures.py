@@ -172,6 +172,8 @@ def test_unattributed_sentences_by_rule() -> None:
     assert found["unattributed_rule"] == 0.5
     assert one(trajectory(answer="Ada Pell. Whales sing."))["unattributed_rule"] == 1.0
     assert one(trajectory(answer="Yes."))["unattributed_rule"] is None
+    reasons = trajectory(answer="SUPPORTS", passages=(hit,)).model_copy(update={"explanation": "Ada Pell."})
+    assert one(reasons)["unattributed_rule"] == 0.0, "of a label, that of its reasons"
     for failure in (trajectory(answer=""), trajectory(answer="Ada Pell.", passages=(hit,), status="failed")):
         assert one(failure)["unattributed_rule"] == 1.0, "strict"
 
