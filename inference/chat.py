@@ -195,6 +195,11 @@ class Dialogue:
         """The turns for engines over text."""
         return [turn.message for turn in self.turns]
 
+    @property
+    def waits(self) -> bool:
+        """Whether the last message has no reply yet."""
+        return bool(self.turns) and self.turns[-1].role in ("user", "tool")
+
     def user(self, text: str) -> None:
         """Append a user message and open the assistant's turn. The text is untrusted: it cannot forge a turn.
 
@@ -202,7 +207,7 @@ class Dialogue:
         """
         if self._closed:
             raise ValueError("a look-ahead ends its dialogue")
-        if self.turns and self.turns[-1].role == "user":
+        if self.waits:
             raise ValueError("two user messages in a row")
         call = next(iter(self.turns[-1].calls if self.turns else ()), None)
         self._say(ChatTurn("tool", text, answers=call.id) if call else ChatTurn("user", text), tools=self.tools)

@@ -6,6 +6,7 @@ All is recorded here; a system writes no log. `agents.core.tools.Tools`, which s
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
@@ -69,6 +70,7 @@ class Episode(Record):
         self._engines, self._context, self._seed = engines, context, seed
         self._retriever, self._resources, self._question = retriever, resources or Resources(), question
         self._full: set[int] = set()
+        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.sample = sample
         """The number of the attempt at the question."""
         self.so_far = Answer("")
@@ -224,68 +226,72 @@ class Episode(Record):
         """One completion in the dialogue, recorded. `attempt`: its number, where a malformed one is tried again as the
         config's policy has it; a reply that is drawn again leaves the dialogue."""
         number = self._dialogues.index(dialogue)
-        config = self.role(role)
-        if number in self._full:
-            raise self._no_room(role, dialogue)
-        before = dialogue.position
-        if text is not None:
-            dialogue.user(text)
-        dialogue.continue_assistant(prefix)
-        max_tokens = config.max_tokens if max_tokens is None else min(max_tokens, config.max_tokens)
-        room = self._engine(dialogue.model).max_context - dialogue.tokens
-        if room < min(MIN_ROOM, max_tokens):
-            self._full.add(number)
-            raise self._no_room(role, dialogue)
-        params = SamplingParams(
-            temperature=self._context.temperature if config.trainable else self._context.frozen_temperature,
-            top_p=self._context.top_p,
-            max_tokens=min(max_tokens, room),
-            seed=int(content_key(self._seed, number, self._calls[number])[:16], 16) >> 1,
-            schema=constrain,
-            logprobs=logprobs,
-        )
-        self._calls[number] += 1
-        conversation = self._conversation(dialogue)
-        slot, at = self._start()
-        completion = await self._generate(dialogue, role, params, prefix, in_parts=place is None)
-        completion = cut_at_stop(completion, stop, dialogue.chat.decode)
-        # A look-ahead is a part of an answer, thoughts or not.
-        said = completion.text if place else without_thoughts(dialogue.chat.reply_opening + completion.text)
-        value, repairs, error = read_completion(completion, said, reader, must_end=place is None)
-        start, end = place(completion) if place else dialogue.assistant(completion, parsed=not error)
-        cut_by_context = completion.finish_reason == "context" or (
-            completion.finish_reason == "length" and room < max_tokens
-        )
-        is_last = attempt is None or attempt + 1 == self._attempts
-        if error and self.config.malformed == "redraw" and not (is_last or cut_by_context):
-            dialogue.rewind(before)
+        # A branch may still wait for a reply here where another one failed (`agents.core.labels`).
+        async with self._turns[number]:
+            config = self.role(role)
+            if number in self._full:
+                raise self._no_room(role, dialogue)
+            if text is not None and dialogue.waits:
+                raise EngineError(f"{role}: the reply to its last message never came")
+            before = dialogue.position
+            if text is not None:
+                dialogue.user(text)
+            dialogue.continue_assistant(prefix)
+            max_tokens = config.max_tokens if max_tokens is None else min(max_tokens, config.max_tokens)
+            room = self._engine(dialogue.model).max_context - dialogue.tokens
+            if room < min(MIN_ROOM, max_tokens):
+                self._full.add(number)
+                raise self._no_room(role, dialogue)
+            params = SamplingParams(
+                temperature=self._context.temperature if config.trainable else self._context.frozen_temperature,
+                top_p=self._context.top_p,
+                max_tokens=min(max_tokens, room),
+                seed=int(content_key(self._seed, number, self._calls[number])[:16], 16) >> 1,
+                schema=constrain,
+                logprobs=logprobs,
+            )
+            self._calls[number] += 1
             conversation = self._conversation(dialogue)
-            start = end = len(dialogue.ids)
-        state: ParseState = "malformed" if error else "free" if reader is free_text else "ok"
-        self._finish(
-            slot,
-            ModelCall(
-                role=role,
-                conversation=conversation,
-                start=start,
-                end=end,
-                text=completion.text,
-                parse=state,
-                repairs=repairs,
-                error=error,
-                attempt=attempt or 0,
-                finish_reason=completion.finish_reason,
-                prompt_tokens=completion.prompt_tokens,
-                cached_tokens=completion.cached_tokens,
-                new_tokens=completion.new_tokens,
-                thought_tokens=0 if place else dialogue.thought_tokens(completion),
-                at=at,
-                seconds=self.seconds - at,
-            ),
-        )
-        if cut_by_context:
-            self._full.add(number)
-        return Action(completion, said, error, value, cut_by_context)
+            slot, at = self._start()
+            completion = await self._generate(dialogue, role, params, prefix, in_parts=place is None)
+            completion = cut_at_stop(completion, stop, dialogue.chat.decode)
+            # A look-ahead is a part of an answer, thoughts or not.
+            said = completion.text if place else without_thoughts(dialogue.chat.reply_opening + completion.text)
+            value, repairs, error = read_completion(completion, said, reader, must_end=place is None)
+            start, end = place(completion) if place else dialogue.assistant(completion, parsed=not error)
+            cut_by_context = completion.finish_reason == "context" or (
+                completion.finish_reason == "length" and room < max_tokens
+            )
+            is_last = attempt is None or attempt + 1 == self._attempts
+            if error and self.config.malformed == "redraw" and not (is_last or cut_by_context):
+                dialogue.rewind(before)
+                conversation = self._conversation(dialogue)
+                start = end = len(dialogue.ids)
+            state: ParseState = "malformed" if error else "free" if reader is free_text else "ok"
+            self._finish(
+                slot,
+                ModelCall(
+                    role=role,
+                    conversation=conversation,
+                    start=start,
+                    end=end,
+                    text=completion.text,
+                    parse=state,
+                    repairs=repairs,
+                    error=error,
+                    attempt=attempt or 0,
+                    finish_reason=completion.finish_reason,
+                    prompt_tokens=completion.prompt_tokens,
+                    cached_tokens=completion.cached_tokens,
+                    new_tokens=completion.new_tokens,
+                    thought_tokens=0 if place else dialogue.thought_tokens(completion),
+                    at=at,
+                    seconds=self.seconds - at,
+                ),
+            )
+            if cut_by_context:
+                self._full.add(number)
+            return Action(completion, said, error, value, cut_by_context)
 
     async def _generate(
         self, dialogue: Dialogue, role: str, params: SamplingParams, prefix: Sequence[int], in_parts: bool

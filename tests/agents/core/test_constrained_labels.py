@@ -10,9 +10,10 @@ import pytest
 
 from agents.core.system import load_system
 from inference.completion import Message, SamplingParams
+from inference.engine import EngineError
 from ratchet.config import SystemConfig
 from ratchet.records import content_key
-from tests.helpers.playing import CLAIM, QUESTION, engine, play
+from tests.helpers.playing import CLAIM, QUESTION, Shelf, engine, passage, play
 
 NAMES = ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]
 LABEL = json.dumps({"label": "REFUTES"})
@@ -69,3 +70,26 @@ async def test_a_full_context_has_no_room_for_a_label() -> None:
     agent = engine(["word " * 400, LABEL], max_context=600)
     trajectory = await play(COT, agent, question=CLAIM)
     assert (trajectory.status, trajectory.answer) == ("out_of_budget", "")
+
+
+@pytest.mark.parametrize(("replies", "ended"), [(True, ("finished", "REFUTES")), (False, ("failed", ""))])
+async def test_the_label_waits_for_the_reply_of_a_branch_beside_the_one_that_failed(
+    replies: bool, ended: tuple[str, str]
+) -> None:
+    """What one debater found does not fit its context, while the other, who was asked last, still answers."""
+
+    def reply(_: str, params: SamplingParams, messages: Sequence[Message]) -> str:
+        if isinstance(params.schema, dict):
+            return LABEL
+        if "Write one query" in messages[0]["content"]:
+            return "[long]" if "a collection of documents" in messages[0]["content"] else "[short]"
+        if replies:
+            return "I see.\nSUPPORTS"
+        raise EngineError("the server is gone")
+
+    agent = engine(reply, max_context=900)
+    agent.delay = 0.01
+    shelf = Shelf({"long": [passage(1, "word " * 2000)], "short": [passage(2)]})
+    config = {"name": "tool_mad", "labels": "constrain", "settings": {"stability": False}}
+    trajectory = await play(config, agent, shelf, question=CLAIM)
+    assert (trajectory.status, trajectory.answer) == ended
