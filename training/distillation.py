@@ -85,13 +85,14 @@ def distill(teacher: KeptTrajectories, student: Student, folder: RoundFolder) ->
     selection = Selection(weights=teacher.selection.weights, rule=rule, questions=tuple(learnt))
     if folder.read_selection() == selection:
         return selection
-    store = TrajectoryStore(folder.trajectories)
-    if folder.selection.exists() or store.segments:
+    store, manifest = TrajectoryStore(folder.trajectories), _manifest(system, student, list(made))
+    is_begun = store.manifest() == manifest  # by this command, before it was stopped
+    if folder.selection.exists() or (store.segments and not is_begun):
         raise UserError(
             f"{folder.path}: has trajectories or a selection already; distill into a run folder of its own "
             "(--set run=runs/NEW)"
         )
-    store.plan(_manifest(system, student, list(made)))
+    store.plan(manifest)
     write_jsonl(folder.trajectories / FIRST_SEGMENT, made.values())
     write_record(folder.selection, selection)
     return selection

@@ -9,8 +9,6 @@ from pydantic import Field, model_validator
 from ratchet.config.paths import PluginName
 from ratchet.config.section import Section
 
-"""Of a group of roles, whose adapter lies in a folder of that name."""
-
 
 class LoraConfig(Section):
     """The shape of the LoRA adapter."""

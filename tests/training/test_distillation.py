@@ -65,6 +65,17 @@ def test_the_students_prompt_has_the_agents_documents_and_its_label_is_their_ans
     assert {(one.system, one.policy) for one in learnt} == {("vanilla_rag", "distilled")}
 
 
+def test_a_distillation_that_was_stopped_before_its_selection_is_finished_by_the_same_command(
+    agents: Path, tmp_path: Path
+) -> None:
+    path, selection = student(agents, tmp_path), tmp_path / "run/round-1/selection.json"
+    assert distill(path, agents).returncode == 0
+    written = selection.read_bytes()
+    selection.unlink()
+    done = distill(path, agents)
+    assert done.returncode == 0 and selection.read_bytes() == written, done.stdout
+
+
 @pytest.mark.slow
 def test_what_was_distilled_is_trained_evaluated_and_reported_by_the_usual_commands(
     agents: Path, tmp_path: Path
