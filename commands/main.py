@@ -11,7 +11,7 @@ DESCRIPTION = "Fine-tune open agent models on their own best trajectories."
 
 COMMANDS = {
     "init": Subcommand("look at documents and questions, and write a config that runs them", "commands.init:main"),
-    "index": Subcommand("build a search index from documents; add, remove, inspect", "commands.index:main"),
+    "index": Subcommand("build a search index from documents; inspect one", "commands.index:main"),
     "search": Subcommand("search an index or a source, and print the passages", "commands.search:search"),
     "ask": Subcommand("let a system answer a question, or each that is typed, and show its work", "commands.ask:main"),
     "prompts": Subcommand("write the prompts of a config's system or judge, to edit them", "commands.prompts:main"),

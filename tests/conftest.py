@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import signal
@@ -73,11 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
         started.append(start_server(tests, *(f"--ignore={path}" for path in config.option.ignore or ()), *config.args))
         python = f"env PYTHONPATH={PRELOADED} RATCHET_PRELOADED_TESTS={tests} {sys.executable}"
         config.option.tx = [f"popen//python={python}"] * processes
-        os.environ["RATCHET_KERNELS"] = str(Path(folder, "kernels"))
-        with Path(folder, "kernels").open("w") as lock:  # the process that compiles holds it to its end
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            command = [sys.executable, "-m", "tests.helpers.warm_kernels"]
-            started.append(subprocess.Popen(command, cwd=ROOT, stdin=lock, stderr=subprocess.DEVNULL))
+        command = [sys.executable, "-m", "tests.helpers.warm_kernels"]
+        started.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
     def end() -> None:
         for each in started:
@@ -96,13 +92,10 @@ def start_server(address: str, *tests: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish() -> None:
     """Keep what is loaded by now out of garbage collections, of which transformers' trainer starts a full one at every
-    training: each would take as long as a test's training. And wait until the kernels are compiled."""
+    training: each would take as long as a test's training."""
     gc.freeze()
-    if hasattr(session.config, "workerinput"):
-        with Path(os.environ["RATCHET_KERNELS"]).open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from inference.local.attention import attention_kernel
 from inference.local.cache import BLOCK
+from ratchet import numba_cache
 from ratchet.numba_cache import CACHED
 from ratchet.packages import ROOT as REPO
 from tests.helpers.warm_kernels import DONE
@@ -76,6 +78,59 @@ def test_attention_is_compiled_once_for_each_shape_of_a_model_and_not_in_each_pr
     attend(1)
     assert attend(2)[1].min() == 1, "of as many heads as it was made for"
     assert [attend(group)[0] for group in (1, 2)] == [1, 1]
+
+
+TWICE = """
+import sys
+from numba.core import event
+from ratchet.numba_cache import njit
+
+@njit(cache=True)
+def twice(number):
+    return 2 * number
+
+with event.install_recorder("numba:compile") as compiled:
+    print(twice(int(sys.argv[1])), len(compiled.buffer) // 2, "scipy.linalg" in sys.modules)
+"""
+
+
+def start_twice(folder: Path, number: int) -> subprocess.Popen[str]:
+    (folder / "twice.py").write_text(TWICE)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(REPO)}
+    command = [sys.executable, str(folder / "twice.py"), str(number)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> None:
+    started = [start_twice(tmp_path, number) for number in (1, 2, 3)]
+    lines = [process.communicate()[0].split() for process in started]
+    assert [line[0] for line in lines] == ["2", "4", "6"]
+    assert sorted(line[1] for line in lines) == ["0", "0", "1"]
+
+
+def test_a_kernel_that_was_compiled_before_is_read_without_all_that_compiling_needs(tmp_path: Path) -> None:
+    assert [start_twice(tmp_path, 21).communicate()[0] for _ in range(2)] == ["42 1 True\n", "42 0 False\n"]
+
+
+def test_a_kernel_is_compiled_where_another_process_never_finishes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba_cache, "LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+
+    @numba_cache.njit(cache=True)
+    def thrice(number: int) -> int:
+        return 3 * number
+
+    lock = Path(thrice._cache.cache_path, f"{__name__}.{thrice.__qualname__}.lock")
+    hold = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'w'), fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", hold, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout and holder.stdout.readline()
+        assert thrice(14) == 42
+        assert holder.poll() is None
+        holder.communicate()
+    assert gc.isenabled()
 
 
 @pytest.mark.slow
