@@ -16,15 +16,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agents.core.context import RunContext
 from agents.core.steps import describe_step, passage_lines
-from agents.core.system import System, load_system
+from agents.core.system import System
 from commands.arguments import config_of, config_parser
 from commands.extras import check_system_extras
 from commands.subcommands import Subcommand, run_subcommand
 from questions.labels import FEVER
 from ratchet.config import Config
-from ratchet.config.sampling import TOP_P
 from ratchet.console import PlainConsole
 from ratchet.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.text import plain_line, plain_text
@@ -71,13 +69,7 @@ def answer(words: Sequence[str], prog: str) -> None:
 def open_runner(config: Config, baselines: bool = False) -> SystemRunner:
     """The system of a config, ready to be asked. `baselines`: with those of `evaluation.baselines`."""
     check_system_extras(config)
-    systems = {SYSTEM: load_system(config.system)}
-    for name, system in config.evaluation.baselines.items() if baselines else ():
-        systems[name] = load_system(system, f"evaluation.baselines.{name}")
-    how, trained = config.evaluation, config.sampling
-    evaluated = RunContext(how.temperature, how.temperature, TOP_P, None, "base", NAME)
-    sampled = RunContext(trained.temperature, trained.frozen_temperature, trained.top_p, None, "base", NAME)
-    return SystemRunner(systems, config.environment, evaluated, sampled)
+    return SystemRunner(config, baselines)
 
 
 def _typed_lines(console: Console) -> Iterator[str]:

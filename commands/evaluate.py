@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -61,11 +60,9 @@ def _run(words: Sequence[str], prog: str) -> None:
     check_system_extras(config)
     check_scoring_extras(config)
     folder, splits = open_round(config, arguments)
-    from evaluation.arm_folders import arm_settings
     from evaluation.round_arms import evaluate, run_arms
     from inference.adapters import is_adapter
 
-    settings = arm_settings(config)
     adapter = None if arguments.base_only else arguments.adapter or folder.adapter
     if adapter is not None and not is_adapter(adapter):
         raise UserError(
@@ -79,12 +76,12 @@ def _run(words: Sequence[str], prog: str) -> None:
     stages = (*sampling, *scoring) if splits == config.evaluation.question_sets else ()
     with recorded_stages(config, *stages, number=folder.number, adapter=adapter, anyway=arguments.anyway):
         if arguments.phase == "sample":
-            arms = run_arms(settings, folder, splits, adapter)
+            arms = run_arms(config, folder, splits, adapter)
             for split in splits:
                 counts = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
                 print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
             return
-        suite = evaluate(settings, folder, splits, adapter, sampled=arguments.phase == "score")
+        suite = evaluate(config, folder, splits, adapter, sampled=arguments.phase == "score")
     _show(suite, folder, config.evaluation)
 
 
@@ -94,18 +91,16 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder, splits = open_round(config, arguments)
-    from evaluation.arm_folders import arm_settings
     from evaluation.round_arms import build_results
     from evaluation.tables.savings import print_savings
     from evaluation.tables.verdicts import print_verdicts
 
-    settings = arm_settings(config)
-    suite = build_results(settings, folder, splits)
+    suite = build_results(config, folder, splits)
     if action == "table":
         return _show(suite, folder, config.evaluation)
     if action == "verdicts":
         return print_verdicts(suite)
-    print_savings(settings, suite)
+    print_savings(config, suite)
 
 
 def _agreement(words: Sequence[str], prog: str) -> None:
@@ -130,27 +125,20 @@ def _agreement(words: Sequence[str], prog: str) -> None:
         from evaluation.tables.human import print_human_agreement
 
         config = config_of(arguments) if arguments.config else None
-        with tempfile.TemporaryDirectory() as nowhere:  # without a config, nothing is stored
-            opened = config or Config(run=nowhere)
-            print_human_agreement(
-                arguments.human,
-                arguments.reward,
-                opened.environment,
-                config.rewards if config else None,
-            )
+        print_human_agreement(arguments.human, arguments.reward, config)
     elif arguments.reward:
         parser.error("--reward is compared with people: add --human FILE")
     elif not arguments.config:
         parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
     else:
-        from evaluation.arm_folders import arm_settings, read_arms
+        from evaluation.arm_folders import read_arms
         from evaluation.arms import stored_arm_scores
         from evaluation.measures.agreement import agreement_table
         from evaluation.round_arms import build_results
 
         config = config_of(arguments)
         folder, splits = open_round(config, arguments)
-        for results in build_results(arm_settings(config), folder, splits):
+        for results in build_results(config, folder, splits):
             print(f"{results.title}:")
             scores = stored_arm_scores(read_arms(folder, results.split).values())
             print_table(agreement_table(scores.values()))

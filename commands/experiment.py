@@ -162,7 +162,6 @@ class Experiment:
         return [found[key] for key in sampled.keys]
 
     def _evaluate(self, adapter: str | Path | None, round: int, splits: Sequence[str]) -> list[Results]:
-        from evaluation.arm_folders import arm_settings
         from evaluation.round_arms import evaluate
         from inference.adapters import is_adapter
 
@@ -172,4 +171,4 @@ class Experiment:
         if adapter is not None and not has_adapter:
             raise UserError(f"{adapter}: there is no adapter here")
         splits = splits or self.config.evaluation.question_sets
-        return evaluate(arm_settings(self.config), folder, splits, chosen if has_adapter else None)
+        return evaluate(self.config, folder, splits, chosen if has_adapter else None)

@@ -18,7 +18,7 @@ from commands.arguments import (
     outdated_inputs,
     round_or_best,
 )
-from ratchet.config import Config, is_missing, load_members, written
+from ratchet.config import Config, load_members
 from ratchet.errors import UserError
 from ratchet.escape import file_name
 from ratchet.extras import need_extra
@@ -132,21 +132,8 @@ def _export_dataset(config: Config, own: RoundFolder, scope: Scope, out: Path) -
     from training.rows import prepare_rows
 
     members = [
-        DatasetMember(
-            name=name,
-            title=name or settings.folder.name,
-            folder=RoundFolder(settings.folder / own.path.name),
-            questions=settings.questions.train,
-            seed=settings.seed,
-            system=settings.system.name,
-            models=settings.models,
-            sampling=settings.sampling,
-            weights=settings.rewards.weights,
-            documents=()
-            if is_missing(settings.index)
-            else tuple(Path(written(path)).name for path in settings.index.documents),
-        )
-        for name, settings in load_members(config).items()
+        DatasetMember(name, member, RoundFolder(member.folder / own.path.name))
+        for name, member in load_members(config).items()
     ]
     rows = None
     if scope == "kept" or all(member.selection and member.selection.kept for member in members):

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from commands.arguments import (
     IN_LOOP,
@@ -28,14 +27,10 @@ from commands.arguments import (
 )
 from commands.subcommands import Subcommand, run_subcommand
 from questions.manifest import open_run
-from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.extras import need_extra
 from ratchet.files import write_atomic
 from ratchet.runfolder import RunFolder
-
-if TYPE_CHECKING:
-    from report.gather import RunSettings
 
 MAX_QUESTIONS = 500
 """The limit of questions whose trajectories are on the page, per section."""
@@ -58,13 +53,13 @@ def write_report(words: Sequence[str], prog: str) -> None:
     from report.gather import gather  # late: --help loads neither the records nor matplotlib
     from report.page import render
 
-    run, settings = open_run(config), run_settings(config)
+    run = open_run(config)
     again = [] if os.environ.get(IN_LOOP) else stages_to_do_again(config)
     for line in again:
         print(f"warning: {line}; the page shows what came of it", file=sys.stderr)
     with recorded_stages(config, "report", number=number):
-        gathered = gather(settings, run.round(number), arguments.questions)
-        page = render(settings, replace(gathered, missing=(*gathered.missing, *(f"{line}." for line in again))))
+        gathered = gather(config, run.round(number), arguments.questions)
+        page = render(config, replace(gathered, missing=(*gathered.missing, *(f"{line}." for line in again))))
         write_atomic(run.report, page.encode("utf-8", "replace"))
     print(f"{run.report}  {len(page) / 1e6:.1f} MB")
 
@@ -87,7 +82,7 @@ def watch(words: Sequence[str] | None = None, prog: str = "python -m report watc
     from rounds.stage import ExperimentRun
 
     experiment = ExperimentRun(config, config_words(arguments))
-    live = LiveRun(run_settings(config), experiment, arguments.round, arguments.questions)
+    live = LiveRun(experiment, arguments.round, arguments.questions)
     with listen("127.0.0.1", arguments.port) as listener, live:
         line = f"{config.folder} is at {address_of(listener)}; Ctrl-C ends"
         asyncio.run(serve_until_stopped(create_app(live), listener, drain_seconds=2, line=line))
@@ -115,23 +110,6 @@ def round_of(folder: Path, asked: int | None) -> int:
         known = ", ".join(map(str, numbers)) or "none"
         raise UserError(f"--round {asked}: {folder} has no records of this round (rounds with records: {known})")
     return asked or max(numbers, default=1)
-
-
-def run_settings(config: Config) -> RunSettings:
-    """The settings that the page of a run is read with."""
-    from report.gather import RunSettings
-
-    return RunSettings(
-        folder=config.folder,
-        system=config.system.name,
-        model=config.training.model,
-        models=config.models,
-        questions=config.questions,
-        rewards=config.rewards,
-        dev_fraction=config.training.dev_fraction,
-        evaluation=config.evaluation,
-        seed=config.seed,
-    )
 
 
 SUBCOMMANDS = {

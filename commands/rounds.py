@@ -43,19 +43,18 @@ def choose(words: Sequence[str], prog: str) -> None:
     add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
-    from evaluation.arm_folders import arm_settings
     from questions.leakage import training_question_digests
     from questions.load import load_split
     from rounds import choice
 
     open_run(config)
-    settings, number = arm_settings(config), arguments.round
+    number = arguments.round
     stages = _stages_of(arguments.phase, "choose.sample", "choose")
     with recorded_stages(config, *stages, number=number, anyway=arguments.anyway):
         if arguments.phase == "sample":
-            return choice.sample_arms(settings, number)
+            return choice.sample_arms(config, number)
         questions = training_question_digests({"": load_split(config.questions.train, config.seed)})
-        print(choice.choose(settings, number, questions, sampled=arguments.phase == "score").reason)
+        print(choice.choose(config, number, questions, sampled=arguments.phase == "score").reason)
 
 
 def promote(words: Sequence[str], prog: str) -> None:
@@ -68,15 +67,14 @@ def promote(words: Sequence[str], prog: str) -> None:
     add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
-    from evaluation.arm_folders import arm_settings
     from rounds import promotion
 
-    settings, number, adapter = arm_settings(config), arguments.round, open_run(config).round(arguments.round).adapter
+    number, adapter = arguments.round, open_run(config).round(arguments.round).adapter
     stages = _stages_of(arguments.phase, "promote.sample", "promote")
     with recorded_stages(config, *stages, number=number, adapter=adapter, anyway=arguments.anyway):
         if arguments.phase == "sample":
-            return promotion.sample_arms(settings, number)
-        decision = promotion.promote(settings, number, config.rounds.level, sampled=arguments.phase == "score")
+            return promotion.sample_arms(config, number)
+        decision = promotion.promote(config, number, sampled=arguments.phase == "score")
         print(decision.reason)
         if decision.warning:
             print(f"warning: {decision.warning}", file=sys.stderr)

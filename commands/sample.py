@@ -93,7 +93,6 @@ def sample_round(
         policy=policy_name(None if adapter is None else Path(adapter)),
         scope=f"train/round-{number}",
     )
-    environment = replace(config.environment, seed=seed_of(config.seed, number))
     at, parts = part or (0, 1)
     segment = f"part-{at}-of-{parts}.jsonl" if part else FIRST_SEGMENT
     counts = counts_of(config.sampling.pilot, round_folder, questions)
@@ -113,8 +112,9 @@ def sample_round(
     start = None if adapter is None else Path(adapter)
     with recorded_stages(config, stage, number=number, adapter=start, anyway=anyway):
         work, own = Work(), replace(made, first=first)
+        seeded = config.model_copy(update={"seed": seed_of(config.seed, number)})
         try:
-            [keys] = sample(environment, [own], "sampling", config.sampling.concurrency, work)
+            [keys] = sample(seeded, [own], "sampling", work)
         finally:
             work.keep(folder, segment)
     return SampledRound(folder, keys, len(questions[at::parts][:first]), work, is_pilot)

@@ -93,8 +93,7 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
 
     stage: StageId = "score.pilot" if is_pilot else "score"
     with recorded_stages(config, stage, number=arguments.round, anyway=arguments.anyway):
-        nuggets = RunFolder(config.folder).nuggets
-        with Scorer(config.rewards, config.models, config.embedder, config.seed, nuggets) as scorer:
+        with Scorer(config) as scorer:
             scores = scorer.score(questions, trajectories, names, round_folder.scores)
         left = unfinished(scores)
         if left and not arguments.accept_unfinished:
@@ -137,8 +136,7 @@ def _audit(
     if rewards is None or settings is None:
         folder.audit.unlink(missing_ok=True)  # of an earlier config
         return
-    nuggets = RunFolder(config.folder).nuggets
-    with Scorer(rewards, config.models, config.embedder, config.seed, nuggets) as scorer:
+    with Scorer(config.model_copy(update={"rewards": rewards})) as scorer:
         audit, left = audit_round(
             rewards, scorer, settings.questions, config.seed, selection, questions, trajectories, folder.audit_scores
         )

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from commands.arguments import Phase, add_phase_argument, config_of, config_parser, part_of_work
 from commands.subcommands import Subcommand, run_subcommand
-from evaluation.arm_folders import arm_settings
 from evaluation.arms import arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.sweep.cells import Cell, Sweep, plan_sweep
 from evaluation.sweep.choice import read_test_record, record_evaluations
@@ -101,7 +100,7 @@ def _plan(options: argparse.Namespace) -> Sweep:
     config = config_of(options)
     if config.members:
         raise UserError("the config has `members`; sweep each member with its own config")
-    plan = plan_sweep(arm_settings(config), config.sweep)
+    plan = plan_sweep(config)
     open_run(config)
     return plan
 
@@ -123,12 +122,12 @@ def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None
         if missing := [arm.name for arm in unsampled if not statuses[arm.name].trajectories]:
             raise UserError(f"{', '.join(missing)}: not sampled yet; run the same command with --phase sample first")
         unsampled = []
-    check_leaks(sweep.arms.questions.leakage, unsampled)
+    check_leaks(sweep.config.questions.leakage, unsampled)
     if unsampled:
-        sample_arms(sweep.arms, unsampled, f"sweep, {len(unsampled)} cell(s)")
+        sample_arms(sweep.config, unsampled, f"sweep, {len(unsampled)} cell(s)")
     if phase == "sample":
         return
-    with open_scoring(sweep.arms) as score_arm:
+    with open_scoring(sweep.config) as score_arm:
         for number, arm in enumerate(unfinished, 1):
             print(f"score {number}/{len(unfinished)}: {arm.name}", file=sys.stderr)
             score_arm(arm, arm_trajectories(arm.store))

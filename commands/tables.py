@@ -28,11 +28,10 @@ def thresholds(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder, [split] = open_round(config, arguments)
-    from evaluation.arm_folders import arm_settings
     from evaluation.tables.stored import stored_set
     from evaluation.tables.thresholds import print_thresholds
 
-    print_thresholds(stored_set(arm_settings(config), folder, split), arguments.quantile, arguments.setting)
+    print_thresholds(stored_set(config, folder, split), arguments.quantile, arguments.setting)
 
 
 def budgets(words: Sequence[str], prog: str) -> None:
@@ -41,13 +40,11 @@ def budgets(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder, splits = open_round(config, arguments)
-    from evaluation.arm_folders import arm_settings
     from evaluation.tables.budgets import print_budgets
     from evaluation.tables.stored import stored_set
 
-    settings = arm_settings(config)
     for split in splits:
-        print_budgets(settings, stored_set(settings, folder, split))
+        print_budgets(config, stored_set(config, folder, split))
 
 
 def members(words: Sequence[str], prog: str) -> None:

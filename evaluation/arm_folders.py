@@ -13,13 +13,12 @@ may work on different arms at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from agents.core.system import load_system
 from evaluation.question_sets import QuestionSet, split_of
 from questions.load import load_split
-from ratchet.config import Config, Environment, EvaluationConfig, QuestionsConfig, RewardsConfig, SystemConfig
+from ratchet.config import Config, SystemConfig
 from ratchet.config.evaluation import FINAL
 from ratchet.config.sampling import TOP_P
 from ratchet.files import read_record
@@ -29,47 +28,19 @@ from ratchet.runfolder import RoundFolder
 from sampling.store import TrajectoryStore
 
 
-@dataclass(frozen=True)
-class ArmSettings:
-    """What the arms of a run are planned, sampled, scored and measured by."""
-
-    environment: Environment
-    system: SystemConfig
-    questions: QuestionsConfig
-    evaluation: EvaluationConfig
-    rewards: RewardsConfig
-    concurrency: int | None = None
-    """The most trajectories in flight; default: as many as the models take."""
-
-    @property
-    def run(self) -> Path:
-        """The run folder."""
-        return self.environment.run
-
-    @property
-    def seed(self) -> int:
-        return self.environment.seed
-
-    def question_set(self, name: str, asked_by: str = "--split") -> QuestionSet:
-        """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or
-        unreadable."""
-        split = split_of(self.questions, self.evaluation.benchmarks, name, asked_by)
-        loaded = load_split(split, self.seed)
-        title = (short_name(split.benchmark) or name) + ("" if split.order == "file" else f", {split.order}")
-        return QuestionSet(name, title, loaded.questions, loaded.digest)
-
-    def store(self, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
-        """Where an arm is kept, whoever asks for it."""
-        identity = load_system(system).identity
-        digest = content_key(identity, self.evaluation.temperature, TOP_P)
-        name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
-        return TrajectoryStore(self.run / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
+def question_set(config: Config, name: str, asked_by: str = "--split") -> QuestionSet:
+    """Load a split or benchmark. Raises UserError, which starts with `asked_by`, where it is unknown or unreadable."""
+    split = split_of(config.questions, config.evaluation.benchmarks, name, asked_by)
+    loaded = load_split(split, config.seed)
+    title = (short_name(split.benchmark) or name) + ("" if split.order == "file" else f", {split.order}")
+    return QuestionSet(name, title, loaded.questions, loaded.digest)
 
 
-def arm_settings(config: Config) -> ArmSettings:
-    """The settings of a config's arms."""
-    environment, concurrency = config.environment, config.sampling.concurrency
-    return ArmSettings(environment, config.system, config.questions, config.evaluation, config.rewards, concurrency)
+def arm_store(config: Config, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
+    """Where an arm is kept, whoever asks for it."""
+    digest = content_key(load_system(system).identity, config.evaluation.temperature, TOP_P)
+    name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
+    return TrajectoryStore(config.folder / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
 
 
 def scores_path(store: TrajectoryStore) -> Path:

@@ -10,22 +10,17 @@ from pathlib import Path
 from typing import Literal
 
 from agents.core.context import RunContext
-from evaluation.arm_folders import ArmSettings, scores_path
+from evaluation.arm_folders import scores_path
 from evaluation.comparisons import make_arm
 from evaluation.measures.measures import Scores
 from evaluation.measures.statistics import RESAMPLES
 from evaluation.question_sets import QuestionSet
 from evaluation.results import Arm
 from questions.leakage import check_adapter_leakage
-from ratchet.config import (
-    EvaluationConfig,
-    LeakageConfig,
-    SystemConfig,
-)
+from ratchet.config import Config, EvaluationConfig, LeakageConfig, SystemConfig
 from ratchet.config.sampling import TOP_P
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RunFolder
 from ratchet.selection import Score
 from ratchet.text import NORMALISATIONS
 from rewards.reward import judge_of
@@ -100,33 +95,33 @@ def arm_status(evaluation: EvaluationConfig, arm: ArmPlan) -> ArmStatus:
     return ArmStatus("done", f"{failed} failed" if failed else "", stored, scores, failed)
 
 
-def sample_arms(settings: ArmSettings, arms: Iterable[ArmPlan], title: str) -> None:
+def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
     """Sample the arms' missing trajectories, in one pool."""
     by_folder = {arm.store.folder: arm for arm in arms}  # two names may mean the same arm
     passes = [
         Pass(
             arm.system,
             RunContext(
-                temperature=settings.evaluation.temperature,
-                frozen_temperature=settings.evaluation.temperature,
+                temperature=config.evaluation.temperature,
+                frozen_temperature=config.evaluation.temperature,
                 top_p=TOP_P,
                 adapter=None if arm.adapter is None else str(arm.adapter),
                 policy=arm.policy,
-                scope=folder.relative_to(settings.run).as_posix(),  # What one arm remembers must not help another.
+                scope=folder.relative_to(config.folder).as_posix(),  # What one arm remembers must not help another.
             ),
             arm.asked.questions,
-            settings.evaluation.samples_of(arm.name),
+            config.evaluation.samples_of(arm.name),
             folder,
             group=arm.group,
             seed_offset=arm.seed_offset,
         )
         for folder, arm in by_folder.items()
     ]
-    sample(settings.environment, passes, title, settings.concurrency)
+    sample(config, passes, title)
 
 
 def measured_arm(
-    settings: ArmSettings,
+    config: Config,
     name: str,
     system: str,
     policy: str,
@@ -135,7 +130,7 @@ def measured_arm(
     scores: Scores,
 ) -> Arm:
     """The measures of an arm under this name, from its trajectories and scores."""
-    evaluation, rewards = settings.evaluation, settings.rewards
+    evaluation, rewards = config.evaluation, config.rewards
     return make_arm(
         name,
         system,
@@ -146,7 +141,7 @@ def measured_arm(
         evaluation.scores,
         rewards.weights,
         RESAMPLES,
-        settings.seed,
+        config.seed,
         rewards.select.keep_status,
         NORMALISATIONS[rewards.normalisation],
     )
@@ -166,17 +161,16 @@ def check_leaks(modes: LeakageConfig, arms: Iterable[ArmPlan]) -> None:
 
 
 @contextlib.contextmanager
-def open_scoring(settings: ArmSettings) -> Iterator[ScoreArm]:
+def open_scoring(config: Config) -> Iterator[ScoreArm]:
     """A function that scores one arm: it reuses stored scores, and opens the judge at most once for all arms.
 
     Raises UserError where a score needs a judge that the config does not have.
     """
     from rewards.scoring import Scorer  # late: rebuilding a table needs no judge
 
-    environment, names = settings.environment, settings.evaluation.scores
-    judge_of(settings.rewards, environment.models, names)
-    nuggets = RunFolder(environment.run).nuggets
-    with Scorer(settings.rewards, environment.models, environment.embedder, environment.seed, nuggets) as scorer:
+    names = config.evaluation.scores
+    judge_of(config.rewards, config.models, names)
+    with Scorer(config) as scorer:
         yield lambda arm, sampled: scorer.score(arm.asked.questions, sampled, names, arm.scores)
 
 

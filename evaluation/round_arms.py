@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agents.core.system import load_system
-from evaluation.arm_folders import ArmSettings, RoundArms, arms_file, read_arms, results_path
+from evaluation.arm_folders import RoundArms, arm_store, arms_file, question_set, read_arms, results_path
 from evaluation.arms import (
     ArmPlan,
     arm_trajectories,
@@ -37,7 +37,7 @@ from evaluation.results import (
     Results,
 )
 from inference.adapters import is_adapter
-from ratchet.config import SPLITS, EvaluationConfig, SystemConfig, TrainedControl
+from ratchet.config import SPLITS, Config, EvaluationConfig, SystemConfig, TrainedControl
 from ratchet.errors import UserError
 from ratchet.files import write_record
 from ratchet.runfolder import RoundFolder
@@ -49,7 +49,7 @@ from sampling.store import TrajectoryStore
 
 
 def plan(
-    settings: ArmSettings,
+    config: Config,
     splits: Sequence[str],
     adapter: Path | None,
     parent: Path | None = None,
@@ -60,7 +60,7 @@ def plan(
 
     `parent` is the adapter that `adapter` has to improve on; `controls` are adapters by arm.
     """
-    evaluation, system = settings.evaluation, settings.system
+    evaluation, system = config.evaluation, config.system
     for name in evaluation.baselines:
         if name in RESERVED or name.startswith((".", "scores-")) or "/" in name:
             raise UserError(f"evaluation.baselines.{name}: this name cannot be used for a baseline; choose another")
@@ -82,11 +82,11 @@ def plan(
             asked,
             folder,
             policies[folder],
-            settings.store(asked.name, arm_system, policies[folder], offsets.get(name, 0)),
+            arm_store(config, asked.name, arm_system, policies[folder], offsets.get(name, 0)),
             trained_on=folder if name in (TRAINED, TRAINED_IN_FORM, RANDOM, GOLD, *trained) else None,
             seed_offset=offsets.get(name, 0),
         )
-        for asked in [settings.question_set(split) for split in splits]
+        for asked in [question_set(config, split) for split in splits]
         for name, arm_system, folder in runs
         if asked.name not in evaluation.skip.get(name, ())
     ]
@@ -113,7 +113,7 @@ def with_enforced_form(system: SystemConfig) -> SystemConfig:
 
 
 def run_arms(
-    settings: ArmSettings,
+    config: Config,
     folder: RoundFolder,
     splits: Sequence[str],
     adapter: Path | None,
@@ -124,16 +124,16 @@ def run_arms(
 
     `sampled`: all arms were sampled before, so no model is opened. Raises UserError where one was not.
     """
-    arms = plan(settings, splits, adapter, parent, _controls(settings.evaluation, folder, adapter))
+    arms = plan(config, splits, adapter, parent, _controls(config.evaluation, folder, adapter))
     if not sampled:
-        check_leaks(settings.questions.leakage, arms)
+        check_leaks(config.questions.leakage, arms)
         sections = {
             arm.asked.name: "questions" if arm.asked.name in SPLITS else "evaluation.benchmarks" for arm in arms
         }
         asked = {f"{sections[arm.asked.name]}.{arm.asked.name}": arm.asked.questions for arm in arms}
-        for warning in check_corpus(asked, settings.environment.index, settings.questions.leakage.corpus):
+        for warning in check_corpus(asked, config.index, config.questions.leakage.corpus):
             print(warning, file=sys.stderr)
-    elif unplanned := [arm for arm in arms if not is_planned(settings.evaluation, arm, arm.store.manifest())]:
+    elif unplanned := [arm for arm in arms if not is_planned(config.evaluation, arm, arm.store.manifest())]:
         arm = unplanned[0]
         raise UserError(
             f"{arm.store.folder}: {arm.name}/{arm.asked.name}: this arm was not sampled yet; run the same command with "
@@ -142,7 +142,7 @@ def run_arms(
     for split in splits:
         record_arms(folder, split, arms)
     if not sampled:
-        sample_arms(settings, arms, f"evaluate {len({arm.name for arm in arms})} arm(s) on {', '.join(splits)}")
+        sample_arms(config, arms, f"evaluate {len({arm.name for arm in arms})} arm(s) on {', '.join(splits)}")
     return arms
 
 
@@ -171,7 +171,7 @@ def record_arms(folder: RoundFolder, split: str, arms: Iterable[ArmPlan]) -> Non
 
 
 def evaluate(
-    settings: ArmSettings,
+    config: Config,
     folder: RoundFolder,
     splits: Sequence[str],
     adapter: Path | None,
@@ -183,26 +183,26 @@ def evaluate(
     `sampled`: `run_arms` sampled all arms before, and no agent's model is opened: the judge may need the memory.
     """
     results = []
-    with open_scoring(settings) as score:  # first, so that a missing judge is named before anything is sampled
-        arms = run_arms(settings, folder, splits, adapter, parent, sampled)
+    with open_scoring(config) as score:  # first, so that a missing judge is named before anything is sampled
+        arms = run_arms(config, folder, splits, adapter, parent, sampled)
         for split in splits:
             scores: dict[tuple[str, str], Score] = {}
             for arm in arms:
                 if arm.asked.name == split:
                     scores.update(score(arm, arm_trajectories(arm.store)))
-            results += build_results(settings, folder, [split], scores)
+            results += build_results(config, folder, [split], scores)
     return results
 
 
 def build_results(
-    settings: ArmSettings, folder: RoundFolder, splits: Sequence[str], fresh: Scores | None = None
+    config: Config, folder: RoundFolder, splits: Sequence[str], fresh: Scores | None = None
 ) -> list[Results]:
     """Build and write the results from stored trajectories and scores, without opening a model.
 
     `fresh`: the scores of this run, with the unfinished ones, which are not stored.
     """
     results = []
-    named = {*RESERVED, *settings.evaluation.baselines}
+    named = {*RESERVED, *config.evaluation.baselines}
     for split in splits:
         stores = {name: store for name, store in read_arms(folder, split).items() if name in named}
         if BASE not in stores:
@@ -210,25 +210,25 @@ def build_results(
                 f"{arms_file(folder, split)}: the base arm was not run yet; run `ratchet evaluate` with this split"
             )
         scores = fresh or stored_arm_scores(stores.values())
-        results.append(_compared(settings, folder.number, split, stores, scores))
+        results.append(_compared(config, folder.number, split, stores, scores))
         write_record(results_path(folder, split), results[-1])
     return results
 
 
 def _compared(
-    settings: ArmSettings, number: int, split: str, stores: Mapping[str, TrajectoryStore], scores: Scores
+    config: Config, number: int, split: str, stores: Mapping[str, TrajectoryStore], scores: Scores
 ) -> Results:
-    asked = settings.question_set(split)
+    asked = question_set(config, split)
     questions = asked.questions
     trajectories = {name: arm_trajectories(store) for name, store in stores.items()}
-    evaluation, rewards = settings.evaluation, settings.rewards
+    evaluation, rewards = config.evaluation, config.rewards
     primary = primary_measure(questions, evaluation.scores, rewards.select.keep_status)
     normalise = NORMALISATIONS[rewards.normalisation]
     arms = [
-        measured_arm(settings, name, *store.system_and_policy(), questions, trajectories[name], scores)
+        measured_arm(config, name, *store.system_and_policy(), questions, trajectories[name], scores)
         for name, store in stores.items()
     ]
-    resampling, also_trained = (RESAMPLES, settings.seed), evaluation.adapters
+    resampling, also_trained = (RESAMPLES, config.seed), evaluation.adapters
     enforced = {TRAINED: in_form(arms, *resampling)}
     comparisons = [compare(arms[0], arm, questions, primary, *resampling, enforced.get(arm.name)) for arm in arms[1:]]
     best = best_baseline(arms, primary, *resampling, without=also_trained)
@@ -241,7 +241,7 @@ def _compared(
         title=asked.title,
         questions=len(questions),
         samples=evaluation.samples,
-        seed=settings.seed,
+        seed=config.seed,
         resamples=RESAMPLES,
         primary=primary,
         arms=tuple(arms),

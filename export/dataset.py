@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from export.folders import CARD, export_folder
 from inference.tokenizer import load_tokenizer
 from questions.load import LoadedSplit, load_split
-from ratchet.config import ModelConfig, SamplingConfig, SplitConfig
+from ratchet.config import Config, ModelConfig, is_missing, written
 from ratchet.errors import UserError
 from ratchet.files import write_atomic
 from ratchet.markdown import markdown_template
@@ -56,20 +56,12 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class DatasetMember:
-    """What one experiment brings to the data set: its settings, and its records of the round."""
+    """What one experiment brings to the data set: its config, and its records of the round."""
 
     name: str
     """Empty where the config has no members."""
-    title: str
+    config: Config
     folder: RoundFolder
-    questions: SplitConfig
-    seed: int
-    system: str
-    models: Mapping[str, ModelConfig]
-    sampling: SamplingConfig
-    weights: Mapping[str, float]
-    """Of the rewards, where nothing was selected yet."""
-    documents: tuple[str, ...]
 
     @cached_property
     def selection(self) -> Selection | None:
@@ -77,7 +69,7 @@ class DatasetMember:
 
     @cached_property
     def asked(self) -> LoadedSplit:
-        return load_split(self.questions, self.seed)
+        return load_split(self.config.questions.train, self.config.seed)
 
     @property
     def store(self) -> TrajectoryStore:
@@ -144,7 +136,7 @@ def _rows_of(member: DatasetMember, keys: frozenset[str]) -> Iterator[dict[str, 
     values: dict[str, dict[str, float | None]] = {}
     for (key, name), score in stored_scores(member.folder.scores, keys).items():
         values.setdefault(key, {})[name] = score.value
-    decode = _decoder(member.models)
+    decode = _decoder(member.config.models)
     for trajectory in member.store.read(keys):
         question = questions.get(trajectory.question_id, Question(id=trajectory.question_id, text=""))
         yield {
@@ -213,19 +205,20 @@ def _card(
 ) -> str:
     described = []
     for member in members:
-        manifest, sampling, selection = member.store.manifest(), member.sampling, member.selection
+        manifest, config, selection = member.store.manifest(), member.config, member.selection
+        sampling, documents = config.sampling, () if is_missing(config.index) else config.index.documents
         described.append(
             {
-                "name": member.title,
+                "name": member.name or config.folder.name,
                 "source": member.asked.benchmark or Path(member.asked.source).name,
                 "questions": len(member.asked.questions),
-                "documents": member.documents,
-                "system": short_name(member.system),
-                "models": sorted({Path(model.path).name for model in member.models.values()}),
+                "documents": tuple(Path(written(path)).name for path in documents),
+                "system": short_name(config.system.name),
+                "models": sorted({Path(model.path).name for model in config.models.values()}),
                 "policy": member.store.system_and_policy()[1],
                 "sampling": f"{manifest.samples if manifest else sampling.samples} trajectories a question, "
                 f"temperature {sampling.temperature:g}, top-p {sampling.top_p:g}",
-                "weights": selection.weights if selection else member.weights,
+                "weights": selection.weights if selection else config.rewards.weights,
                 "rule": selection.rule if selection else {},
                 "causes": Counter(choice.cause for choice in selection.questions) if selection else Counter(),
                 "planned": len(member.store.keys()),
@@ -239,5 +232,5 @@ def _card(
         members=described,
         statuses=statuses,
         rows=rows,
-        licences=data_licences(member.questions for member in members),
+        licences=data_licences(member.config.questions.train for member in members),
     )

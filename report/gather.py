@@ -14,7 +14,7 @@ from evaluation.arm_folders import evaluated_splits, read_arms, results_path, sc
 from evaluation.question_sets import split_of
 from evaluation.results import TRAINED, Results, read_results
 from questions.load import load_questions
-from ratchet.config import EvaluationConfig, ModelConfig, QuestionsConfig, RewardsConfig
+from ratchet.config import Config
 from ratchet.config.evaluation import FINAL
 from ratchet.errors import UserError
 from ratchet.files import read_json_file
@@ -30,23 +30,6 @@ from sampling.store import TrajectoryStore
 from sampling.work import work_on
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """The settings that a run's records are read with."""
-
-    folder: Path
-    system: str
-    model: str
-    """The name of the model that is trained."""
-    models: Mapping[str, ModelConfig]
-    questions: QuestionsConfig
-    rewards: RewardsConfig
-    dev_fraction: float
-    """The part of the questions that training holds out."""
-    evaluation: EvaluationConfig
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -105,7 +88,7 @@ class _Arm:
 class Gatherer:
     """Reads a run, and what is new when it reads again."""
 
-    settings: RunSettings
+    config: Config
     max_questions: int
     damaged: list[str] = field(default_factory=list)
     """What is wrong with lines that cannot be read."""
@@ -132,7 +115,7 @@ class Gatherer:
 
     def gather(self, folder: RoundFolder) -> Gathered:
         """What the page of a round shows, of what was read. UserError for records that cannot be read."""
-        run = RunFolder(self.settings.folder)
+        run = RunFolder(self.config.folder)
         split, results = self._results(folder)
         missing: list[str] = []
         questions = self._questions("train", missing)
@@ -198,8 +181,8 @@ class Gatherer:
         """The questions of a split by id; none, with the reason in `missing`, where their files do not exist."""
         if split not in self._asked:
             try:
-                given = split_of(self.settings.questions, self.settings.evaluation.benchmarks, split)
-                self._asked[split] = {question.id: question for question in load_questions(given, self.settings.seed)}
+                given = split_of(self.config.questions, self.config.evaluation.benchmarks, split)
+                self._asked[split] = {question.id: question for question in load_questions(given, self.config.seed)}
             except UserError as error:
                 missing.append(f"Question texts of the {split} split cannot be shown: {error}")
         return self._asked.get(split, {})
@@ -207,7 +190,7 @@ class Gatherer:
     def _lines(self, store: TrajectoryStore, scores: Path, split: str) -> StoreLines:
         if store.folder not in self._stores:
             questions = self._questions(split, [])
-            self._stores[store.folder] = StoreLines(store, scores, questions, self.settings.rewards)
+            self._stores[store.folder] = StoreLines(store, scores, questions, self.config.rewards)
         return self._stores[store.folder]
 
     def _sampled(self, folder: RoundFolder) -> list[_Arm]:
@@ -286,9 +269,9 @@ class Gatherer:
         )
 
 
-def gather(settings: RunSettings, folder: RoundFolder, max_questions: int) -> Gathered:
+def gather(config: Config, folder: RoundFolder, max_questions: int) -> Gathered:
     """Read everything that the page of a round shows. UserError for records that cannot be read."""
-    gatherer = Gatherer(settings, max_questions)
+    gatherer = Gatherer(config, max_questions)
     gatherer.update(folder)
     if gatherer.damaged:
         raise UserError(gatherer.damaged[0])

@@ -24,7 +24,7 @@ from ratchet.http.document import errors
 from ratchet.http.openai import ApiError, plain_error_response
 from ratchet.records import Question
 from ratchet.runfolder import RoundFolder
-from report.gather import Gathered, Gatherer, RunSettings, Section
+from report.gather import Gathered, Gatherer, Section
 from report.live_state import RunState
 from report.page import Drawings, render_page
 from report.rounds import numbers_on_disk
@@ -41,18 +41,13 @@ HEADERS = {**PAGE_HEADERS, "Content-Security-Policy": "frame-ancestors 'none'"}
 class LiveRun:
     """A run that is followed. Use as a context: the thread that reads it runs inside."""
 
-    def __init__(
-        self,
-        settings: RunSettings,
-        experiment: ExperimentRun,
-        number: int | None,
-        max_questions: int,
-    ) -> None:
+    def __init__(self, experiment: ExperimentRun, number: int | None, max_questions: int) -> None:
         """`number`: the round; default: the last one that has any records."""
-        self._settings, self._run, self._number = settings, experiment.run, number
-        self._gatherer, self._state = Gatherer(settings, max_questions), RunState(experiment)
+        config = self._config = experiment.config
+        self._run, self._number = experiment.run, number
+        self._gatherer, self._state = Gatherer(config, max_questions), RunState(experiment)
         self._drawings = Drawings()
-        self._details = DetailReader(settings)
+        self._details = DetailReader(config)
         self._gathered: Gathered | None = None
         self._page: tuple[float, bytes] = (-EVERY, b"")
         self._lock, self._stop = threading.Lock(), threading.Event()
@@ -89,7 +84,7 @@ class LiveRun:
                 gathered = self._gathered = self._gatherer.gather(self._folder)
                 state = self._state.read(gathered, self._gatherer.share, self._gatherer.damaged)
                 view = View(make_index(gathered), [])
-                text = render_page(self._settings, gathered, view, self._drawings, state)
+                text = render_page(self._config, gathered, view, self._drawings, state)
                 self._page = time.monotonic(), text.encode("utf-8", "replace")
             return self._page[1]
 

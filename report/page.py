@@ -20,9 +20,10 @@ from evaluation.headline import changes_sentence, verdict
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results
+from ratchet.config import Config
 from ratchet.plugins import short_name
 from report.audit import audit_rows, audit_sentences, audited_by, weights_text
-from report.gather import Gathered, RunSettings
+from report.gather import Gathered
 from report.outcomes import count_outcomes
 from report.rounds import interval, number, rounds_view, tone_of
 from report.store_lines import Tally
@@ -57,14 +58,14 @@ class Drawings:
         return self._plots
 
 
-def render(settings: RunSettings, gathered: Gathered) -> str:
+def render(config: Config, gathered: Gathered) -> str:
     """The page as one HTML file that needs nothing else."""
-    view = make_view(gathered, DetailReader(settings))
-    return render_page(settings, gathered, view, Drawings())
+    view = make_view(gathered, DetailReader(config))
+    return render_page(config, gathered, view, Drawings())
 
 
 def render_page(
-    settings: RunSettings, gathered: Gathered, view: View, drawings: Drawings, state: Mapping[str, Any] | None = None
+    config: Config, gathered: Gathered, view: View, drawings: Drawings, state: Mapping[str, Any] | None = None
 ) -> str:
     """The page with the details of `view`. `state`: what the run is doing (`live_state.py`), where the page is served
     and asks for what is new."""
@@ -77,7 +78,7 @@ def render_page(
     results, selection = gathered.results, gathered.selection
     headline, particulars = _verdict(results)
     return environment.get_template("page.html.j2").render(
-        run=settings.folder.name,
+        run=config.folder.name,
         round=gathered.folder.number,
         state=state,
         headline=headline,
@@ -110,7 +111,7 @@ def render_page(
         undecoded=view.problems,
         max_bytes=MAX_BYTES,
         missing=[line for line in gathered.missing if state is None or not line.startswith("No ")],
-        facts=_facts(settings, gathered),
+        facts=_facts(config, gathered),
         index=pack({**view.index, "live": state is not None}),
         chunks=view.chunks,
         outcomes=count_outcomes(view.index["sections"]),
@@ -238,18 +239,18 @@ def _errors(tallies: tuple[Tally, ...], max_errors: int = 12) -> list[tuple[Tall
     ]
 
 
-def _facts(settings: RunSettings, gathered: Gathered) -> list[tuple[str, str]]:
+def _facts(config: Config, gathered: Gathered) -> list[tuple[str, str]]:
     manifest, results = gathered.manifest, gathered.results
     adapter = results.arm(TRAINED) if results else None
-    judge = settings.models.get(settings.rewards.judge)
+    judge = config.models.get(config.rewards.judge)
     return [
-        ("Run folder", str(settings.folder)),
-        ("System", short_name(settings.system)),
-        ("Model", settings.models[settings.model].path),
+        ("Run folder", str(config.folder)),
+        ("System", short_name(config.system.name)),
+        ("Model", config.models[config.training.model].path),
         ("Judge", judge.path if judge else "none: the scores are rules"),
-        ("Reward", f"weighted mean of {weights_text(settings.rewards.weights)}"),
+        ("Reward", f"weighted mean of {weights_text(config.rewards.weights)}"),
         ("Adapter", adapter.policy if adapter else "none evaluated"),
-        ("Seed", str(settings.seed)),
+        ("Seed", str(config.seed)),
         ("Token rows", _rows_text(gathered)),
         ("Code", str(manifest.get("code") or "unknown")),
         ("Packages", ", ".join(f"{k} {v}" for k, v in (manifest.get("packages") or {}).items()) or "unknown"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference.thoughts import split_thought
+from ratchet.config import Config
 from ratchet.plugins import short_name
 from ratchet.records import (
     Conversation,
@@ -31,7 +32,7 @@ from ratchet.records import (
     content_key,
 )
 from ratchet.selection import QuestionChoice, Score
-from report.gather import Gathered, RunSettings, Section, spread
+from report.gather import Gathered, Section, spread
 from report.messages import MessageDecoder, SpanTexts, TextTable
 from report.outcomes import OUTCOMES, with_null_scores
 from report.store_lines import Line
@@ -164,8 +165,8 @@ def _in_order(section: Section, question: Question) -> Sequence[tuple[str, Line]
 class DetailReader:
     """Reads what the page shows of a question's trajectories. Tokenizers are loaded with the first one."""
 
-    def __init__(self, settings: RunSettings) -> None:
-        self._settings, self._decoder = settings, MessageDecoder(settings.models)
+    def __init__(self, config: Config) -> None:
+        self._config, self._decoder = config, MessageDecoder(config.models)
 
     @property
     def problems(self) -> list[str]:
@@ -176,9 +177,8 @@ class DetailReader:
         """The token rows of these trajectories."""
         choices = gathered.selection.questions if gathered.selection else ()
         question_of = {key: choice.question_id for choice in choices for key in choice.rewards}
-        return read_trained(
-            gathered.folder.rows, set(keys), question_of, self._settings.dev_fraction, self._settings.seed
-        )
+        held_out, seed = self._config.training.dev_fraction, self._config.seed
+        return read_trained(gathered.folder.rows, set(keys), question_of, held_out, seed)
 
     def read(self, section: Section, questions: Iterable[Question], trained: TrainedRows) -> Json:
         """{runs, texts, passages}: the questions' trajectories, and the texts and passages that these name."""

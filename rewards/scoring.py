@@ -16,7 +16,7 @@ from typing import Any
 from inference.engine import Engine
 from inference.engines import close_engines, max_requests, open_engines
 from inference.session import session
-from ratchet.config import EmbedderConfig, ModelConfig, RewardsConfig
+from ratchet.config import Config
 from ratchet.config.sampling import TOP_P
 from ratchet.errors import UserError
 from ratchet.files import Segment, write_jsonl
@@ -24,6 +24,7 @@ from ratchet.lease import Lease
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory, content_key
+from ratchet.runfolder import RunFolder
 from ratchet.selection import Score
 from ratchet.tasks import for_each, run_or_cancel
 from ratchet.text import NORMALISATIONS, plain_text
@@ -83,19 +84,11 @@ def _counts(stored: Score | None, trajectory: Trajectory, unit: Unit) -> bool:
 class Scorer:
     """Scores trajectories under one config's settings, and opens the judge's model for the first score that is missing.
 
-    `nuggets`: the folder of the nuggets that a judge draws, shared by every stage and round of a run.
+    The nuggets that a judge draws are shared by every stage and round of the config's run.
     """
 
-    def __init__(
-        self,
-        rewards: RewardsConfig,
-        models: Mapping[str, ModelConfig],
-        embedder: EmbedderConfig,
-        seed: int,
-        nuggets: Path,
-    ) -> None:
-        self._rewards, self._models, self._embedder, self._seed = rewards, models, embedder, seed
-        self._nuggets = nuggets
+    def __init__(self, config: Config) -> None:
+        self._config, self._rewards = config, config.rewards
         self._runner = asyncio.Runner()
         self._engine: Engine | None = None
 
@@ -126,7 +119,7 @@ class Scorer:
     def _by_rule(self, reward: Rule, work: Work) -> Scores:
         name, settings = reward.name, self.rule_settings(reward)
         stored, missing = work.stored(reward, settings)
-        inputs = Inputs(NORMALISATIONS[self._rewards.normalisation], open_embedder(self._embedder))
+        inputs = Inputs(NORMALISATIONS[self._rewards.normalisation], open_embedder(self._config.embedder))
         fresh: list[Score] = []
         try:
             if reward.is_async and missing:
@@ -142,7 +135,7 @@ class Scorer:
         return {(score.trajectory, name): score for score in (*stored.values(), *fresh)}
 
     def _by_judge(self, rewards: Sequence[Judged], work: Work) -> Scores:
-        judge_of(self._rewards, self._models, [reward.name for reward in rewards])
+        judge_of(self._rewards, self._config.models, [reward.name for reward in rewards])
         # A stage that was finished can be run again where the judge's server is down: nothing is asked, nothing is new.
         noted = current_settings(work.folder)
         scores: Scores = {}
@@ -154,20 +147,20 @@ class Scorer:
         if len(scores) == len(work.trajectories) * len(rewards):
             return scores
         judge = self._rewards.judge
-        self._engine = self._engine or open_engines(self._models, {judge})[judge]
+        self._engine = self._engine or open_engines(self._config.models, {judge})[judge]
         return run_or_cancel(self._runner, self._judge_all(self._engine, rewards, work))
 
     async def _judge_all(self, engine: Engine, rewards: Sequence[Judged], work: Work) -> Scores:
-        concurrency = max_requests(self._rewards.judge, self._models[self._rewards.judge])
-        judge, prompts = Judge(engine, self._rewards, self._seed, concurrency), judge_prompts(self._rewards)
-        embed = open_embedder(self._embedder)
+        concurrency = max_requests(self._rewards.judge, self._config.models[self._rewards.judge])
+        judge, prompts = Judge(engine, self._rewards, self._config.seed, concurrency), judge_prompts(self._rewards)
+        embed = open_embedder(self._config.embedder)
         if any(reward.needs_embedder for reward in rewards):
             # A model that is not available is found out before the judge has worked.
             await asyncio.to_thread(embed, ())
         settings = {reward.name: self.judge_settings(reward, engine.fingerprint) for reward in rewards}
         with contextlib.ExitStack() as stack:
             writer = content_key(str(work.folder.resolve()))[:8]
-            nuggets = stack.enter_context(NuggetStore(self._nuggets, judge, prompts, writer))
+            nuggets = stack.enter_context(NuggetStore(RunFolder(self._config.folder).nuggets, judge, prompts, writer))
             segments: dict[str, Segment] = {}
             logs: dict[str, CallLog] = {}
             scores: Scores = {}
@@ -238,7 +231,7 @@ class Scorer:
 
     def judge_settings(self, reward: Judged, fingerprint: str) -> Settings:
         """What a judged score depends on. The judge's url and machine settings are not among it, nor the embedder's."""
-        model, replaced = self._models[self._rewards.judge], replaced_digest(self._rewards, reward)
+        model, replaced = self._config.models[self._rewards.judge], replaced_digest(self._rewards, reward)
         return {
             **self._embedder_settings(reward),
             "fingerprint": fingerprint,
@@ -246,14 +239,14 @@ class Scorer:
             "prompts": reward.version,
             **({"replaced_prompts": replaced} if replaced else {}),
             "endings": ENDINGS_VERSION,
-            "seed": self._seed,
+            "seed": self._config.seed,
             "top_p": TOP_P,
             **self._rewards.model_dump(mode="json", include=JUDGING),
             **reward.settings(self._rewards),
         }
 
     def _embedder_settings(self, reward: Reward) -> Settings:
-        return {"embedder": self._embedder.identity} if reward.needs_embedder else {}
+        return {"embedder": self._config.embedder.identity} if reward.needs_embedder else {}
 
     def __enter__(self) -> Scorer:
         return self

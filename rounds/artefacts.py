@@ -14,10 +14,10 @@ from typing import Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from evaluation.arm_folders import ArmSettings, read_arms
+from evaluation.arm_folders import arm_store, read_arms
 from inference.adapters import CONFIG, WEIGHTS, adapter_digest, is_adapter
 from questions.load import load_split
-from ratchet.config import IndexConfig, SplitConfig, is_missing
+from ratchet.config import Config, IndexConfig, SplitConfig, is_missing
 from ratchet.files import write_json
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder, file_digest
@@ -195,12 +195,12 @@ class Candidates:
 class CandidateArms:
     """The trajectories of all candidates on dev, by which arms they are."""
 
-    settings: ArmSettings
+    config: Config
     folder: RoundFolder
 
     def digest(self, digests: Digests) -> str | None:
-        settings, adapters = self.settings, EvaluatedAdapters(self.folder.training).all().values()
-        stores = [settings.store("dev", settings.system, digests.adapter(path)) for path in adapters]
+        config, adapters = self.config, EvaluatedAdapters(self.folder.training).all().values()
+        stores = [arm_store(config, "dev", config.system, digests.adapter(path)) for path in adapters]
         if not stores or not all(store.segments for store in stores):
             return None
-        return content_key("arms", [store.folder.relative_to(settings.run).as_posix() for store in stores])
+        return content_key("arms", [store.folder.relative_to(config.folder).as_posix() for store in stores])

@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from evaluation.arm_folders import ArmSettings
+from evaluation.arm_folders import arm_store, question_set
 from evaluation.arms import ArmPlan, arm_trajectories, check_leaks
 from evaluation.arms import sample_arms as sample_missing
 from evaluation.question_sets import QuestionSet
-from ratchet.config import RewardsConfig
+from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import write_json
 from ratchet.records import Question, Trajectory
@@ -31,7 +31,7 @@ from training.adapter import publish, read_facts
 from training.checkpoints import EvaluatedAdapters, read_evaluation
 
 
-def candidate_arms(settings: ArmSettings, folder: RoundFolder) -> dict[int, ArmPlan]:
+def candidate_arms(config: Config, folder: RoundFolder) -> dict[int, ArmPlan]:
     """The arm on dev of every evaluated adapter, by step. Raises UserError where nothing was trained for a choice."""
     adapters = EvaluatedAdapters(folder.training).all()
     if read_facts(folder.candidate) is None or not adapters:
@@ -39,27 +39,25 @@ def candidate_arms(settings: ArmSettings, folder: RoundFolder) -> dict[int, ArmP
             f"{folder.candidate}: there is nothing to choose from; train with training.choose_by=reward first "
             "(accelerate launch train.py)"
         )
-    asked = settings.question_set(SPLIT)
-    return {step: _arm(settings, folder, asked, step, path) for step, path in adapters.items()}
+    asked = question_set(config, SPLIT)
+    return {step: _arm(config, folder, asked, step, path) for step, path in adapters.items()}
 
 
-def _arm(settings: ArmSettings, folder: RoundFolder, asked: QuestionSet, step: int, adapter: Path) -> ArmPlan:
-    policy, system = policy_name(adapter), settings.system
-    store = settings.store(asked.name, system, policy)
+def _arm(config: Config, folder: RoundFolder, asked: QuestionSet, step: int, adapter: Path) -> ArmPlan:
+    policy, system = policy_name(adapter), config.system
+    store = arm_store(config, asked.name, system, policy)
     # One adapter after the other, as a server holds only a few.
     return ArmPlan(f"step {step}", system, asked, adapter, policy, store, trained_on=folder.candidate, group=step)
 
 
-def sample_arms(settings: ArmSettings, number: int) -> None:
+def sample_arms(config: Config, number: int) -> None:
     """Run every candidate on dev, and score nothing: before the judge's server takes the agents' place."""
-    arms = candidate_arms(settings, RunFolder(settings.run).round(number)).values()
-    check_leaks(settings.questions.leakage, arms)
-    sample_missing(settings, arms, f"choose among {len(arms)} adapter(s) on {SPLIT}")
+    arms = candidate_arms(config, RunFolder(config.folder).round(number)).values()
+    check_leaks(config.questions.leakage, arms)
+    sample_missing(config, arms, f"choose among {len(arms)} adapter(s) on {SPLIT}")
 
 
-def choose(
-    settings: ArmSettings, number: int, training_questions: dict[str, Any], sampled: bool = False
-) -> AdapterChoice:
+def choose(config: Config, number: int, training_questions: dict[str, Any], sampled: bool = False) -> AdapterChoice:
     """Score every candidate on dev, record the choice, and put the chosen adapter in the round's place.
 
     `training_questions`: their digests, which lie beside the adapter; `sampled`: the arms were run before
@@ -67,15 +65,14 @@ def choose(
     """
     from rewards.scoring import Scorer, unfinished  # late: sampling needs no judge
 
-    run, environment = RunFolder(settings.run), settings.environment
-    folder = run.round(number)
+    folder = RunFolder(config.folder).round(number)
     if not sampled:
-        sample_arms(settings, number)
-    weights = {str(name): weight for name, weight in settings.rewards.weights.items()}
+        sample_arms(config, number)
+    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
     names = [name for name, weight in weights.items() if weight]
-    arms = candidate_arms(settings, folder)
+    arms = candidate_arms(config, folder)
     rewards: dict[int, dict[str, float]] = {}
-    with Scorer(settings.rewards, environment.models, environment.embedder, settings.seed, run.nuggets) as scorer:
+    with Scorer(config) as scorer:
         for step, arm in arms.items():
             trajectories = arm_trajectories(arm.store)
             scores = scorer.score(arm.asked.questions, trajectories, names, arm.scores)
@@ -84,7 +81,7 @@ def choose(
                     f"{len(left)} scores are unfinished because the judge was not available; nothing was chosen. Run "
                     "the same command again."
                 )
-            rewards[step] = dev_rewards(settings.rewards, arm.asked.questions, trajectories, scores)
+            rewards[step] = dev_rewards(config.rewards, arm.asked.questions, trajectories, scores)
     choice = best_candidate(number, folder, rewards, {step: arm.policy for step, arm in arms.items()}, weights)
     _publish(folder, choice, training_questions)
     return choice

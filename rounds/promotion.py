@@ -7,12 +7,11 @@ next rounds are built on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil, sqrt
 from pathlib import Path
 from statistics import NormalDist, stdev
 
-from evaluation.arm_folders import ArmSettings, results_path
+from evaluation.arm_folders import results_path
 from evaluation.comparisons import measure_difference
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
@@ -20,6 +19,7 @@ from evaluation.measures.statistics import RESAMPLES, paired
 from evaluation.results import BASE, PARENT, TRAINED
 from evaluation.round_arms import evaluate, run_arms
 from inference.adapters import adapter_digest
+from ratchet.config import Config
 from ratchet.files import write_json
 from ratchet.runfolder import RoundFolder, RunFolder
 from rounds.promoted import SPLIT, kept_any, last_promoted, read_promotion
@@ -65,13 +65,12 @@ def too_few_questions(differences: Sequence[float], level: float) -> str:
     )
 
 
-def promote(settings: ArmSettings, number: int, level: float, sampled: bool = False) -> Promotion:
+def promote(config: Config, number: int, sampled: bool = False) -> Promotion:
     """Evaluate base, parent and candidate on dev where that is not done, and decide; or return what was decided.
 
-    `level`: the test's level of significance; `sampled`: the arms were run before (`sample_arms`), and no agent's
-    model is opened.
+    `sampled`: the arms were run before (`sample_arms`), and no agent's model is opened.
     """
-    run = RunFolder(settings.run)
+    run, level = RunFolder(config.folder), config.rounds.level
     folder, parent = run.round(number), parent_adapter(run, number)
     parent_digest = adapter_digest(parent) if parent else BASE
     if not kept_any(folder):
@@ -91,10 +90,10 @@ def promote(settings: ArmSettings, number: int, level: float, sampled: bool = Fa
     decided, path = read_promotion(folder), results_path(folder, SPLIT)
     if decided and (decided.candidate, decided.parent) == (candidate, parent_digest) and path.exists():
         return decided
-    [results] = evaluate(without_baselines(settings), folder, [SPLIT], folder.adapter, parent, sampled)
+    [results] = evaluate(without_baselines(config), folder, [SPLIT], folder.adapter, parent, sampled)
     before, after = results.arm(PARENT if parent else BASE), results.arm(TRAINED)
     assert before is not None and after is not None
-    difference = measure_difference(before, after, results.primary, RESAMPLES, settings.seed)
+    difference = measure_difference(before, after, results.primary, RESAMPLES, config.seed)
     promoted, reason = decide(difference, level, results.primary)
     base = results.arms[0].measures.get(results.primary)
     pairs = paired(before.by_question(results.primary), after.by_question(results.primary))
@@ -115,11 +114,11 @@ def promote(settings: ArmSettings, number: int, level: float, sampled: bool = Fa
     )
 
 
-def sample_arms(settings: ArmSettings, number: int) -> None:
+def sample_arms(config: Config, number: int) -> None:
     """Run base, parent and candidate on dev, and score nothing: before the judge's server takes the agents' place."""
-    run = RunFolder(settings.run)
+    run = RunFolder(config.folder)
     folder = run.round(number)
-    run_arms(without_baselines(settings), folder, [SPLIT], folder.adapter, parent_adapter(run, number))
+    run_arms(without_baselines(config), folder, [SPLIT], folder.adapter, parent_adapter(run, number))
 
 
 def parent_adapter(run: RunFolder, number: int) -> Path | None:
@@ -128,12 +127,12 @@ def parent_adapter(run: RunFolder, number: int) -> Path | None:
     return run.round(origin).adapter if origin else None
 
 
-def without_baselines(settings: ArmSettings) -> ArmSettings:
+def without_baselines(config: Config) -> Config:
     """The settings without baselines and trained controls, which take no part in choosing. The base model sampled
     again stays: it shows how many questions change by chance, and all rounds share it."""
-    controls = tuple(name for name in settings.evaluation.controls if name == "base-again")
-    evaluation = settings.evaluation.model_copy(update={"baselines": {}, "skip": {}, "controls": controls})
-    return replace(settings, evaluation=evaluation)
+    controls = tuple(name for name in config.evaluation.controls if name == "base-again")
+    evaluation = config.evaluation.model_copy(update={"baselines": {}, "skip": {}, "controls": controls})
+    return config.model_copy(update={"evaluation": evaluation})
 
 
 def _write_promotion(folder: RoundFolder, promotion: Promotion) -> Promotion:

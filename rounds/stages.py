@@ -15,7 +15,7 @@ from typing import Literal
 
 from agents.core.prompts.template import prompts_digest
 from agents.core.system import load_system, models_of
-from evaluation.arm_folders import arm_settings, results_path
+from evaluation.arm_folders import results_path
 from evaluation.question_sets import split_of
 from inference.engines import needs_server
 from ratchet.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
@@ -272,7 +272,7 @@ def _one_or_two_stages(
         return [experiment.stage(number, id, command, reads, writes, agents | judge)]
     folder = experiment.run.round(number)
     answers: dict[str, Artefact] = {
-        "trajectories": CandidateArms(arm_settings(config), folder) if id == "choose" else Arms(folder, splits)
+        "trajectories": CandidateArms(config, folder) if id == "choose" else Arms(folder, splits)
     }
     return [
         experiment.stage(number, SAMPLING_STAGES[id], (*command, "--phase", "sample"), reads, answers, agents),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from agents.core.context import RunContext
 from agents.core.resources import open_resources
-from agents.core.system import System
+from agents.core.system import load_system
 from inference.adapters import adapter_digest
 from inference.engines import close_engines, open_engines
-from ratchet.config import Environment
+from ratchet.config import Config
+from ratchet.config.sampling import TOP_P
 from ratchet.errors import UserError
 from ratchet.records import Event, Question, Trajectory
 from retrieval.loader import open_index
@@ -27,16 +28,17 @@ SYSTEM = ""
 class SystemRunner:
     """Systems with their index, sources and models open. Every call belongs to one event loop."""
 
-    def __init__(
-        self, systems: Mapping[str, System], environment: Environment, evaluated: RunContext, sampled: RunContext
-    ) -> None:
-        """`systems`: by a baseline's name, or SYSTEM. `evaluated`, `sampled`: how they are played on the base model, in
-        evaluation and in training."""
-        self.systems, self._evaluated, self._sampled, self._seed = systems, evaluated, sampled, environment.seed
-        self._index = open_index(environment.index)
-        self._resources = open_resources(environment, self._index)
-        models = set().union(*(system.models for system in systems.values()))
-        self._engines = open_engines(environment.models, models)
+    def __init__(self, config: Config, baselines: bool = False) -> None:
+        """`baselines`: with those of `evaluation.baselines`, by their names."""
+        self.systems = {SYSTEM: load_system(config.system)}
+        for name, system in config.evaluation.baselines.items() if baselines else ():
+            self.systems[name] = load_system(system, f"evaluation.baselines.{name}")
+        how, trained, self._seed = config.evaluation, config.sampling, config.seed
+        self._evaluated = RunContext(how.temperature, how.temperature, TOP_P, None, "base", NAME)
+        self._sampled = RunContext(trained.temperature, trained.frozen_temperature, trained.top_p, None, "base", NAME)
+        self._index = open_index(config.index)
+        self._resources = open_resources(config, self._index)
+        self._engines = open_engines(config.models, set().union(*(one.models for one in self.systems.values())))
 
     async def close(self) -> None:
         """Close the models and the sources."""

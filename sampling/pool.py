@@ -24,7 +24,7 @@ from inference.adapters import checked_digest
 from inference.engine import Engine, EngineError
 from inference.engines import close_engines, max_requests, memory_line, open_engines
 from inference.session import session
-from ratchet.config import Environment, SystemConfig
+from ratchet.config import Config, SystemConfig
 from ratchet.config.models import DEFAULT_CONCURRENCY
 from ratchet.errors import UserError
 from ratchet.files import Segment
@@ -64,16 +64,9 @@ def policy_name(adapter: Path | None) -> str:
     return "base" if adapter is None else checked_digest(adapter)
 
 
-def sample(
-    environment: Environment,
-    passes: Sequence[Pass],
-    title: str,
-    concurrency: int | None = None,
-    work: Work | None = None,
-) -> list[list[str]]:
+def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None = None) -> list[list[str]]:
     """Sample what is missing, all passes in one pool; the keys of what each pass samples itself, in their order.
 
-    `concurrency`: the most trajectories in flight; default: the requests that the model with the most takes at once.
     `work` counts what is sampled, also where that is interrupted.
 
     Group by group, and question by question over all passes of one: what two systems ask about one question begins
@@ -85,19 +78,19 @@ def sample(
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
         # Sources before models: what they lack (an index, a key) is said before a model is loaded for minutes.
-        retriever = open_index(environment.index)
-        resources = open_resources(environment, retriever)
+        retriever = open_index(config.index)
+        resources = open_resources(config, retriever)
         stack.callback(lambda: runner.run(resources.close()))
-        engines = open_engines(environment.models, used)
+        engines = open_engines(config.models, used)
         stack.callback(lambda: runner.run(close_engines(engines)))
         sources_digest = content_key(retriever.digest, resources.digest) if resources.digest else retriever.digest
-        sequential = environment.memory is not None and environment.memory.sequential
+        sequential = config.memory is not None and config.memory.sequential
         planned: list[list[Job]] = []
         missing: list[tuple[tuple[int, int], Task]] = []
         for one_pass, system, models_by_role in zip(passes, systems, roles, strict=True):
             models = {role: engines[name].fingerprint for role, name in models_by_role.items()}
             asked = questions_digest(one_pass.questions)
-            seed = environment.seed + one_pass.seed_offset
+            seed = config.seed + one_pass.seed_offset
             context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
             planned_by = (seed, system.identity, context, models, sources_digest)
             jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by, one_pass.counts)
@@ -134,12 +127,12 @@ def sample(
                 if job.key not in done
             ]
         if missing:
-            if line := memory_line(environment.models, used):
+            if line := memory_line(config.models, used):
                 print(line, file=sys.stderr, flush=True)
             tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
             total = sum(map(len, planned))
-            concurrency = concurrency or max(
-                (max_requests(name, environment.models[name]) for name in used), default=DEFAULT_CONCURRENCY
+            concurrency = config.sampling.concurrency or max(
+                (max_requests(name, config.models[name]) for name in used), default=DEFAULT_CONCURRENCY
             )
             progress = Progress(title, total, total - len(tasks), advice=SLOW_ADVICE, in_flight=concurrency)
             stack.enter_context(progress)

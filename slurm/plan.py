@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 from agents.core.system import models_of
-from evaluation.arm_folders import arm_settings
 from evaluation.sweep.cells import plan_sweep
 from inference.adapters import is_adapter
 from inference.engines import needs_server
@@ -190,7 +189,7 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
 
 def _sweep_jobs(request: JobRequest) -> list[Job]:
     """The cells as an array, the tables, which name missing cells, and the test of the chosen checkpoints."""
-    config, planned = request.config, plan_sweep(arm_settings(request.config), request.config.sweep)
+    config, planned = request.config, plan_sweep(request.config)
     sweep = request.experiment.command("evaluation", "sweep")
     cells = len(planned.cells())
     tasks = min(request.tasks("sweep", cells), cells)

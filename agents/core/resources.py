@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from inference.chat import first_tokens
 from inference.engine import Engine
-from ratchet.config import Environment, MemoryConfig, Thresholds
+from ratchet.config import Config, MemoryConfig, Thresholds
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import content_key
 from ratchet.text import shortened
@@ -83,20 +83,20 @@ class Resources:
                 stack.callback(self.memory.close)
 
 
-def open_resources(environment: Environment, retriever: Retriever) -> Resources:
+def open_resources(config: Config, retriever: Retriever) -> Resources:
     """The sources, the memory and the embedder. The embedder's model is loaded by the first text. UserError."""
     from retrieval.encoders.embedder import open_embedder  # late: a system is looked up without what it reaches
     from retrieval.memory.memory import Memory
     from retrieval.sources.registry import open_sources
 
-    embedder = environment.embedder
-    sources = open_sources(environment.sources, retriever, embedder)
-    memory = Memory(environment.memory or MemoryConfig(), environment.run / "memory")
+    embedder = config.embedder
+    sources = open_sources(config.sources, retriever, embedder)
+    memory = Memory(config.memory or MemoryConfig(), config.folder / "memory")
     facts: dict[str, Any] = {name: source.digest for name, source in sources.items()}
-    max_tokens = {name: cut for name, source in environment.sources.items() if (cut := source.max_tokens)}
+    max_tokens = {name: cut for name, source in config.sources.items() if (cut := source.max_tokens)}
     if max_tokens:
         facts["max_tokens"] = max_tokens
-    if environment.memory is not None:
+    if config.memory is not None:
         facts["memory"] = memory.digest
     # Earlier runs have no embedder in their keys: a run folder keeps to one, so only what is newer has to be in them.
     if {"engine", "thresholds"} & embedder.model_fields_set:

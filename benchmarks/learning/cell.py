@@ -13,7 +13,6 @@ from pydantic import Field
 
 from benchmarks.learning.tasks import BASE, CONTROLS, Cell, Setting, cell_config, pool_config, task_folder, task_name
 from commands.train import train_round
-from evaluation.arm_folders import arm_settings
 from evaluation.arms import ArmPlan, ScoreArm, arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.comparisons import make_arm, primary_measure
 from evaluation.measures.gain import LabelFloor, label_floor
@@ -81,12 +80,11 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
     trained = time.monotonic()
     name = TRAINED if adapter else BASE
     wanted = (name, TRAINED_IN_FORM if adapter else BASE_IN_FORM)
-    settings = arm_settings(config)
-    arms = [arm for arm in plan(settings, [setting.split], adapter) if arm.name in wanted]
+    arms = [arm for arm in plan(config, [setting.split], adapter) if arm.name in wanted]
     check_leaks(config.questions.leakage, arms)
-    sample_arms(settings, arms, f"evaluate {cell}")
+    sample_arms(config, arms, f"evaluate {cell}")
     questions, names = arms[0].asked.questions, config.evaluation.scores
-    with open_scoring(settings) as score:
+    with open_scoring(config) as score:
         measured, *enforced = [_measured(config, arm, score) for arm in arms]
     primary = primary_measure(questions, names)
     manifest = json.loads(run.manifest.read_bytes())

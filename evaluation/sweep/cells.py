@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evaluation.arm_folders import ArmSettings
+from evaluation.arm_folders import arm_store, question_set
 from evaluation.arms import ArmPlan, ArmStatus, arm_status
 from evaluation.comparisons import primary_measure
 from evaluation.question_sets import QuestionSet
 from evaluation.sweep.checkpoints import Checkpoint, find_checkpoints
 from questions.leakage import normalise_words
-from ratchet.config import LeakageConfig, SweepConfig, SystemConfig
+from ratchet.config import Config, LeakageConfig, SystemConfig
 from ratchet.config.sweep import BASE
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
@@ -50,7 +50,7 @@ class Cell:
 class Sweep:
     """The plan of a sweep: its checkpoints, systems and question sets."""
 
-    arms: ArmSettings
+    config: Config
     checkpoints: Sequence[Checkpoint]
     systems: dict[str, SystemConfig]
     dev: Sequence[SweepQuestionSet]
@@ -58,7 +58,7 @@ class Sweep:
 
     @property
     def folder(self) -> Path:
-        return self.arms.run / "sweep"
+        return self.config.folder / "sweep"
 
     def cells(self) -> list[Cell]:
         """The cells on dev. Those of one checkpoint are next to each other: a server loads few adapters at a time."""
@@ -72,7 +72,7 @@ class Sweep:
     def cell(self, checkpoint: str, system: str, asked: SweepQuestionSet) -> Cell:
         group = [known.name for known in self.checkpoints].index(checkpoint)
         asking, config = self.checkpoints[group], self.systems[system]
-        name, store = f"{checkpoint}/{system}/{asked.name}", self.arms.store(asked.name, config, asking.policy)
+        name, store = f"{checkpoint}/{system}/{asked.name}", arm_store(self.config, asked.name, config, asking.policy)
         arm = ArmPlan(name, config, asked, asking.adapter, asking.policy, store, asking.leak_checked, group)
         return Cell(asking, system, asked, arm)
 
@@ -82,26 +82,26 @@ class Sweep:
 
     def status(self, cell: Cell) -> ArmStatus:
         """How much of a cell is on disk, without opening a model."""
-        return arm_status(self.arms.evaluation, cell.arm)
+        return arm_status(self.config.evaluation, cell.arm)
 
 
-def plan_sweep(arms: ArmSettings, config: SweepConfig) -> Sweep:
+def plan_sweep(config: Config) -> Sweep:
     """The sweep of a config. Raises UserError that names the key."""
-    systems = config.systems or {short_name(arms.system.name): arms.system}
-    test = config.test
+    systems = config.sweep.systems or {short_name(config.system.name): config.system}
+    test = config.sweep.test
     if test is None:
-        test = tuple(name for name in arms.evaluation.question_sets if name not in config.dev)
-    checkpoints = find_checkpoints(arms.run, config)
-    dev_sets = [_question_set(arms, name, "dev") for name in config.dev]
-    test_sets = [_question_set(arms, name, "test") for name in test]
+        test = tuple(name for name in config.evaluation.question_sets if name not in config.sweep.dev)
+    checkpoints = find_checkpoints(config.folder, config.sweep)
+    dev_sets = [_question_set(config, name, "dev") for name in config.sweep.dev]
+    test_sets = [_question_set(config, name, "test") for name in test]
     for asked in test_sets:
-        _check_apart(arms.questions.leakage, dev_sets, asked)
-    return Sweep(arms, checkpoints, systems, dev_sets, test_sets)
+        _check_apart(config.questions.leakage, dev_sets, asked)
+    return Sweep(config, checkpoints, systems, dev_sets, test_sets)
 
 
-def _question_set(arms: ArmSettings, name: str, stage: Stage) -> SweepQuestionSet:
-    asked = arms.question_set(name, f"sweep.{stage}:")
-    measure = primary_measure(asked.questions, arms.evaluation.scores, arms.rewards.select.keep_status)
+def _question_set(config: Config, name: str, stage: Stage) -> SweepQuestionSet:
+    asked = question_set(config, name, f"sweep.{stage}:")
+    measure = primary_measure(asked.questions, config.evaluation.scores, config.rewards.select.keep_status)
     return SweepQuestionSet(asked.name, asked.title, asked.questions, asked.digest, stage, measure)
 
 

@@ -27,15 +27,15 @@ def merge(sweep: Sweep) -> SweepResults:
             status = sweep.status(cell)
             if status.state == "done":
                 of_arm = (cell.name, short_name(cell.arm.system.name), cell.checkpoint.policy, cell.asked.questions)
-                arms[cell.name] = measured_arm(sweep.arms, *of_arm, status.trajectories, status.scores)
+                arms[cell.name] = measured_arm(sweep.config, *of_arm, status.trajectories, status.scores)
             else:
                 missing.append(f"{cell.name}: {status.note or 'not started'}")
             progress.advance()
     choices, undecided = _choices(sweep, arms)
     return SweepResults(
-        run=sweep.arms.run.name,
-        samples=sweep.arms.evaluation.samples,
-        seed=sweep.arms.seed,
+        run=sweep.config.folder.name,
+        samples=sweep.config.evaluation.samples,
+        seed=sweep.config.seed,
         resamples=RESAMPLES,
         checkpoints=tuple(sweep.checkpoints),
         systems={name: short_name(system.name) for name, system in sweep.systems.items()},
@@ -93,7 +93,7 @@ def _compared(sweep: Sweep, record: TestRecord, cells: Sequence[Cell], arms: Map
 
 
 def _resampling(sweep: Sweep) -> tuple[int, int]:
-    return RESAMPLES, sweep.arms.seed
+    return RESAMPLES, sweep.config.seed
 
 
 def _against_untrained(

@@ -19,11 +19,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.mad import majority
-from evaluation.arm_folders import ArmSettings
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import RESAMPLES, bootstrap_interval
 from evaluation.tables.stored import StoredSet
 from evaluation.tables.suite import percent
+from ratchet.config import Config
 from ratchet.records import ModelCall, Question, Trajectory
 from ratchet.tables import new_table, print_table
 from ratchet.text import NORMALISATIONS, Normalise, normalise_answer
@@ -53,12 +53,12 @@ class Budgeted:
     """Of the majority of the counted ones."""
 
 
-def print_budgets(settings: ArmSettings, stored: StoredSet) -> None:
+def print_budgets(config: Config, stored: StoredSet) -> None:
     """Print one question set's table."""
     samples = {name: by_question(stored.questions, stored.trajectories(name)) for name in stored.stores}
     budget = max(map(mean_tokens, samples.values()))
-    seed = settings.seed
-    normalise, keep = NORMALISATIONS[settings.rewards.normalisation], settings.rewards.select.keep_status
+    seed = config.seed
+    normalise, keep = NORMALISATIONS[config.rewards.normalisation], config.rewards.select.keep_status
     rows = [within_budget(name, asked, budget, RESAMPLES, seed, normalise, keep) for name, asked in samples.items()]
     title = f"{stored.split}: {len(stored.questions)} questions, {budget:,.0f} tokens for each, in percent"
     print_table(budget_table(title, rows))

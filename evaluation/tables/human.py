@@ -9,6 +9,7 @@ bootstrap over questions: all labels of a question are drawn together.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,10 +23,10 @@ from evaluation.formats import format_interval, format_number
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import RESAMPLES, Rows, statistic_interval
 from questions.load import read_rows
-from ratchet.config import Environment, RewardsConfig
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Trajectory, content_key
-from ratchet.runfolder import RunFolder, file_digest
+from ratchet.runfolder import file_digest
 from ratchet.tables import new_table, print_table
 from ratchet.text import replace_surrogates
 from rewards.reward import judge_of, judged, known_rewards, load_reward
@@ -180,31 +181,29 @@ def _sums(texts: Sequence[str], x: Values, y: Values) -> Rows:
     return sums
 
 
-def print_human_agreement(
-    file: Path, asked: Sequence[str], environment: Environment, rewards: RewardsConfig | None
-) -> None:
+def print_human_agreement(file: Path, asked: Sequence[str], config: Config | None) -> None:
     """Print the agreement of rewards with the people whose labels `file` has, best first.
 
     `asked`: names of rewards, or weights such as 'f1=1,correctness=2' for a weighted mean; empty: all rewards that need
-    no model, and those of `rewards`. The scores are stored in the environment's run folder, and a judge's are resumed.
-    `rewards`: None without a config, and then no judge is there. Raises UserError.
+    no model, and those of the config. The scores are stored in the config's run folder, and a judge's are resumed;
+    without a config nothing is stored, and no judge is there. Raises UserError.
     """
     pairs = read_pairs(file)
-    named = {text: _weights(text) for text in asked} or _default(rewards.weights if rewards else {})
+    named = {text: _weights(text) for text in asked} or _default(config.rewards.weights if config else {})
     names = list(dict.fromkeys(name for weights in named.values() for name, weight in weights.items() if weight))
-    if rewards is None and (by_judge := judged(names)):
+    if config is None and (by_judge := judged(names)):
         raise UserError(
             f"{' and '.join(by_judge)}: a judge gives these scores; add --config with a config that has "
             "rewards.judge and that model under models"
         )
-    rewards = rewards or RewardsConfig()
-    judge_of(rewards, environment.models, names)
-    nuggets, seed = RunFolder(environment.run).nuggets, environment.seed
     questions = list({pair.question.id: pair.question for pair in pairs}.values())
     trajectories = list({answer.key: answer for pair in pairs for answer in pair.answers}.values())
-    with Scorer(rewards, environment.models, environment.embedder, seed, nuggets) as scorer:
-        folder = environment.run / "human" / file_digest(file)[:12]
-        scores = scorer.score(questions, trajectories, names, folder)
+    with tempfile.TemporaryDirectory() as nowhere:
+        config = config or Config(run=nowhere)
+        judge_of(config.rewards, config.models, names)
+        with Scorer(config) as scorer:
+            folder, seed = config.folder / "human" / file_digest(file)[:12], config.seed
+            scores = scorer.score(questions, trajectories, names, folder)
     if left := unfinished(scores):
         raise UserError(
             f"{len(left)} scores are unfinished because the judge was not available; run the same command again to "

@@ -15,13 +15,12 @@ import numpy as np
 from rich.markup import escape
 
 from agents.core.system import load_system
-from evaluation.arm_folders import ArmSettings
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import Rows, paired, statistic_interval
 from evaluation.question_sets import split_of
 from evaluation.results import BASE, Arm, Results
 from evaluation.tables.suite import percent
-from ratchet.config import SystemConfig
+from ratchet.config import Config, SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import content_key
 from ratchet.tables import new_table, print_table
@@ -68,9 +67,9 @@ def _rest(system: SystemConfig) -> str:
     return content_key(others, loaded.identity.model_dump(mode="json", exclude={"settings"}))
 
 
-def print_savings(settings: ArmSettings, suite: Sequence[Results], out: TextIO | None = None) -> None:
+def print_savings(config: Config, suite: Sequence[Results], out: TextIO | None = None) -> None:
     """Print what every memory saved on each question set, and over all of them. UserError without such arms."""
-    pairs = memory_pairs(settings.system, settings.evaluation.baselines)
+    pairs = memory_pairs(config.system, config.evaluation.baselines)
     if not pairs:
         raise UserError(
             "no arm with a memory has a partner without one: among the system and evaluation.baselines, name one that "
@@ -78,7 +77,7 @@ def print_savings(settings: ArmSettings, suite: Sequence[Results], out: TextIO |
         )
     numbers = ("claims", "without", "with", "saved, %", "macro-F1 without", "with memory")
     table = new_table("Tool calls that the memory saved", ("question set", "method"), numbers, CAPTION)
-    for saving in savings(settings, suite, pairs):
+    for saving in savings(config, suite, pairs):
         table.add_row(
             escape(saving.title),
             escape(saving.arm),
@@ -90,7 +89,7 @@ def print_savings(settings: ArmSettings, suite: Sequence[Results], out: TextIO |
     print_table(table, out)
 
 
-def savings(settings: ArmSettings, suite: Sequence[Results], pairs: Mapping[str, str]) -> Iterator[Saving]:
+def savings(config: Config, suite: Sequence[Results], pairs: Mapping[str, str]) -> Iterator[Saving]:
     """By arm: what it saved on each question set, then over all sets of one order where there are several."""
     for name, partner in pairs.items():
         totals: dict[str, list[Saving]] = {}
@@ -102,7 +101,7 @@ def savings(settings: ArmSettings, suite: Sequence[Results], pairs: Mapping[str,
             f1 = (without.measures.get("macro_f1"), arm.measures.get("macro_f1"))
             title = results.title or results.split
             saving = Saving(name, title, rows, _saved(rows, results.resamples, results.seed), f1)
-            asked = split_of(settings.questions, settings.evaluation.benchmarks, results.split)
+            asked = split_of(config.questions, config.evaluation.benchmarks, results.split)
             totals.setdefault(asked.order, []).append(saving)
             yield saving
         for order, alike in totals.items():

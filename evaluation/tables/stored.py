@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluation.arm_folders import ArmSettings, read_arms
+from evaluation.arm_folders import question_set, read_arms
 from evaluation.arms import arm_trajectories
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder
@@ -27,9 +28,9 @@ class StoredSet:
         return arm_trajectories(self.stores[method])
 
 
-def stored_set(settings: ArmSettings, folder: RoundFolder, split: str) -> StoredSet:
+def stored_set(config: Config, folder: RoundFolder, split: str) -> StoredSet:
     """What a round stored on a question set. Raises UserError where it was not evaluated on it."""
     stores = read_arms(folder, split)
     if not stores:
         raise UserError(f"{split}: no method was run yet; run `ratchet evaluate --config ... --split {split}`")
-    return StoredSet(split, settings.question_set(split).questions, stores)
+    return StoredSet(split, question_set(config, split).questions, stores)

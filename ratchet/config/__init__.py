@@ -7,7 +7,6 @@ settings are declared beside the system (`agents/<name>.py`, class Settings).
 """
 
 from ratchet.config.encoders import DEFAULT_EMBEDDER, DenseConfig, EmbedderConfig, EncoderConfig, Thresholds
-from ratchet.config.environment import Environment
 from ratchet.config.evaluation import EvaluationConfig, TrainedControl
 from ratchet.config.experiment import Config
 from ratchet.config.generation import GenerationConfig
@@ -27,54 +26,3 @@ from ratchet.config.sweep import SweepConfig
 from ratchet.config.system import RoleConfig, SystemConfig
 from ratchet.config.training import LoraConfig, PreferenceConfig, TrainingConfig
 from ratchet.parsing import parse
-
-__all__ = [
-    "DEFAULT_EMBEDDER",
-    "HUB",
-    "SPLITS",
-    "WORDS",
-    "AuditConfig",
-    "Config",
-    "CorrectnessConfig",
-    "DenseConfig",
-    "EmbedderConfig",
-    "EncoderConfig",
-    "Environment",
-    "EvaluationConfig",
-    "FaithfulnessConfig",
-    "GenerationConfig",
-    "IndexConfig",
-    "LeakageConfig",
-    "LoraConfig",
-    "McpConfig",
-    "MemoryConfig",
-    "ModelConfig",
-    "PathText",
-    "PluginConfig",
-    "PluginName",
-    "PreferenceConfig",
-    "QuestionsConfig",
-    "RewardsConfig",
-    "RoleConfig",
-    "RoundsConfig",
-    "SamplingConfig",
-    "Section",
-    "SelectConfig",
-    "ServeConfig",
-    "SourceConfig",
-    "Sources",
-    "Split",
-    "SplitConfig",
-    "SweepConfig",
-    "SystemConfig",
-    "ThoughtsConfig",
-    "Thresholds",
-    "TrainedControl",
-    "TrainingConfig",
-    "is_missing",
-    "load_config",
-    "load_members",
-    "missing_error",
-    "parse",
-    "written",
-]

@@ -20,7 +20,6 @@ from pydantic import SerializerFunctionWrapHandler as Serialize
 from pydantic import ValidatorFunctionWrapHandler as Validate
 
 from ratchet.config.encoders import DEFAULT_EMBEDDER, EmbedderConfig
-from ratchet.config.environment import Environment
 from ratchet.config.evaluation import EvaluationConfig
 from ratchet.config.generation import GenerationConfig
 from ratchet.config.index import IndexConfig
@@ -228,13 +227,6 @@ class Config(Section):
         """Every split of this config, by its key in it."""
         own: dict[str, SplitConfig] = {f"questions.{name}": getattr(self.questions, name) for name in SPLITS}
         return own | {f"evaluation.benchmarks.{name}": split for name, split in self.evaluation.benchmarks.items()}
-
-    @property
-    def environment(self) -> Environment:
-        """What the systems of this config run in."""
-        return Environment(
-            self.models, self.index, self.sources, self.memory, self.embedder, run=self.folder, seed=self.seed
-        )
 
     @property
     def overrides(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import yaml
 
 from commands.evaluate import main
 from evaluation import round_arms as comparing
-from evaluation.arm_folders import arm_settings, read_arms, results_path, scores_path
+from evaluation.arm_folders import read_arms, results_path, scores_path
 from evaluation.arms import check_leaks
 from evaluation.comparisons import best_baseline, compare, make_arm, primary_measure
 from evaluation.headline import verdict
@@ -35,12 +35,12 @@ TAKEN = ("base", "adapter", "base again", "random selection", "../x", "scores-te
 
 
 def evaluate(config: Config, folder: RoundFolder, split: str, adapter: Path | None) -> Results:
-    [results] = comparing.evaluate(arm_settings(config), folder, [split], adapter)
+    [results] = comparing.evaluate(config, folder, [split], adapter)
     return results
 
 
 def build_results(config: Config, folder: RoundFolder, split: str) -> Results:
-    [results] = comparing.build_results(arm_settings(config), folder, [split])
+    [results] = comparing.build_results(config, folder, [split])
     return results
 
 
@@ -106,7 +106,7 @@ def test_a_baseline_may_skip_a_question_set_or_have_more_samples(
 def test_a_wrong_baseline_is_said_by_its_key(config_path: Path, override: str, message: str) -> None:
     key = "evaluation=" if override.startswith("{") else "evaluation."
     with pytest.raises(UserError, match=message):
-        plan(arm_settings(load_config(config_path, [f"{key}{override}"])), ["test"], None)
+        plan(load_config(config_path, [f"{key}{override}"]), ["test"], None)
 
 
 def test_running_again_asks_no_model_and_the_table_needs_none(
@@ -131,9 +131,9 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
     config_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, folder = opened(config_path)
-    settings, both = arm_settings(config), (folder.adapter, folder.adapter)
+    both = (folder.adapter, folder.adapter)
     with pytest.raises(UserError, match="base/test: this arm was not sampled yet"):
-        comparing.evaluate(settings, folder, ["test"], folder.adapter, sampled=True)
+        comparing.evaluate(config, folder, ["test"], folder.adapter, sampled=True)
     main(["--phase", "sample", "--config", str(config_path)])
     assert "base 6, adapter 6, plain 6" in capsys.readouterr().out
     assert not any(scores_path(store).exists() for store in read_arms(folder, "test").values())
@@ -145,12 +145,12 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
     monkeypatch.setattr("inference.engines.open_engine", refuse)
     main(["--phase", "score", "--config", str(config_path)])
     assert "No clear difference from base" in capsys.readouterr().out
-    [results] = comparing.evaluate(settings, folder, ["test"], *both, sampled=True)
+    [results] = comparing.evaluate(config, folder, ["test"], *both, sampled=True)
     assert [arm.name for arm in results.arms] == ["base", "parent", "adapter", "plain"]
     assert build_results(config, folder, "test") == results, "the parent stays in the table"
     save_adapter(folder.adapter, 2.0)
     with pytest.raises(UserError, match="parent/test: this arm was not sampled yet"):
-        comparing.evaluate(settings, folder, ["test"], *both, sampled=True)
+        comparing.evaluate(config, folder, ["test"], *both, sampled=True)
     with pytest.raises(SystemExit):
         main(["table", "--phase", "score", "--config", str(config_path)])
     assert "unrecognized arguments: --phase" in capsys.readouterr().err, "a table is made from what is stored"
@@ -188,12 +188,12 @@ def test_another_round_finds_the_arms_and_scores_that_are_known(
         raise EngineError("no answer is needed here")
 
     monkeypatch.setattr(ScriptedEngine, "generate", only_the_candidate)
-    [results] = comparing.evaluate(arm_settings(config), second, ["dev"], second.adapter, first.adapter)
+    [results] = comparing.evaluate(config, second, ["dev"], second.adapter, first.adapter)
     assert [arm.statuses for arm in results.arms] == [{"finished": 6}, {"finished": 6}, {"failed": 6}, {"finished": 6}]
     arms = [read_arms(folder, "dev") for folder in (first, second)]
     assert arms[0]["base"] == arms[1]["base"] and arms[0]["adapter"] == arms[1]["parent"]
     config = load_config(config_path, ["questions.leakage={questions: 'off'}"])
-    sweep = plan_sweep(arm_settings(config), config.sweep)
+    sweep = plan_sweep(config)
     states = {cell.checkpoint.name: sweep.status(cell).state for cell in sweep.cells()}
     assert states == {"base": "done", "run-round-1": "done", "run-round-2": "done"}, "a sweep finds them too"
 
@@ -235,7 +235,7 @@ def test_a_baseline_that_was_trained_too_is_compared_beside_the_untrained_ones(c
     assert "Plain trained, with an adapter of its own -> trained: F1 0.50 -> 0.50: +0.00 [" in results.verdict
     record_training_questions(config, other)
     with pytest.raises(UserError, match=r"other was trained on 6 of the 6 questions of test"):
-        check_leaks(config.questions.leakage, plan(arm_settings(config), ["test"], folder.adapter))
+        check_leaks(config.questions.leakage, plan(config, ["test"], folder.adapter))
 
 
 def outcomes(right: list[bool]) -> tuple[list[Question], list[Trajectory]]:

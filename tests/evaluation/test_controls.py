@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from commands.evaluate import main
-from evaluation.arm_folders import arm_settings, read_arms
+from evaluation.arm_folders import read_arms
 from evaluation.comparisons import compare, selection_gain
 from evaluation.headline import changes_sentence, verdict
 from evaluation.measures.gain import QuestionChanges, question_changes
@@ -78,10 +78,10 @@ def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_ra
     config_path: Path,
 ) -> None:
     config = load_config(config_path, [CONTROLS, "rounds.count=2"])
-    run, settings = open_run(config), arm_settings(config)
-    promote(settings, 1, level=0.05)
+    run = open_run(config)
+    promote(config, 1)
     save_adapter(run.round(2).adapter, 2.0)
-    promote(settings, 2, level=0.05)
+    promote(config, 2)
     arms = [read_arms(run.round(number), "dev") for number in (1, 2)]
     assert [list(names) for names in arms] == [["base", "adapter", "base again"]] * 2, "nothing was promoted"
     assert arms[0]["base again"] == arms[1]["base again"]
@@ -167,5 +167,5 @@ def test_a_form_that_is_enforced_already_needs_no_further_arm(config_path: Path)
     results = evaluate(config, folder, "test", folder.adapter)
     assert [arm.name for arm in results.arms] == ["base", "adapter", "plain"]
     asked_again = load_config(config_path, ["evaluation.controls=[form]", "system.malformed=reask"])
-    names = [arm.name for arm in plan(arm_settings(asked_again), ["test"], folder.adapter)]
+    names = [arm.name for arm in plan(asked_again, ["test"], folder.adapter)]
     assert names == ["base", "adapter", "base in form", "adapter in form", "plain"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluation.arm_folders import arm_settings
+from evaluation.arm_folders import arm_store, question_set
 from evaluation.arms import ArmPlan
 from evaluation.round_arms import build_results, record_arms
 from questions.labels import FEVER
@@ -118,7 +118,7 @@ def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
         },
     )
     config = Config.model_validate(values)
-    number_one, settings = open_run(config).round(1), arm_settings(config)
+    number_one = open_run(config).round(1)
     for name in ("test", "beside"):
         arms = {
             "base": [debate(question, f"base {name}", i % 4 > 0) for i, question in enumerate(claims())],
@@ -127,9 +127,9 @@ def make_debates(folder: Path) -> tuple[Config, RoundFolder]:
         plans = []
         for arm, trajectories in arms.items():
             system = config.evaluation.baselines.get(arm, config.system)
-            where = settings.store(name, system, "base")
+            where = arm_store(config, name, system, "base")
             store(where.folder, trajectories, claims(), system)
-            plans.append(ArmPlan(arm, system, settings.question_set(name), None, "base", where))
+            plans.append(ArmPlan(arm, system, question_set(config, name), None, "base", where))
         record_arms(number_one, name, plans)
-    build_results(settings, number_one, ["test", "beside"])
+    build_results(config, number_one, ["test", "beside"])
     return config, number_one

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from evaluation.arm_folders import arm_settings
+from evaluation.arm_folders import arm_store, question_set
 from evaluation.arms import ArmPlan
 from evaluation.results import Results
 from evaluation.round_arms import build_results, record_arms
@@ -238,19 +238,18 @@ ARMS: Skills = (("base", "base", 0.12), ("adapter", "0f3a91c4", 0.5), ("no retri
 
 
 def add_evaluation(config: Config, folder: RoundFolder, split: str = "test", arms: Skills = ARMS) -> Results:
-    settings = arm_settings(config)
-    asked = settings.question_set(split)
+    asked = question_set(config, split)
     plans = []
     for arm, policy, skill in arms:
         made = [trajectory(q, 0, skill, policy + arm) for q in asked.questions]
         made = [t.model_copy(update={"policy": policy}) for t in made]
         system = config.evaluation.baselines.get(arm, config.system)
-        plan = ArmPlan(arm, system, asked, None, policy, settings.store(split, system, policy))
+        plan = ArmPlan(arm, system, asked, None, policy, arm_store(config, split, system, policy))
         store(plan.store.folder, made, asked.questions, system)
         score_with(config, asked.questions, made, SCORES, plan.scores)
         plans.append(plan)
     record_arms(folder, split, plans)
-    return build_results(settings, folder, [split])[0]
+    return build_results(config, folder, [split])[0]
 
 
 def make_run(folder: Path, train: int = 24, test: int = 30) -> tuple[Config, RoundFolder]:

@@ -8,7 +8,6 @@ import re
 import zlib
 from typing import Any
 
-from commands.report import run_settings
 from ratchet.config import Config
 from ratchet.runfolder import RoundFolder
 from report.gather import Gathered, gather
@@ -17,7 +16,7 @@ from report.page import render
 
 def gathered(config: Config, folder: RoundFolder, max_questions: int = 500) -> Gathered:
     """The records of a round."""
-    return gather(run_settings(config), folder, max_questions)
+    return gather(config, folder, max_questions)
 
 
 def unpack(text: str) -> Any:
@@ -34,4 +33,4 @@ def whole_text(html: str) -> str:
 
 def page(config: Config, folder: RoundFolder, max_questions: int = 500) -> str:
     """The page of a round as HTML."""
-    return render(run_settings(config), gathered(config, folder, max_questions))
+    return render(config, gathered(config, folder, max_questions))

@@ -13,7 +13,6 @@ from inference.scripted import ScriptedEngine
 from ratchet.config import Config, RewardsConfig, parse
 from ratchet.files import write_jsonl
 from ratchet.records import Conversation, Passage, Question, Span, Status, Trajectory, content_key
-from ratchet.runfolder import RunFolder
 from ratchet.selection import Score
 from ratchet.text import normalise_answer
 from retrieval.encoders.embed import Embed
@@ -68,7 +67,7 @@ def make_config(folder: Path, questions: Sequence[Question], **sections: Any) ->
 
 def scorer_of(config: Config) -> Scorer:
     """What scores under a config."""
-    return Scorer(config.rewards, config.models, config.embedder, config.seed, RunFolder(config.folder).nuggets)
+    return Scorer(config)
 
 
 def score_with(

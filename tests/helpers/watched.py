@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import httpx
 
-from commands.report import run_settings
 from ratchet.config import Config
 from report.live import LiveRun, create_app
 from rounds.stage import ExperimentRun
@@ -16,7 +15,7 @@ from tests.helpers.listening import listening
 
 def live_run(config: Config) -> LiveRun:
     """A run that is read while the block of this context runs."""
-    return LiveRun(run_settings(config), ExperimentRun(config, ()), None, 500)
+    return LiveRun(ExperimentRun(config, ()), None, 500)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
-from commands.report import run_settings
 from ratchet.config import Config
 from report import view
 from report.gather import Gathered
@@ -52,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Gathered]:
 
 @pytest.fixture(scope="module")
 def sections(made: tuple[Config, Gathered]) -> Sections:
-    shown = view.make_view(made[1], view.DetailReader(run_settings(made[0])))
+    shown = view.make_view(made[1], view.DetailReader(made[0]))
     return {section["name"]: section["questions"] for section in merged(shown)["sections"]}
 
 
@@ -61,7 +60,7 @@ def address(made: tuple[Config, Gathered], tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp("page") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(view, "GROUP_BYTES", 100_000)
-        path.write_text(render(run_settings(made[0]), made[1]))
+        path.write_text(render(made[0], made[1]))
     assert path.read_text().count('id="chunk-') > 5, "several groups of questions"
     return path.as_uri()
 

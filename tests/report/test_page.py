@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.report import main, run_settings
+from commands.report import main
 from evaluation.measures.measures import BY_NAME, LENIENT
 from questions.manifest import open_run
 from ratchet.config import Config
@@ -346,7 +346,7 @@ def test_numbers_are_set_with_care() -> None:
 
 def test_a_page_keeps_to_its_size_by_listing_questions_without_details(run: Run) -> None:
     config, folder, _ = run
-    records, details = gathered(config, folder), DetailReader(run_settings(config))
+    records, details = gathered(config, folder), DetailReader(config)
     whole, small = make_view(records, details), make_view(records, details, max_bytes=400_000)
     for before, after in zip(whole.index["sections"], small.index["sections"], strict=True):
         assert [q["id"] for q in after["questions"]] == [q["id"] for q in before["questions"]]

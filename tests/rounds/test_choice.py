@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.arm_folders import arm_settings
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
 from rounds.choice import best_candidate, candidate_arms
@@ -56,4 +55,4 @@ def test_without_a_shared_question_nothing_is_chosen(tmp_path: Path) -> None:
 def test_nothing_to_choose_from_is_said(tmp_path: Path) -> None:
     one = experiment(tmp_path, training={"choose_by": "reward"})
     with pytest.raises(UserError, match=r"nothing to choose from; train with training\.choose_by=reward"):
-        candidate_arms(arm_settings(one.config), one.run.round(1))
+        candidate_arms(one.config, one.run.round(1))

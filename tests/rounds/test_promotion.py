@@ -14,11 +14,10 @@ import pytest
 import yaml
 
 from commands.rounds import main
-from evaluation.arm_folders import ArmSettings
 from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import paired_difference
 from questions.manifest import open_run
-from ratchet.config import RoundsConfig
+from ratchet.config import Config, RoundsConfig
 from ratchet.files import write_json
 from ratchet.runfolder import RunFolder
 from ratchet.selection import QuestionChoice, Selection
@@ -157,7 +156,7 @@ def test_a_promotion_samples_and_scores_in_one_phase_or_two(
     decisions: list[bool] = []
     monkeypatch.setattr("rounds.promotion.sample_arms", lambda settings, number: arms.append(number))
 
-    def promote(settings: ArmSettings, number: int, level: float, sampled: bool) -> SimpleNamespace:
+    def promote(config: Config, number: int, sampled: bool) -> SimpleNamespace:
         decisions.append(sampled)
         return SimpleNamespace(reason="as told", warning="")
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from commands.sample import main
-from evaluation.arm_folders import arm_settings, read_arms
+from evaluation.arm_folders import read_arms
 from evaluation.round_arms import evaluate
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
@@ -77,7 +77,7 @@ def evaluated(path: Path, arm: str = "base", **changes: Any) -> list[list[bool]]
     config = load_config(path, [f"evaluation.{key}={json.dumps(value)}" for key, value in changes.items()])
     folder = open_run(config).round(1)
     before = {path.parent: len(recalled(path.parent)) for path in config.folder.glob("arms/**/part-*.jsonl")}
-    evaluate(arm_settings(config), folder, ["dev"], None)
+    evaluate(config, folder, ["dev"], None)
     place = read_arms(folder, "dev")[arm].folder
     return recalled(place)[before.get(place, 0) :]
 

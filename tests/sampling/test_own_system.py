@@ -10,7 +10,7 @@ import pytest
 
 from agents import naive_rag
 from agents.core.system import load_system
-from evaluation.arm_folders import arm_settings
+from evaluation.arm_folders import arm_store
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
 from ratchet.records import Question
@@ -76,11 +76,10 @@ async def test_it_answers_under_its_own_short_name(mine: Path) -> None:
 
 def test_its_arm_has_a_folder_of_its_own_for_every_version(mine: Path, tmp_path: Path) -> None:
     config = make_config(tmp_path, [QUESTION], system={"name": str(mine)})
-    settings = arm_settings(config)
-    before = settings.store("test", config.system, "base").folder
+    before = arm_store(config, "test", config.system, "base").folder
     assert before.parent.parent == tmp_path / "run/arms/test" and before.parent.name.startswith("mine-")
     mine.write_text(SOURCE.format(answer="Norway"))
-    assert settings.store("test", config.system, "base").folder != before
+    assert arm_store(config, "test", config.system, "base").folder != before
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from commands.evaluate import main as evaluate
-from commands.report import run_settings
 from commands.sample import sample_round
 from commands.score import drop_unsampled
 from commands.train import train_round
@@ -86,7 +85,7 @@ def test_a_closed_agent_is_evaluated_by_a_closed_judge(
     assert [one.answer for one in done] == ["Ada Torrin"] * 2 and not any(one.token_exact for one in done)
     assert {call.new_tokens for one in done for call in one.model_calls} == {300}, "what the service counted"
     config = load_config(path)
-    view = make_view(gathered(config, round_folder), DetailReader(run_settings(config)))
+    view = make_view(gathered(config, round_folder), DetailReader(config))
     shown = unpack(view.chunks[0])["runs"][0]["conversations"]
     assert [one["text"] for one in shown] == [True], "the report says that it is text"
     judged = [body for body in service.asked if body["model"] == "gpt-5-mini"]

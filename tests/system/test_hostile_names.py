@@ -17,7 +17,6 @@ from markdown_it.token import Token
 
 from commands.export import main as export
 from commands.init import main as init
-from commands.report import run_settings
 from evaluation.card import complete_card
 from evaluation.results import Results
 from evaluation.tables.comparison import print_results
@@ -121,13 +120,15 @@ def test_a_model_card(facts: dict[str, Any], form: Any, name: str) -> None:
 
 
 def data_card(trained: Path, name: str) -> str:
-    config = load_config(trained)
-    member = DatasetMember(
-        name="", title=name, folder=RunFolder(config.folder).round(1), questions=config.questions.train, seed=0,
-        system=name, models={"agent": ModelConfig(path=name.replace("/", ""))}, sampling=config.sampling,
-        weights={name: 1.0}, documents=(name,),
-    )  # fmt: skip
-    return _card(name, 1, "all", [member], {"": frozenset()}, Counter({name: 3}), None)
+    config, in_a_path = load_config(trained), name.replace("/", "")
+    named = {
+        "system": config.system.model_copy(update={"name": name}),
+        "models": {"agent": ModelConfig(path=in_a_path)},
+        "rewards": config.rewards.model_copy(update={"weights": {name: 1.0}}),
+        "index": config.index.model_copy(update={"documents": (in_a_path,)}),
+    }
+    member = DatasetMember(name, config.model_copy(update=named), RunFolder(config.folder).round(1))
+    return _card(name, 1, "all", [member], {name: frozenset()}, Counter({name: 3}), None)
 
 
 @hostile
@@ -199,8 +200,7 @@ def test_a_page_of_a_run_with_hostile_names(tmp_path: Path) -> None:
         results.write_text(results.read_text().replace('"no retrieval"', json.dumps(name)))
         (tmp_path / name / "run").rename(tmp_path / name / name)
         config = config.model_copy(update={"run": str(tmp_path / name / name)})
-        settings = run_settings(config)
-        pages.append(Page(render(settings, gather(settings, RunFolder(config.folder).round(1), 10))))
+        pages.append(Page(render(config, gather(config, RunFolder(config.folder).round(1), 10))))
     assert [tag for tag, _ in pages[0].elements] == [tag for tag, _ in pages[1].elements]
 
 

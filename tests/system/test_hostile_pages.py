@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from commands.report import run_settings
 from ratchet.config import Config
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RunFolder
@@ -96,9 +95,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 @contextlib.contextmanager
 def report(config: Config, folder: Path) -> Iterator[str]:
-    settings = run_settings(config)
     page = folder / "report.html"
-    page.write_text(render(settings, gather(settings, RunFolder(config.folder).round(1), 10)))
+    page.write_text(render(config, gather(config, RunFolder(config.folder).round(1), 10)))
     yield page.as_uri()
 
 

@@ -90,7 +90,7 @@ async def test_a_tools_text_is_cut_like_a_passage_and_the_index_is_not_cut() -> 
 def test_how_much_of_a_passage_is_read_is_part_of_what_a_run_samples_with(tmp_path: Path) -> None:
     def digest(**source: Any) -> str:
         config = {"sources": {"web": {"service": "arxiv", **source}}, "run": str(tmp_path)}
-        return open_resources(parse(Config, config, "test").environment, SHELF).digest
+        return open_resources(parse(Config, config, "test"), SHELF).digest
 
     assert digest() != digest(max_tokens=100)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from commands.config import open_config
-from evaluation.arm_folders import arm_settings
 from evaluation.sweep.cells import Sweep, plan_sweep
 from inference.scripted import ScriptedEngine
 from ratchet.config import Config, load_config
@@ -25,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def planned(config: Config) -> Sweep:
-    return plan_sweep(arm_settings(config), config.sweep)
+    return plan_sweep(config)
 
 
 def states(path: Path, *overrides: str) -> list[str]:

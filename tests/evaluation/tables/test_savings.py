@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from evaluation.arm_folders import ArmSettings, arm_settings
 from evaluation.comparisons import make_arm
 from evaluation.results import Results
 from evaluation.tables.savings import memory_pairs, print_savings, savings
@@ -21,7 +20,7 @@ from tests.helpers.verdict_arms import claims, compared, said
 OFF: dict[str, Any] = {"name": "mermaid", "settings": {"memory": "off"}}
 
 
-def settings_with(folder: Path, **baselines: Any) -> ArmSettings:
+def settings_with(folder: Path, **baselines: Any) -> Config:
     split = {"path": str(folder / "claims.jsonl")}
     benchmarks = {"second": split, "second, shuffled": {**split, "order": "shuffled"}}
     values = config_values(
@@ -31,7 +30,7 @@ def settings_with(folder: Path, **baselines: Any) -> ArmSettings:
         rewards={"weights": {"accuracy": 1.0}},
         evaluation={"baselines": baselines, "benchmarks": benchmarks},
     )
-    return arm_settings(Config.model_validate(values))
+    return Config.model_validate(values)
 
 
 def measured(split: str, calls: dict[str, list[int]]) -> Results:

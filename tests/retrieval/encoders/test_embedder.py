@@ -101,7 +101,7 @@ def whole(folder: Path, **settings: Any) -> Config:
 
 def test_thresholds_are_part_of_the_keys_and_addresses_are_not(tmp_path: Path) -> None:
     def digest(**settings: Any) -> str:
-        return open_resources(whole(tmp_path, **settings).environment, Plain()).digest
+        return open_resources(whole(tmp_path, **settings), Plain()).digest
 
     assert digest() == digest(device="cpu") == "", "the keys of earlier runs"
     one = {"engine": "openai", "url": "http://127.0.0.1:1/v1"}
