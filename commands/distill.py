@@ -26,21 +26,19 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet distill") -> N
     config = config_of(arguments)
     # Late: the command's help needs none of it.
     from commands.config import open_config
-    from questions.load import load_questions
     from questions.manifest import open_run
     from ratchet.runfolder import RunFolder
-    from training.distillation import Student, describe, distill
+    from training.distillation import distill
     from training.kept import KeptTrajectories, LearntRound, read_kept_selection
     from training.task import check_model_is_open
 
-    model = config.models[config.training.model]
-    check_model_is_open(config.training.model, model)
+    check_model_is_open(config.training.model, config.models[config.training.model])
     teacher_run = RunFolder(open_config(arguments.teacher, [], arguments.command).folder)
     agents = round_or_best(teacher_run, arguments.round)
-    questions = {one.id: one for one in load_questions(config.questions.train, config.seed)}
-    student = Student(config.system, model, questions, config.seed)
     folder = open_run(config).round(1)
     teacher = KeptTrajectories(LearntRound(agents), read_kept_selection(agents))
-    selection = distill(teacher, student, folder)
-    print(f"{folder.selection}: {describe(selection)}, from {agents.path}")
+    selection = distill(teacher, config, folder)
+    print(
+        f"{folder.selection}: {len(selection.kept)} answers of {len(selection.questions)} questions, from {agents.path}"
+    )
     print(f"train on them: {shell_line(['accelerate', 'launch', 'train.py', *config_words(arguments)])}")

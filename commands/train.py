@@ -17,22 +17,19 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser, recorded_stages
 from commands.extras import check_training_extras
-from questions.leakage import check_leakage, training_question_digests
-from questions.load import load_split
+from questions.leakage import check_leakage
 from questions.manifest import open_run
 from ratchet.config import Config, TrainedControl, load_members
 from ratchet.errors import UserError
-from ratchet.files import read_json_file, write_record
+from ratchet.files import write_record
 from ratchet.lease import Lease
-from ratchet.plugins import short_name
 from ratchet.runfolder import RoundFolder, RunFolder
-from training.task import Provenance, TrainingTask, check_model_is_open
+from training.task import TrainingTask, check_model_is_open
 
 if TYPE_CHECKING:
     from rounds.records import StageId
@@ -105,8 +102,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
             for member in load_members(config).values()
             for warning in check_leakage(member.splits, member.seed, member.questions.leakage)
         ]
-        provenance = cache(partial(_provenance, config))
-        task = TrainingTask(training, model, config.seed, folder, start, learnt_rounds(config, folder), provenance)
+        task = TrainingTask(config, folder, learnt_rounds(config, folder), start)
         if _is_writer():
             open_run(config)
             prepare_rows(task.rounds, task.folder.rows, task.training)
@@ -123,26 +119,10 @@ def _write_control(config: Config, folder: RoundFolder, control: TrainedControl)
     from training.kept import read_kept_selection
 
     if control == "gold":
-        model = config.models[config.training.model]
-        write_gold(folder, config.system, config.questions.train, config.seed, model)
+        write_gold(folder, config)
         return
     selection = read_kept_selection(folder)
     sampled = [key for choice in selection.questions if choice.kept for key in choice.rewards]
     chosen = select_at_random(selection, TrajectoryStore(folder.trajectories).load(sampled), config.seed)
     if folder.control("random").read_selection() != chosen:
         write_record(folder.control("random").selection, chosen)
-
-
-def _provenance(config: Config) -> Provenance:
-    from training.card import data_licences
-
-    members = load_members(config)
-    return Provenance(
-        run=config.run,
-        code=read_json_file(RunFolder(config.folder).manifest)["code"],
-        systems=sorted({short_name(member.system.name) for member in members.values()}),
-        data_licences=data_licences(member.questions.train for member in members.values()),
-        questions=training_question_digests(
-            {name: load_split(member.questions.train, member.seed) for name, member in members.items()}
-        ),
-    )

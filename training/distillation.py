@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from agents.core.context import RunContext
 from agents.core.system import System, load_system
 from inference.chat import ChatFormat
 from inference.chat_formats import open_chat_format
 from inference.scripted import ScriptedEngine
-from ratchet.config import ModelConfig, SystemConfig
+from questions.load import load_questions
+from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.files import write_jsonl, write_record
 from ratchet.records import Passage, Question, Trajectory, content_key, questions_digest
@@ -29,15 +30,7 @@ from sampling.store import DISTILLED, FIRST_SEGMENT, Manifest, TrajectoryStore
 from training.gold import check_takes_given_answers, gold_action_of
 from training.kept import KeptTrajectories
 
-
-@dataclass(frozen=True)
-class Student:
-    """A system that learns from another one's answers, the model that plays it, and its training questions by id."""
-
-    system: SystemConfig
-    model: ModelConfig
-    questions: Mapping[str, Question]
-    seed: int
+CONTEXT = RunContext(temperature=0.0, frozen_temperature=0.0, top_p=1.0, adapter=None, policy=DISTILLED)
 
 
 class GivenDocuments:
@@ -52,25 +45,27 @@ class GivenDocuments:
         return self._passages[offset : offset + k]
 
 
-def distill(teacher: KeptTrajectories, student: Student, folder: RoundFolder) -> Selection:
-    """Write the student's trajectories and their selection into the round's folder, which takes no others.
+def distill(teacher: KeptTrajectories, student: Config, folder: RoundFolder) -> Selection:
+    """Write trajectories of the student's system and their selection into the round's folder, which takes no others.
 
     Kept trajectories of one question with the same answer and documents become one. Those without documents are left
     out where the student searches: its prompts always have some. Raises UserError where the student does not answer in
     one call, has other training questions, or the folder has a selection of something else.
     """
-    system, chat = load_system(student.system), open_chat_format(student.model)
+    model = student.models[student.training.model]
+    system, chat = load_system(student.system), open_chat_format(model)
     _, act = gold_action_of(system, "distillation")
-    check_takes_given_answers(chat, student.model, "distillation")
+    check_takes_given_answers(chat, model, "distillation")
+    questions = {one.id: one for one in load_questions(student.questions.train, student.seed)}
     choices = [choice for choice in teacher.selection.questions if choice.kept]
-    _check_questions(choices, student)
+    _check_questions(choices, questions)
     taught = {one.key: one for one in teacher.store.load(teacher.selection.kept)}
     made: dict[str, Trajectory] = {}
     learnt: list[QuestionChoice] = []
     for choice in choices:
         rewards: dict[str, float | None] = {}
         for trajectory in (taught[key] for key in choice.kept if key in taught):
-            question = student.questions[choice.question_id]
+            question = questions[choice.question_id]
             action = act(_answered(question, trajectory.answer), system.settings)[1]
             played = _play(student, system, chat, question, action, trajectory)
             if not trajectory.passages and played.searches:
@@ -85,7 +80,18 @@ def distill(teacher: KeptTrajectories, student: Student, folder: RoundFolder) ->
     selection = Selection(weights=teacher.selection.weights, rule=rule, questions=tuple(learnt))
     if folder.read_selection() == selection:
         return selection
-    store, manifest = TrajectoryStore(folder.trajectories), _manifest(system, student, list(made))
+    store = TrajectoryStore(folder.trajectories)
+    manifest = Manifest(
+        system=system.config,
+        setting=asdict(CONTEXT),
+        models=dict.fromkeys(system.roles, DISTILLED),
+        index=DISTILLED,
+        sources={},
+        seed=student.seed,
+        questions=questions_digest(questions.values()),
+        samples=1,
+        keys=tuple(made),
+    )
     is_begun = store.manifest() == manifest  # by this command, before it was stopped
     if folder.selection.exists() or (store.segments and not is_begun):
         raise UserError(
@@ -98,10 +104,10 @@ def distill(teacher: KeptTrajectories, student: Student, folder: RoundFolder) ->
     return selection
 
 
-def _check_questions(choices: Sequence[QuestionChoice], student: Student) -> None:
+def _check_questions(choices: Sequence[QuestionChoice], questions: Mapping[str, Question]) -> None:
     if not choices:
         raise UserError("--from: its selection kept no trajectory, so there is no answer to learn from")
-    if missing := [one.question_id for one in choices if one.question_id not in student.questions]:
+    if missing := [one.question_id for one in choices if one.question_id not in questions]:
         raise UserError(
             f"--from: {len(missing)} of its {len(choices)} kept questions are not among this config's training "
             f"questions, such as {missing[0]}; give both configs the same questions.train"
@@ -115,16 +121,17 @@ def _answered(question: Question, answer: str) -> Question:
 
 
 def _play(
-    student: Student, system: System, chat: ChatFormat, question: Question, action: str, teacher: Trajectory
+    student: Config, system: System, chat: ChatFormat, question: Question, action: str, teacher: Trajectory
 ) -> Trajectory:
     """The student's trajectory with the teacher's documents, and its answer as the action."""
+    max_context = student.models[student.training.model].max_context
     played = asyncio.run(
         run_episode(
             question,
             system,
-            {name: ScriptedEngine(chat, lambda *_: action, student.model.max_context) for name in system.models},
+            {name: ScriptedEngine(chat, lambda *_: action, max_context) for name in system.models},
             GivenDocuments(teacher.passages),
-            _context(),
+            CONTEXT,
             key=content_key(DISTILLED, teacher.answer, teacher.passages, question, student.system),
             sample=0,
             seed=student.seed,
@@ -138,26 +145,3 @@ def _play(
             "a system of one call, with max_tokens and max_context for the answers and documents"
         )
     return played
-
-
-def _context() -> RunContext:
-    return RunContext(temperature=0.0, frozen_temperature=0.0, top_p=1.0, adapter=None, policy=DISTILLED)
-
-
-def _manifest(system: System, student: Student, keys: Sequence[str]) -> Manifest:
-    return Manifest(
-        system=system.config,
-        setting=asdict(_context()),
-        models=dict.fromkeys(system.roles, DISTILLED),
-        index=DISTILLED,
-        sources={},
-        seed=student.seed,
-        questions=questions_digest(student.questions.values()),
-        samples=1,
-        keys=tuple(keys),
-    )
-
-
-def describe(selection: Selection) -> str:
-    """What was written, in a line."""
-    return f"{len(selection.kept)} answers of {len(selection.questions)} questions"

@@ -16,7 +16,7 @@ from agents.core.system import System, load_system
 from inference.chat import ChatFormat
 from inference.chat_formats import open_chat_format
 from questions.load import load_questions
-from ratchet.config import ModelConfig, SplitConfig, SystemConfig
+from ratchet.config import Config, ModelConfig
 from ratchet.errors import UserError
 from ratchet.files import write_jsonl, write_record
 from ratchet.records import ModelCall, Question, Span, Trajectory, content_key
@@ -27,15 +27,15 @@ from sampling.store import FIRST_SEGMENT, TrajectoryStore
 GoldAction = Callable[[Question, Any], tuple[str, str]]
 
 
-def write_gold(folder: RoundFolder, system: SystemConfig, asked: SplitConfig, seed: int, model: ModelConfig) -> None:
-    """Write trajectories and selection of the round's control of gold answers to the questions `asked`, in the model's
-    chat format. Raises UserError where it has none."""
-    loaded = load_system(system)
+def write_gold(folder: RoundFolder, config: Config) -> None:
+    """Write trajectories and selection of the round's control of gold answers to the training questions, in the trained
+    model's chat format. Raises UserError where it has none."""
+    loaded, model = load_system(config.system), config.models[config.training.model]
     role, action = gold_action_of(loaded, "--control gold")
     selection = folder.read_selection()
     if selection is None:
         raise UserError(f"{folder.selection}: does not exist; select the round's trajectories first: `ratchet score`")
-    questions = {question.id: question for question in load_questions(asked, seed)}
+    questions = {question.id: question for question in load_questions(config.questions.train, config.seed)}
     rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
     chosen = _one_for_each_question(TrajectoryStore(folder.trajectories), rewards, questions, role)
     chat = open_chat_format(model)

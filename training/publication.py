@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from accelerate import PartialState
 
-from ratchet.runfolder import RoundFolder
+from questions.leakage import training_question_digests
+from questions.load import load_split
+from ratchet.config import load_members
+from ratchet.files import read_json_file
+from ratchet.plugins import short_name
+from ratchet.runfolder import RunFolder
 from training.adapter import SETTINGS, publish
-from training.card import describe_base
+from training.card import data_licences, describe_base
 from training.checkpoints import EvaluatedAdapters
 from training.rows import loss_tokens, row_lengths
 from training.schedule import Schedule
@@ -25,10 +29,6 @@ class TrainingJob:
     """One adapter to train."""
 
     task: TrainingTask
-    folder: RoundFolder
-    """Where its checkpoints and its adapter go."""
-    target: Path
-    """Where its adapter goes."""
     inputs: dict[str, Any]
     """What it is made of; what was trained from something else is set aside."""
     skipped: dict[str, int]
@@ -45,19 +45,20 @@ class TrainingJob:
 
 def publish_adapter(job: TrainingJob, plan: Schedule, dev_loss_before: float | None, mixed_precision: bool) -> None:
     """Put the adapter with the lowest held-out loss in its folder, with the facts behind it."""
-    best = EvaluatedAdapters(job.folder.training).best()
+    task, config = job.task, job.task.config
+    best = EvaluatedAdapters(task.folder.training).best()
     assert best is not None, "training ended without an adapter"
-    model, provenance, control = job.task.model, job.task.provenance(), job.folder.trained_control
+    model, members, control = task.model, load_members(config), task.folder.trained_control
     facts = {
         "made_of": job.inputs,
         "base_model": model.path,
         "base": describe_base(model, job.inputs["base model"]),
-        "data_licences": provenance.data_licences,
+        "data_licences": data_licences(member.questions.train for member in members.values()),
         "revision": model.revision,
-        "run": provenance.run,
-        "round": job.folder.number,
-        "systems": provenance.systems,
-        "code": provenance.code,
+        "run": config.run,
+        "round": task.folder.number,
+        "systems": sorted({short_name(member.system.name) for member in members.values()}),
+        "code": read_json_file(RunFolder(config.folder).manifest)["code"],
         "training": job.inputs[SETTINGS],
         **({"control": control} if control else {}),
         "steps": plan.steps,
@@ -76,9 +77,10 @@ def publish_adapter(job: TrainingJob, plan: Schedule, dev_loss_before: float | N
             "retokenised": sum(job.train_rows["retokenised"].to_pylist()),
         },
     }
-    publish(best[0], job.target, facts, provenance.questions)
+    splits = {name: load_split(member.questions.train, member.seed) for name, member in members.items()}
+    publish(best[0], task.target, facts, training_question_digests(splits))
     loss = f", dev loss {dev_loss_before:.4f} -> {best[1]['dev_loss']:.4f}" if len(job.dev_rows) else ""
-    message = f"{job.target}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
-    if job.target != job.folder.adapter:
+    message = f"{task.target}: the adapter after step {best[1]['step']} of {plan.steps}{loss}"
+    if task.target != task.folder.adapter:
         message += "; by the loss on held-out kept actions, a cheap stand-in: `ratchet choose` decides on dev"
     job.say(message)

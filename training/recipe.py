@@ -54,8 +54,8 @@ def train(task: TrainingTask, warnings: Sequence[str] = ()) -> None:
             if not is_made_of(folder.training, inputs):
                 write_json(folder.training / "training.json", {"made_of": inputs})
     table = with_numbers(rows.table) if has_lessons(rows.table) else rows.table
-    train_rows, dev_rows = split_rows(table, questions, training.dev_fraction, task.seed)
-    job = TrainingJob(task, folder, task.target, inputs, rows.skipped, train_rows, dev_rows, state)
+    train_rows, dev_rows = split_rows(table, questions, training.dev_fraction, task.config.seed)
+    job = TrainingJob(task, inputs, rows.skipped, train_rows, dev_rows, state)
     if is_done:
         job.say(f"{task.target} is complete: trained on the same rows, model and settings")
         return
@@ -82,7 +82,7 @@ def _training_inputs(task: TrainingTask, rows: str) -> dict[str, Any]:
         "rows": rows,
         "base model": model_fingerprint(task.model),
         SETTINGS: recorded_settings(load_objective(task.training)),
-        "seed": task.seed,
+        "seed": task.config.seed,
         "starting adapter": checked_digest(task.start) if task.start else None,
     }
 
@@ -127,8 +127,8 @@ def optimise(job: TrainingJob, slots: int, plan: Schedule) -> float | None:
 
     `slots`: rows of an epoch, blank ones included.
     """
-    training, model, seed = job.task.training, job.task.model, job.task.seed
-    folder, state = job.folder.training, job.state
+    training, model, seed = job.task.training, job.task.model, job.task.config.seed
+    folder, state = job.task.folder.training, job.state
     arguments = trainer_config(training, model, folder, slots, seed, state.num_processes)
     # Resume from the last complete checkpoint, and delete those after it.
     resumed, messages = last_complete(folder)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ratchet.config import ModelConfig, TrainingConfig
+from ratchet.config import Config, ModelConfig, TrainingConfig
 from ratchet.errors import UserError
 from ratchet.runfolder import RoundFolder
 
@@ -16,32 +15,23 @@ if TYPE_CHECKING:  # else the command's help would load what rows are read with
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """What an adapter's facts and card say of the experiment that trained it."""
-
-    run: str
-    code: str | None
-    """Version of the code that made the run folder."""
-    systems: list[str]
-    data_licences: dict[str, str]
-    questions: dict[str, Any]
-    """Digests of the training questions (`questions.leakage.training_question_digests`)."""
-
-
-@dataclass(frozen=True)
 class TrainingTask:
     """One round, or one of its controls, to train."""
 
-    training: TrainingConfig
-    model: ModelConfig
-    seed: int
+    config: Config
     folder: RoundFolder
-    start: Path | None
-    """The adapter that training continues."""
     rounds: tuple[LearntRound, ...]
     """What it learns from."""
-    provenance: Callable[[], Provenance]
-    """Asked for when an adapter is published."""
+    start: Path | None
+    """The adapter that training continues."""
+
+    @property
+    def training(self) -> TrainingConfig:
+        return self.config.training
+
+    @property
+    def model(self) -> ModelConfig:
+        return self.config.models[self.training.model]
 
     @property
     def target(self) -> Path:

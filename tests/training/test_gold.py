@@ -133,15 +133,15 @@ def test_an_adapter_is_trained_on_gold_answers_even_where_nothing_was_kept(
 
 def test_gold_answers_follow_what_is_sampled_again_under_the_same_key(tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, SYSTEM)
-    control, agent = folder.control("gold"), config.models["agent"]
-    write_gold(folder, config.system, config.questions.train, config.seed, agent)
+    control = folder.control("gold")
+    write_gold(folder, config)
     part = dialogue("answerer", [("Question: in other words?", "Velm", "free")])
     again = [
         trajectory(one.key, one.question_id, [part], sample=one.sample, system="naive_gen")
         for one in read_segments(folder.trajectories, Trajectory)
     ]
     write_jsonl(folder.trajectories / "a.jsonl", again)
-    write_gold(folder, config.system, config.questions.train, config.seed, agent)
+    write_gold(folder, config)
     prompt = part[0].ids[: part[1][0].start]
     made = list(read_segments(control.trajectories, Trajectory))
     assert len(made) == 11 and all(one.conversations[0].ids[: len(prompt)] == prompt for one in made)
