@@ -18,7 +18,7 @@ from training.schedule import Schedule  # noqa: E402
 def show_devices(job: TrainingJob, slots: int, plan: Schedule) -> float | None:
     from training.trainer import trainer_config  # late, as there
 
-    used = trainer_config(job.task.training, job.task.model, job.folder.training, slots, 0, 1)
+    used = trainer_config(job.task.training, job.task.model, job.task.folder.training, slots, 0, 1)
     print(job.state.device, job.state.num_processes, used.device, used.n_gpu)
     sys.exit()
 
