@@ -43,7 +43,7 @@ MIN_ROOM = 16
 class Episode(Record):
     """One trajectory's dialogues and searches, and its record.
 
-    Calls may run at once (asyncio.gather), each on a dialogue of its own. Events are kept in the order in which they
+    Calls may run at once (`Tools.gather`), each on a dialogue of its own. Events are kept in the order in which they
     began. A call's seed is a hash of the trajectory's seed, the dialogue's number and the call's number in that
     dialogue, so it does not depend on which of two concurrent calls came first.
     """
