@@ -136,10 +136,8 @@ def _audit(
     if rewards is None or settings is None:
         folder.audit.unlink(missing_ok=True)  # of an earlier config
         return
-    with Scorer(config.model_copy(update={"rewards": rewards})) as scorer:
-        audit, left = audit_round(
-            rewards, scorer, settings.questions, config.seed, selection, questions, trajectories, folder.audit_scores
-        )
+    audited = config.model_copy(update={"rewards": rewards})
+    audit, left = audit_round(audited, settings.questions, folder, selection, questions, trajectories)
     if left and not accept_unfinished:
         raise UserError(
             f"{left} scores of the audit are unfinished because its judge was not available; the selection is written. "

@@ -219,9 +219,9 @@ def evaluation_stages(
 ) -> list[Stage]:
     """Base against the round's adapter on what the config evaluates; without one, the base alone."""
     config, folder = experiment.config, experiment.run.round(number)
-    splits, benchmarks = tuple(config.evaluation.question_sets), config.evaluation.benchmarks
+    splits = tuple(config.evaluation.question_sets)
     reads: dict[str, Artefact] = {
-        "questions": Questions(tuple(split_of(config.questions, benchmarks, split) for split in splits), config.seed),
+        "questions": Questions(tuple(split_of(config, split) for split in splits), config.seed),
         "index": Index(config.index),
         "config": _settings(experiment, "rewards", "evaluation"),
     }

@@ -100,15 +100,15 @@ def savings(config: Config, suite: Sequence[Results], pairs: Mapping[str, str]) 
                 continue
             f1 = (without.measures.get("macro_f1"), arm.measures.get("macro_f1"))
             title = results.title or results.split
-            saving = Saving(name, title, rows, _saved(rows, results.resamples, results.seed), f1)
-            asked = split_of(config.questions, config.evaluation.benchmarks, results.split)
+            saving = Saving(name, title, rows, _saved(rows, results.seed), f1)
+            asked = split_of(config, results.split)
             totals.setdefault(asked.order, []).append(saving)
             yield saving
         for order, alike in totals.items():
             if len(alike) > 1:
                 rows = np.vstack([saving.rows for saving in alike])
                 title = f"all {len(alike)} sets, {'in file order' if order == 'file' else order}"
-                yield Saving(name, title, rows, _saved(rows, suite[0].resamples, suite[0].seed))
+                yield Saving(name, title, rows, _saved(rows, suite[0].seed))
 
 
 def _calls(without: Arm | None, arm: Arm | None) -> Rows:
@@ -118,9 +118,9 @@ def _calls(without: Arm | None, arm: Arm | None) -> Rows:
     return np.array(paired(without.by_question("tool_calls"), arm.by_question("tool_calls")), np.float64).T
 
 
-def _saved(rows: Rows, resamples: int, seed: int) -> Estimate:
+def _saved(rows: Rows, seed: int) -> Estimate:
     def share(sums: Rows) -> Rows:
         before = np.where(sums[:, 0] > 0, sums[:, 0], np.nan)  # no call, nothing to save
         return (sums[:, 0] - sums[:, 1]) / before
 
-    return statistic_interval(rows, share, resamples, seed)
+    return statistic_interval(rows, share, seed)

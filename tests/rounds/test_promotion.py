@@ -31,7 +31,7 @@ from tests.helpers.planned_run import experiment
 
 
 def difference(before: list[float], after: list[float]) -> Difference:
-    found = paired_difference(before, after, 10_000, seed=1)
+    found = paired_difference(before, after, seed=1)
     return Difference(
         before=found.before, after=found.after, mean=found.mean, low=found.low, high=found.high, p=found.p, n=found.n
     )
