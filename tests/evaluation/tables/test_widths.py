@@ -179,7 +179,7 @@ def test_the_comparison_is_a_table_in_80_columns_where_its_numbers_are_of_a_usua
     ]
     print_results(results.model_copy(update={"arms": tuple(arms)}), out)
     [row] = [line for line in out.getvalue().splitlines() if line.split()[:2] == ["F1", "strict"]]
-    assert row.split()[2:] == ["0.100", "0.350", "+0.250", "[0.125,", "0.388]", ".002"]
+    assert row.split()[2:] == ["0.100", "0.350", "+0.250", "[0.125,", "0.375]", ".002"]
     assert "Unattributed sentences" in out.getvalue() and max(map(len, out.getvalue().splitlines())) <= 80
     assert "…" not in out.getvalue()
     assert results.verdict.split()[0] in out.getvalue()
