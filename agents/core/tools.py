@@ -233,7 +233,7 @@ class Tools(Episode):
         embedder reads.
         """
         slot, at = self._start()
-        memory, asked = self._resources.memory, self._question.id if self._question else ""
+        memory, asked = self._resources.memory, self._question.id
         assert memory is not None, "a run always has a memory"
         embed, left_out = self._resources.embed if by_meaning else None, 0
         if embed is not None:
@@ -258,7 +258,7 @@ class Tools(Episode):
 
         `text`: what it was looked up for, such as the claim.
         """
-        memory, asked = self._resources.memory, self._question.id if self._question else ""
+        memory, asked = self._resources.memory, self._question.id
         assert memory is not None, "a run always has a memory"
         new = await asyncio.to_thread(memory.remember, entities, passages, text, self._context.scope, asked)
         cut = sum(len(passage.text) > memory.limits.characters for passage in passages)
