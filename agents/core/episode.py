@@ -17,7 +17,7 @@ from agents.core.answer import Answer, OutOfBudget, Unparsed
 from agents.core.context import Job, RunContext
 from agents.core.lookahead import cut_at_stop
 from agents.core.output import Parsed, Schema, grammar, read_output, without_bounds
-from agents.core.prompts.template import TASK, Prompts, PromptSet
+from agents.core.prompts.template import TASK, Prompts
 from agents.core.record import Record
 from agents.core.resources import INDEX, Resources
 from agents.core.task import labels_text, named_examples, task_text
@@ -62,7 +62,7 @@ class Episode(Record):
         super().__init__(watch)
         question = job.question
         task = (question.text, task_text(question), question.form, labels_text(question.labels))
-        self.config, self._prompts = config, PromptSet(prompts, dict(zip(TASK, task, strict=True)))
+        self.config, self._prompts, self._task = config, prompts, dict(zip(TASK, task, strict=True))
         self._engines, self._context, self._seed = engines, context, job.seed
         self._retriever, self._resources, self._question = retriever, resources, question
         self._full: set[int] = set()
@@ -87,7 +87,7 @@ class Episode(Record):
 
         `question`, `task`, `form` and `labels` are those of the episode unless `values` has them.
         """
-        return self._prompts.text(slot, **values)
+        return self._prompts[slot].fill({**self._task, **values})
 
     def begin(self, role: str, slot: str = "", **values: str) -> tuple[Dialogue, str]:
         """A new conversation of a role, and what is said in it first: the prompts `<slot>.system` and `<slot>.user`,
