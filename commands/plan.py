@@ -69,7 +69,7 @@ def main(arguments: Sequence[str], prog: str = "ratchet plan") -> None:
         options.held_out or sum(_split_size(split, config.seed) for split in evaluated),
     )
     experiment = ExperimentRun(config, ())
-    use, uses = run_use(experiment), model_uses(experiment)
+    use, uses = run_use(config), model_uses(config)
     rows = [
         index_row(config.index, node, options.documents),
         *(

@@ -138,7 +138,7 @@ def open_scoring(config: Config) -> Iterator[ScoreArm]:
     from rewards.scoring import Scorer  # late: rebuilding a table needs no judge
 
     names = config.evaluation.scores
-    judge_of(config.rewards, config.models, names)
+    judge_of(config, names)
     with Scorer(config) as scorer:
         yield lambda arm, sampled: scorer.score(arm.asked.questions, sampled, names, arm.scores)
 

@@ -200,7 +200,7 @@ def print_human_agreement(file: Path, asked: Sequence[str], config: Config | Non
     trajectories = list({answer.key: answer for pair in pairs for answer in pair.answers}.values())
     with tempfile.TemporaryDirectory() as nowhere:
         config = config or Config(run=nowhere)
-        judge_of(config.rewards, config.models, names)
+        judge_of(config, names)
         with Scorer(config) as scorer:
             folder, seed = config.folder / "human" / file_digest(file)[:12], config.seed
             scores = scorer.score(questions, trajectories, names, folder)

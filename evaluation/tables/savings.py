@@ -50,9 +50,9 @@ class Saving:
         return float(without), float(with_memory)
 
 
-def memory_pairs(system: SystemConfig, baselines: Mapping[str, SystemConfig]) -> dict[str, str]:
+def memory_pairs(config: Config) -> dict[str, str]:
     """The name of every arm with a memory, and that of the arm which differs in nothing else and has none."""
-    arms = {BASE: system, **baselines}
+    arms = {BASE: config.system, **config.evaluation.baselines}
     memories = {name: load_system(arm).settings.model_dump().get("memory", "off") for name, arm in arms.items()}
     partners = {_rest(arm): name for name, arm in arms.items() if memories[name] == "off"}
     pairs = {name: partners.get(_rest(arm)) for name, arm in arms.items() if memories[name] != "off"}
@@ -69,7 +69,7 @@ def _rest(system: SystemConfig) -> str:
 
 def print_savings(config: Config, suite: Sequence[Results], out: TextIO | None = None) -> None:
     """Print what every memory saved on each question set, and over all of them. UserError without such arms."""
-    pairs = memory_pairs(config.system, config.evaluation.baselines)
+    pairs = memory_pairs(config)
     if not pairs:
         raise UserError(
             "no arm with a memory has a partner without one: among the system and evaluation.baselines, name one that "

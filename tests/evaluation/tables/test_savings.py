@@ -55,7 +55,7 @@ def test_an_arm_is_compared_with_the_one_that_differs_in_its_memory_alone(tmp_pa
         short={"name": "mermaid", "settings": {"steps": 3}},
         other={"name": "cot"},
     )
-    assert memory_pairs(settings.system, settings.evaluation.baselines) == {"base": "plain", "meaning": "plain"}
+    assert memory_pairs(settings) == {"base": "plain", "meaning": "plain"}
     with pytest.raises(UserError, match="no arm with a memory has a partner"):
         print_savings(settings_with(tmp_path, other={"name": "cot"}), [])
 
