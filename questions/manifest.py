@@ -44,10 +44,11 @@ def open_run(config: Config) -> RunFolder:
         return run
     documents = () if is_missing(config.index) else config.index.documents
     manifest = _manifest(run, config.seed, config.splits, documents)  # first, as a missing question file stops here
-    write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
+    write_json(run.manifest, manifest)
     if not run.has_trajectories:
         write_json(run.overrides, [one for one in config.overrides if key_of(one) != "run"])
-    write_json(run.manifest, manifest)
+    # Last: where a kill leaves the folder without it, all of them are written again.
+    write_atomic(run.config, yaml.safe_dump(resolved, sort_keys=False))
     return run
 
 
@@ -97,7 +98,7 @@ def check_version(run: RunFolder) -> None:
     """UserError where a run folder was made by another version of Ratchet; nothing where there is none yet."""
     try:
         version = read_json_file(run.manifest).get("version", 1)
-    except FileNotFoundError:  # the command was killed between the two files
+    except FileNotFoundError:  # in earlier versions, where a kill came between the two files
         return
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{run.manifest}: is damaged ({error}); choose another run folder") from error

@@ -4,6 +4,7 @@ is in the way."""
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import signal
@@ -22,7 +23,9 @@ import commands.index
 import commands.init
 import commands.prompts
 import commands.report
+from commands.config import open_config
 from questions.evidence import Corpus
+from questions.manifest import open_run
 from ratchet.config import load_config
 from ratchet.errors import UserError
 from ratchet.files import new_folder
@@ -46,6 +49,7 @@ PERMITTED = {
     ("ratchet/files.py", "write_bytes"): "the layer itself",
     ("ratchet/files.py", "open"): "the layer itself: a segment is appended to",
     ("ratchet/lease.py", "open"): "a lease, which is created and never replaced",
+    ("ratchet/numba_cache.py", "open"): "a lock beside compiled kernels, which stays empty",
     ("inference/serving/server.py", "open"): "the log of a model server, which appends to it as it runs",
     ("inference/smollm2.py", "open"): "into a temporary folder",
     ("inference/smollm2.py", "copyfileobj"): "into a temporary folder",
@@ -254,7 +258,7 @@ def test_a_report_that_cannot_be_written(trained: Path) -> None:
 KILLED = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir")
 
 
-def killed_at(number: int, work: Callable[[], None]) -> bool:
+def killed_at(number: int, work: Callable[[], object]) -> bool:
     """Do the work in a process that is killed at its `number`th change of a file system; False where it has fewer."""
     if not (child := os.fork()):
         seen = 0
@@ -295,6 +299,20 @@ def test_a_kill_leaves_all_or_nothing(trained: Path, tmp_path: Path, name: str) 
                 assert path.read_bytes() == wanted["" if path == out else str(path.relative_to(out))]
         number += 1 + number // 4  # later changes are like the first ones
     assert number > 2
+
+
+def test_a_run_folder_whose_making_was_killed_is_made_by_the_next_command(trained: Path, tmp_path: Path) -> None:
+    number = 1
+    while True:
+        config = open_config(trained, [f"run={tmp_path / str(number)}", "sampling.samples=3"])
+        is_killed = killed_at(number, lambda config=config: open_run(config))  # type: ignore[misc]
+        run = open_run(config)
+        assert run.config.exists() and run.manifest.exists(), number
+        assert json.loads(run.overrides.read_text()) == ["sampling.samples=3"], number
+        if not is_killed:
+            break
+        number += 1
+    assert number > 3
 
 
 def test_a_new_folder_is_gone_where_its_writer_fails(tmp_path: Path) -> None:
