@@ -59,10 +59,6 @@ def encoder_truncation_line(settings: IndexSettings, shards: Sequence[ShardManif
     """What an index's encoder did not read of its chunks, as a line; nothing where there is no encoder."""
     if not settings.encoder:
         return ""
-    if not settings.chunks_fit:
-        return (
-            "  built before chunks were made to fit the encoder: what it cut off was not counted; rebuild the index\n"
-        )
     cuts = [shard.cut.get(settings.encoder, (0, 0)) for shard in shards]
     chunks, tokens = (sum(numbers) for numbers in zip(*cuts, strict=True)) if cuts else (0, 0)
     if not chunks:

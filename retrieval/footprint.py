@@ -54,7 +54,7 @@ def _built_with(index: IndexConfig) -> dict[str, Any]:
     from retrieval.layout import read_manifest
 
     try:
-        return read_manifest(Path(index.path)).encoder_settings
+        return read_manifest(Path(index.path)).encoder
     except UserError:
         return {}
 

@@ -82,8 +82,6 @@ class Store:
     def document_numbers(self, ids: Collection[str]) -> np.ndarray:
         """Return the numbers of those of these documents that are in the index: int64, ascending."""
         wanted = list(dict.fromkeys(map(document_id, ids)))
-        # Indexes from before `document_id` hold these ids with their brackets.
-        wanted += [f"<{urn}>" for urn in wanted if urn.startswith("urn:")]
         parts = [shard.first_document + shard.find_documents(wanted) for shard in self.shards]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 

@@ -20,7 +20,6 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from ratchet.config import IndexConfig
-from ratchet.config.index import ENCODERS
 from ratchet.errors import UserError
 from ratchet.files import read_json_file, write_json
 from ratchet.progress import Progress
@@ -60,13 +59,13 @@ class IndexSettings(Record):
     b: float
     stemmer: str | None
     stop_words: bool
-    """Whether English stop words are left out: always in a new index, and not in some of an earlier version."""
+    """Whether English stop words are left out: always, so far."""
     encoder: str
     """Digest of the sparse or dense encoder; '' where there is none."""
     chunks_fit: tuple[str, ...] = ()
     """The limit of its encoder that every chunk was made to fit, in words."""
     word_rules: int = 0
-    """`WORD_RULES` of ratchet/words.py where the texts were split into words (BM25). Older indexes do not have it."""
+    """`WORD_RULES` of ratchet/words.py where the texts were split into words (BM25), else 0."""
 
     @classmethod
     def of(
@@ -129,12 +128,6 @@ class Manifest(Record):
         write_json(folder / MANIFEST, self.model_dump(mode="json"))
 
     @property
-    def encoder_settings(self) -> dict[str, Any]:
-        """Those of `encoder` that there are still: an older index may name others."""
-        known = ENCODERS[self.settings.kind].model_fields if self.settings.kind in ENCODERS else {}
-        return {key: value for key, value in self.encoder.items() if key in known}
-
-    @property
     def content(self) -> str:
         """The digest that a manifest of this content must have."""
         cut = {"tokenizer", "chunk_tokens", "chunk_overlap", "chunks_fit"}
@@ -159,8 +152,6 @@ def read_manifest(folder: Path) -> Manifest:
     except ValueError as error:
         raise unreadable(folder, f"{MANIFEST} is not JSON ({error})") from error
     check_format(folder, data)
-    if isinstance(data, dict) and data.pop("removed", None) is not None:
-        raise unreadable(folder, "documents were removed from it, which this version no longer does")
     try:
         manifest = Manifest.model_validate(data)
     except ValidationError as error:

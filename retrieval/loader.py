@@ -78,9 +78,7 @@ def _ranker(
     settings = manifest.settings
     # The given paths as they were found: the dump has them as they are written.
     paths = {key: value for key in ("path", "base") if (value := getattr(given, key, None))}
-    encoder = manifest.encoder_settings | (
-        {**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {}
-    )
+    encoder = manifest.encoder | ({**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {})
     if settings.engine == "lucene":
         from retrieval.backends.lucene import LuceneRanker
 

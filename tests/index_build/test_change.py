@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from evaluation.measures.retrieval import gold_recall
-from index_build import documents
 from questions.leakage import find_leakage
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
@@ -39,22 +38,16 @@ def add(config: IndexConfig, folder: Path, documents: list[dict[str, str]]) -> M
     return built(with_sources(config, path))
 
 
-def test_brackets_are_no_part_of_an_id_in_new_indexes_and_in_older_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_brackets_are_no_part_of_an_id(tmp_path: Path) -> None:
     finewebs = [{**document, "id": f"<urn:uuid:{i}>"} for i, document in enumerate(A[:3])]
     question = Question(id="q", text="?", gold_ids=("urn:uuid:1", "<urn:uuid:2>"))
-    for age in ("new", "old"):
-        if age == "old":
-            monkeypatch.setattr(documents, "document_id", lambda text: text)
-        config = index_config(tmp_path / age, finewebs, **SMALL)
-        build(config)
-        monkeypatch.undo()
-        index = open_folder(config.path)
-        found = [index.store.passage(chunk, 0.0) for gold in question.gold_ids for chunk in index.store.chunks_of(gold)]
-        assert {passage.text for passage in found} and gold_recall(question, found) == 1.0
-        with pytest.raises(UserError, match="have ids that the index holds already"):
-            add(config, tmp_path / age, [{**B[0], "id": "urn:uuid:1"}])
+    config = index_config(tmp_path, finewebs, **SMALL)
+    build(config)
+    index = open_folder(config.path)
+    found = [index.store.passage(chunk, 0.0) for gold in question.gold_ids for chunk in index.store.chunks_of(gold)]
+    assert {passage.text for passage in found} and gold_recall(question, found) == 1.0
+    with pytest.raises(UserError, match="have ids that the index holds already"):
+        add(config, tmp_path, [{**B[0], "id": "urn:uuid:1"}])
     bracketed = Question(id="r", text="!", gold_ids=("<urn:uuid:1>",))
     assert [match.kind for match in find_leakage([question], [bracketed], 0.8).documents] == ["document"]
 
