@@ -86,8 +86,8 @@ class Comparison(Record):
     """The difference in the primary measure, by question kind."""
     gain: Gain
     """The difference in form, and in substance."""
-    changes: QuestionChanges | None = None
-    """The questions that the arm gained and broke; None in results from before they were counted."""
+    changes: QuestionChanges
+    """The questions that the arm gained and broke."""
 
 
 class Results(Record):

@@ -139,8 +139,9 @@ class Span(Record):
     thought: bool = Field(False, exclude_if=lambda thought: not thought)
 
 
-class Conversation(Record):
-    """One role's dialogue with its model, as the token ids that the model saw and emitted, or as text."""
+class Conversation(Record, extra="ignore"):
+    """One role's dialogue with its model, as the token ids that the model saw and emitted, or as text. Earlier versions
+    wrote more."""
 
     role: str
     model: str
@@ -152,8 +153,6 @@ class Conversation(Record):
     model calls count characters. Such a conversation can never be trained on."""
     spans: tuple[Span, ...]
     """Contiguous, in order, covering `ids` or `text`."""
-    retokenised: bool = False
-    """Of earlier runs, with a server of text: the ids were computed from it, and may differ from what was sampled."""
     foreign_turns: int = Field(0, exclude_if=lambda turns: turns == 0)
     """How many assistant turns are a program's text (its own examples, a history that it rewrote) and not what the
     model sampled here: they are context, and never trained on."""
@@ -358,7 +357,7 @@ class Trajectory(Record):
     @property
     def token_exact(self) -> bool:
         """Whether every conversation holds the token ids that its model saw and emitted."""
-        return not any(conversation.text or conversation.retokenised for conversation in self.conversations)
+        return not any(conversation.text for conversation in self.conversations)
 
     @property
     def model_calls(self) -> tuple[ModelCall, ...]:

@@ -66,7 +66,7 @@ class QuestionChoice(Record):
     or the trajectory failed."""
     candidates: tuple[str, ...] = ()
     """Of a question that is kept, the trajectories that an objective over good and bad ones may learn from: with a
-    reward, ended as the rule asks for, counted once. Empty in selections from before there were such objectives."""
+    reward, ended as the rule asks for, counted once."""
     weight: float = 1.0
     """Factor on the question's loss."""
 

@@ -239,7 +239,6 @@ def _run(
             {
                 "role": c.role,
                 "trainable": c.trainable,
-                "retokenised": c.retokenised,
                 "text": bool(c.text),
                 "spans": _spans(c, rows[i], messages[i] if i < len(messages) else (), table),
             }

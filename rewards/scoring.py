@@ -76,9 +76,7 @@ class Work:
 def _counts(stored: Score | None, trajectory: Trajectory, unit: Unit) -> bool:
     """Whether a stored score is still that of the trajectory, which may have been sampled again since, in a unit of
     the same members."""
-    if stored is None or stored.group != unit.group:
-        return False
-    return stored.content in ("", trajectory.content)  # versions before did not store it
+    return stored is not None and (stored.group, stored.content) == (unit.group, trajectory.content)
 
 
 class Scorer:

@@ -75,7 +75,6 @@ class ActionLesson:
             role=conversation.role,
             ids=conversation.ids[:end],
             loss_mask=(0,) * start + tuple(mask[start:end]),
-            retokenised=conversation.retokenised,
             action=start,
         )
 

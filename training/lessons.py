@@ -38,7 +38,6 @@ class TokenRow(Record):
     ids: tuple[int, ...]
     loss_mask: tuple[int, ...]
     """Same length as ids; 1 exactly on parsed, sampled tokens of a trainable role."""
-    retokenised: bool = False
     question: str = ""
     """Question of the trajectory, behind the member's name where the config has members; empty in rows of `sft`."""
     reward: float | None = None

@@ -74,7 +74,6 @@ def publish_adapter(job: TrainingJob, plan: Schedule, dev_loss_before: float | N
             "loss_tokens": loss_tokens(job.train_rows),
             "roles": Counter(job.train_rows["role"].to_pylist()),
             "left_out": job.skipped,
-            "retokenised": sum(job.train_rows["retokenised"].to_pylist()),
         },
     }
     splits = {name: load_split(member.questions.train, member.seed) for name, member in members.items()}

@@ -47,7 +47,7 @@ from training.lessons import (
 from training.objectives.objective import Objective, load_objective
 from training.schedule import held_out
 
-ROWS_VERSION = 1
+ROWS_VERSION = 2
 """Raise it when the same trajectories would give other rows, so that old rows.parquet files are rebuilt."""
 SCHEMA = pa.schema(
     [
@@ -56,7 +56,6 @@ SCHEMA = pa.schema(
         ("role", pa.string()),
         ("ids", pa.list_(pa.int32())),
         ("loss_mask", pa.list_(pa.int8())),
-        ("retokenised", pa.bool_()),
     ]
 )
 LESSON_SCHEMA = pa.schema([*SCHEMA, *LESSON_FIELDS])
@@ -104,8 +103,10 @@ def build_rows(
                 reason = "too long" if any(mask) else "no parsed action"
                 skipped.append(SkippedConversation(key, number, conversation.role, len(mask), reason))
                 continue
-            row = conversation.model_dump(include={"role", "ids", "retokenised"})
-            rows.append(TokenRow(trajectory=key, conversation=number, loss_mask=mask, **row))
+            row = TokenRow(
+                trajectory=key, conversation=number, role=conversation.role, ids=conversation.ids, loss_mask=mask
+            )
+            rows.append(row)
     return rows, skipped
 
 

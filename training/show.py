@@ -25,7 +25,7 @@ def render_row(row: TokenRow, conversation: Conversation, decode: Callable[[Sequ
     such. The mask is the row's own, not recomputed: this is what training sees.
     """
     parts = [f"row {row.trajectory} conversation {row.conversation}, role {row.role}: {len(row.ids)} tokens, "
-             f"{sum(row.loss_mask)} learnt" + (", re-tokenised" if row.retokenised else "") + _lesson(row)]  # fmt: skip
+             f"{sum(row.loss_mask)} learnt{_lesson(row)}"]  # fmt: skip
     for span in conversation.spans:
         if span.start >= len(row.ids):  # a row of a single action ends with it
             break
@@ -71,7 +71,4 @@ def summary(table: pa.Table, skipped: dict[str, int]) -> str:
         if examples := set(table["example"].to_pylist()) - {""}:
             lines.append(f"examples: {len(examples)}")
     lines += [f"skipped, {reason}: {count}" for reason, count in sorted(skipped.items())]
-    retokenised = sum(table["retokenised"].to_pylist())
-    if retokenised:
-        lines.append(f"re-tokenised from text: {retokenised}")
     return "\n".join(lines)

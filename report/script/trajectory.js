@@ -75,7 +75,7 @@ function strip(conversation) {
   const learnt = counts.get("trained");
   const hint = [...counts].map(([kind, n]) => `${kind} ${n}`).join(", ");
   const unit = conversation.text ? "characters" : "tokens";
-  return el("div", { class: "strip", title: `${hint}${conversation.retokenised ? "; ids computed from text" : ""}` },
+  return el("div", { class: "strip", title: hint },
     el("span", null, conversation.role),
     el("div", null, conversation.spans.map(([kind, n]) => el("i", { class: `t ${kind}`, style: `flex:${n} 0 0` }))),
     el("span", null, learnt ? `${learnt} of ${total} trained` : `${total} ${unit}${conversation.text ? ", closed model" : conversation.trainable ? "" : ", frozen"}`));
@@ -102,7 +102,6 @@ function messages(event, run, question) {
     if (!host.open || host.children.length > 1) return;
     host.append(el("div", { class: "dialogue" }, seen.map((span) => turn(span, question, false)),
       spans.slice(seen.length, last).map((span) => turn(span, question, true)),
-      conversation.retokenised ? el("p", { class: "label" }, "The server gave text alone: these ids were computed from it.") : null,
       conversation.text ? el("p", { class: "label" }, "A closed model: its dialogue is recorded as text, and cannot be trained on.") : null));
   });
   return host;

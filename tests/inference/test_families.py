@@ -59,7 +59,7 @@ def train(
 ) -> tuple[Path, float]:
     """(the adapter after two steps of our trainer on rows whose last tokens are learnt, the loss before them)."""
     training = TrainingConfig.model_validate(TRAINING | {"padding_free": padding_free})
-    facts = {"trajectory": "t", "conversation": 0, "role": "agent", "retokenised": False}
+    facts = {"trajectory": "t", "conversation": 0, "role": "agent"}
     table = pa.Table.from_pylist(
         [facts | {"ids": ids, "loss_mask": [0] * (len(ids) - LEARNT) + [1] * LEARNT} for ids in rows]
     )
