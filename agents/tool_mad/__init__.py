@@ -20,6 +20,7 @@ words of the prompts are ours.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -109,7 +110,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         lookups = await look_up(tools, settings, question, agents, last)
         if tools.outage:
             raise SourceError(tools.outage)
-        verdicts = await tools.gather(
+        verdicts = await asyncio.gather(
             *(respond(tools, labels, a, here, last) for a, here in zip(agents, lookups, strict=True))
         )
         moves = [AgentTurn(here, verdict) for here, verdict in zip(lookups, verdicts, strict=True)]
@@ -152,12 +153,12 @@ async def look_up(
         result = await tools.try_search(agent.kind, words, settings.documents, source=source)
         return Lookup(query, result.passages, result.error)
 
-    queries: Sequence[str] = [question.text] * len(searching)
+    queries = [question.text] * len(searching)
     if settings.query_formulation:
-        others = await tools.gather(*map(summary, searching))
-        queries = await tools.gather(*map(formulate, searching, others))
-    words = await tools.gather(*map(keywords, searching, queries))
-    found = dict(zip(searching, await tools.gather(*map(search, searching, queries, words)), strict=True))
+        others = await asyncio.gather(*map(summary, searching))
+        queries = await asyncio.gather(*map(formulate, searching, others))
+    words = await asyncio.gather(*map(keywords, searching, queries))
+    found = dict(zip(searching, await asyncio.gather(*map(search, searching, queries, words)), strict=True))
     return [found.get(agent, Lookup()) for agent in agents]
 
 
@@ -195,8 +196,8 @@ async def score_turns(
         answer_relevance(ask, tools.embedder, question, text, settings.questions, flags, tools.prompt)
         for text, _, flags in said
     ]
-    extracted, relevance = await tools.gather(tools.gather(*extracting), tools.gather(*scoring_relevance))
-    faithfulness = await tools.gather(
+    extracted, relevance = await asyncio.gather(asyncio.gather(*extracting), asyncio.gather(*scoring_relevance))
+    faithfulness = await asyncio.gather(
         *(check_support(ask, e, m.lookup.passages, tools.prompt) for e, m in zip(extracted, moves, strict=True))
     )
     for agent, statements in zip(agents, extracted, strict=True):

@@ -18,7 +18,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from inference.local.cache import BLOCK, BlockPool
-from inference.local.linear import share_work
+from inference.local.prepared import share_work
 from inference.local.prompt import prompt_kernel
 from inference.local.vectors import FAST_MATH, SUMS, Array, exp, in_format_of, page_mix, page_scores
 from ratchet.numba_cache import njit
@@ -48,6 +48,11 @@ class Packed:
     chunks: list[tuple[int, int, torch.Tensor, int, torch.Tensor | None]]
     """On a GPU: (first token, end token, blocks, attended length, mask or None when nothing is cached)."""
     threads: ThreadPoolExecutor
+
+    @property
+    def sharing(self) -> int:
+        """Number of threads that share each product."""
+        return len(self.cuts) - 1 if len(self.ranges) == 2 else 1
 
 
 def tile_tokens(group: int) -> int:

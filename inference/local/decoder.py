@@ -8,8 +8,8 @@ transformers'; models of other kinds run in transformers' own code.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,19 +18,13 @@ import numpy as np
 import torch
 
 from inference.local.attention import Packed, attend_range, attend_tiles
-from inference.local.linear import Progress, share_work, whole_rows
+from inference.local.linear import Progress
 from inference.local.lora import Group, LoraBank
+from inference.local.prepared import FEW_TOKENS, MOST_KEPT, PreparedWeights, as_numbers, share_work
 from inference.local.vectors import FAST_MATH, Array, as_float, exp, in_format_of
 from inference.weights import linears
 from ratchet.numba_cache import njit
 
-TOKENS = 32
-"""Tokens of a step that weights are laid out for; it is right for any number, and at its best near this one."""
-FEW_TOKENS = {torch.bfloat16: 3, torch.float32: 4}
-"""By the weights' format: of up to so many tokens, reading the weights takes longer than multiplying. They are read in
-order, as bfloat16, which is half of what float32 has to read."""
-MOST_KEPT = 1 << 30
-"""Bytes that a second copy of the weights may take, in the order of its rows. Of larger models none is kept."""
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
 
@@ -125,47 +119,33 @@ def gate(joined: Array, out: Array) -> None:  # pragma: no cover - compiled
             out[t, i] = in_format_of(out, x / (np.float32(1.0) + exp(-x)) * as_float(joined[t, size + i]))
 
 
-def _numbers(tensor: torch.Tensor) -> Array:
-    """A tensor as the kernels take it: float32, or the bits of bfloat16."""
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor.float()).numpy()
-
-
 class Product:
     """Linear layers with one input as one product; it takes their weights over, and they keep none."""
 
     def __init__(self, parts: dict[str, torch.nn.Linear], keeps_rows: bool) -> None:
         """`parts`: the layers by their names in the model, in the order of their outputs. `keeps_rows`: whether to
-        keep the weights a second time, for steps of few tokens, unless bfloat16 would round them."""
+        keep the weights in rows too, for steps of few tokens, in bfloat16 unless that would round them."""
         layers = list(parts.values())
         self._shape = layers[0].in_features, [one.out_features for one in layers]
         self._names = tuple(parts)
         weight = torch.cat([one.weight.detach() for one in layers])
         biases = [one.bias.detach() for one in layers if one.bias is not None]
-        self._bias = torch.cat(biases) if biases else None
-        self._dtype = weight.dtype
-        rows = weight.to(torch.bfloat16) if keeps_rows and self._dtype in FEW_TOKENS else None
-        self._rows = None if rows is None or not torch.equal(rows.to(self._dtype), weight) else _numbers(rows)
-        self._weight, self._is_packed = weight, False
-        # The layout that torch's compiler gives to weights that do not change: else each call makes it again. Not all
-        # builds of torch have it, and not for all formats on all processors.
-        with contextlib.suppress(AttributeError, RuntimeError):
-            self._weight, self._is_packed = torch.ops.mkldnn._reorder_linear_weight(weight, TOKENS), True
+        rows = weight.to(torch.bfloat16) if keeps_rows and weight.dtype in FEW_TOKENS else None
+        if rows is not None and not torch.equal(rows.to(weight.dtype), weight):
+            rows = None
+        self._weights = PreparedWeights(weight, torch.cat(biases) if biases else None, rows)
         for one in layers:
             one.weight = torch.nn.Parameter(weight.new_empty(0), requires_grad=False)
 
-    def __call__(self, x: torch.Tensor, adapters: LoraBank, groups: Sequence[Group]) -> torch.Tensor:
-        """x [tokens, inputs] -> [tokens, outputs], in the weights' format or, with an adapter, in float32.
+    def __call__(
+        self, x: torch.Tensor, adapters: LoraBank, groups: Sequence[Group], threads: ThreadPoolExecutor, parts: int
+    ) -> torch.Tensor:
+        """x [tokens, inputs] -> [tokens, outputs], in float32 or the weights' format, and in float32 with an adapter.
 
-        x is float32 or, without an adapter, in the weights' format. `groups`: the tokens' adapters.
+        x is float32 or, without an adapter, in the weights' format. `groups`: the tokens' adapters. Up to `parts`
+        threads share the work.
         """
-        if self._rows is not None and len(x) <= FEW_TOKENS[self._dtype]:
-            sums = torch.empty((len(x), len(self._rows)))
-            whole_rows(_numbers(x.float()), np.arange(len(x)), self._rows, sums.numpy(), 0, len(self._rows))
-            out = (sums if self._bias is None else sums + self._bias.float()).to(self._dtype)
-        elif self._is_packed:
-            out = torch.ops.mkldnn._linear_pointwise(x.to(self._dtype), self._weight, self._bias, "none", [], "")
-        else:
-            out = torch.nn.functional.linear(x.to(self._dtype), self._weight, self._bias)
+        out = self._weights.times(x, threads, parts)
         return adapters.add(self._names, self._shape[1], x, out, groups) if groups else out
 
     @property
@@ -285,7 +265,7 @@ class Decoder:
             nothing = torch.empty((0, size), dtype=kind)
             parts.append(Part(adapters.groups_within(first, end), *views, more=nothing))
 
-        results = _numbers(mixed).reshape(tokens, self._heads, dim)
+        results = as_numbers(mixed).reshape(tokens, self._heads, dim)
         progress = Progress(len(parts))
 
         def work(part: int, end: int) -> None:
@@ -303,24 +283,24 @@ class Decoder:
             share_work(packed.threads, range(len(parts) + 1), work)
         more = torch.cat([part.more for part in parts])  # in float32 where an adapter gave any of it in float32
         last = torch.empty((len(rows), size))
-        add_and_normalise(stream[rows.numpy()], _numbers(more[rows]), self._norm, self._epsilon, last.numpy())
+        add_and_normalise(stream[rows.numpy()], as_numbers(more[rows]), self._norm, self._epsilon, last.numpy())
         return last[None]
 
     def _between(self, number: int, part: Part, packed: Packed, adapters: LoraBank) -> None:
         """What is between the attention of two layers: the end of one, and the beginning of layer `number`."""
-        x, groups = part.x, part.groups
+        x, rest = part.x, (adapters, part.groups, packed.threads, packed.sharing)
         if number > 0:
             layer = self._layers[number - 1]
-            more = _numbers(layer.output(part.mixed, adapters, groups))
-            add_and_normalise(part.stream, more, layer.before_gate, self._epsilon, _numbers(x))
-            gates = _numbers(layer.gate_and_up(x, adapters, groups))
+            more = as_numbers(layer.output(part.mixed, *rest))
+            add_and_normalise(part.stream, more, layer.before_gate, self._epsilon, as_numbers(x))
+            gates = as_numbers(layer.gate_and_up(x, *rest))
             gated = torch.empty((len(gates), gates.shape[1] // 2), dtype=x.dtype)
-            gate(gates, _numbers(gated))
-            part.more = layer.down(gated, adapters, groups)
+            gate(gates, as_numbers(gated))
+            part.more = layer.down(gated, *rest)
         if number < len(self._layers):
             layer = self._layers[number]
-            add_and_normalise(part.stream, _numbers(part.more), layer.before_attention, self._epsilon, _numbers(x))
-            joined = _numbers(layer.joined(x, adapters, groups))
+            add_and_normalise(part.stream, as_numbers(part.more), layer.before_attention, self._epsilon, as_numbers(x))
+            joined = as_numbers(layer.joined(x, *rest))
             if layer.of_heads is not None:
                 raw, joined = joined, np.empty(joined.shape, np.float32)
                 normalise_heads(raw, layer.of_heads, self._epsilon, self._heads, joined)

@@ -15,82 +15,37 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba.core import cgutils, codegen, types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from inference.local.cache import BLOCK
-from inference.local.vectors import CONTRACT, F32, FAST_MATH, I32, I64, Array
-from ratchet.llvm import element, load, splat, store
+from inference.local.pairs import (
+    FLOATS,
+    HALVES,
+    LANES,
+    MULTIPLIES_PAIRS,
+    OUTPUTS,
+    PAIRS,
+    add_pairs,
+    multiply,
+    pointer,
+)
+from inference.local.vectors import CONTRACT, F32, FAST_MATH, I32, I64, Array, at_offset
+from ratchet.llvm import call, element, load, splat, store
 from ratchet.numba_cache import njit
 
-FAST = {"+avx512f", "+avx512bw", "+avx512bf16"} <= set(codegen.get_host_cpu_features().split(","))
-"""Whether this CPU has the instruction."""
-LANES = 16
 ROWS = 12
 """Query rows of a tile."""
-KEYS = 2 * LANES
-"""Keys whose scores are computed together: ROWS * 2 sums stay in registers."""
+KEYS = OUTPUTS
+"""Keys whose scores are computed together."""
 MIN_TOKENS = 32
 """Tokens of a chunk from which on it is computed here. Text that a grammar forces, which is taken ahead in shorter
 ones, has the same attention as if it were decoded token by token."""
 
-FLOATS, PAIRS = ir.VectorType(F32, LANES), ir.VectorType(I32, LANES)
-
 
 def suits(dtype: torch.dtype, dim: int) -> bool:
     """Whether prompts of a model with weights in `dtype` and heads of size `dim` are computed here, on a CPU."""
-    return FAST and dtype == torch.bfloat16 and dim % KEYS == 0
-
-
-class _BFloat16(ir.types.Type):  # type: ignore[misc, unused-ignore]
-    """LLVM's type, which llvmlite does not have."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-
-HALVES = ir.VectorType(_BFloat16(), 2 * LANES)
-
-
-def _call(builder: Any, name: str, kind: Any, *values: Any) -> Any:
-    called = ir.FunctionType(kind, [one.type for one in values])
-    return builder.call(cgutils.get_or_insert_function(builder.module, called, name), values)
-
-
-def _add_pairs(builder: Any, total: Any, a: Any, b: Any) -> Any:
-    """total + a0 * b0 + a1 * b1 in each lane, where a and b are pairs of bfloat16."""
-    both = (builder.bitcast(one, HALVES) for one in (a, b))
-    return _call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, total, *both)
-
-
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any, what: Any) -> Any:
-    return builder.bitcast(element(context, builder, kind, array, at), what.as_pointer())
-
-
-def _at(builder: Any, place: Any, offset: Any) -> Any:
-    return builder.gep(place, [offset if isinstance(offset, ir.Value) else ir.Constant(I64, offset)])
-
-
-def _multiply(
-    builder: Any, left: Any, width: Any, right: Any, right_width: Any, steps: Any, rows: int, columns: int
-) -> list[list[Any]]:
-    """The sums over i < steps of left[r * width + i] * right[i * right_width + column], both pairs of bfloat16.
-
-    Of `rows` rows and `columns` vectors of columns.
-    """
-    totals = [[cgutils.alloca_once(builder, FLOATS) for _ in range(columns)] for _ in range(rows)]
-    for row in totals:
-        for total in row:
-            builder.store(ir.Constant(FLOATS, [0.0] * LANES), total)
-    with cgutils.for_range(builder, steps) as loop:
-        start = _at(builder, right, builder.mul(loop.index, right_width))
-        columns_of = [load(builder, _at(builder, start, LANES * column), PAIRS) for column in range(columns)]
-        for number, row in enumerate(totals):
-            place = _at(builder, left, builder.add(builder.mul(width, ir.Constant(I64, number)), loop.index))
-            factor = splat(builder, builder.load(place), LANES)
-            for total, column in zip(row, columns_of, strict=True):
-                builder.store(_add_pairs(builder, builder.load(total), factor, column), total)
-    return [[builder.load(total) for total in row] for row in totals]
+    return MULTIPLIES_PAIRS and dtype == torch.bfloat16 and dim % KEYS == 0
 
 
 @intrinsic(prefer_literal=True)
@@ -103,16 +58,12 @@ def key_scores(typing: Any, query: Any, keys: Any, at: Any, scores: Any, column:
     size = dim.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        q = _pointer(context, builder, signature.args[0], values[0], ir.Constant(I64, 0), I32)
+        q = pointer(context, builder, signature.args[0], values[0], ir.Constant(I64, 0), I32)
         k = element(context, builder, signature.args[1], values[1], values[2])
         array = context.make_array(signature.args[3])(context, builder, values[3])
         width = builder.extract_value(array.shape, 1)
-        half = ir.Constant(I64, size // 2)
-        for row, totals in enumerate(_multiply(builder, q, half, k, ir.Constant(I64, KEYS), half, ROWS, 2)):
-            start = builder.add(builder.mul(width, ir.Constant(I64, row)), values[4])
-            for part, total in enumerate(totals):
-                offset = builder.add(start, ir.Constant(I64, part * LANES))
-                store(builder, total, _at(builder, array.data, offset))
+        half, place = ir.Constant(I64, size // 2), at_offset(builder, array.data, values[4])
+        multiply(builder, q, half, k, ir.Constant(I64, KEYS), half, ROWS, place, width)
         return context.get_dummy_value()
 
     return types.void(query, keys, types.int64, scores, types.int64, dim), generate
@@ -127,17 +78,13 @@ def value_mix(typing: Any, weights: Any, values: Any, at: Any, pairs: Any, width
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        w = _pointer(context, builder, signature.args[0], arguments[0], ir.Constant(I64, 0), I32)
+        w = pointer(context, builder, signature.args[0], arguments[0], ir.Constant(I64, 0), I32)
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         half = builder.lshr(builder.extract_value(array.shape, 1), ir.Constant(I64, 1))
         v = element(context, builder, signature.args[1], arguments[1], arguments[2])
         out = context.make_array(signature.args[5])(context, builder, arguments[5])
-        out_width = builder.extract_value(out.shape, 1)
-        for row, totals in enumerate(_multiply(builder, w, half, v, arguments[4], arguments[3], ROWS, 2)):
-            start = builder.add(builder.mul(out_width, ir.Constant(I64, row)), arguments[6])
-            for part, total in enumerate(totals):
-                offset = builder.add(start, ir.Constant(I64, part * LANES))
-                store(builder, total, _at(builder, out.data, offset))
+        width, place = builder.extract_value(out.shape, 1), at_offset(builder, out.data, arguments[6])
+        multiply(builder, w, half, v, arguments[4], arguments[3], ROWS, place, width)
         return context.get_dummy_value()
 
     whole = types.int64
@@ -146,7 +93,7 @@ def value_mix(typing: Any, weights: Any, values: Any, at: Any, pairs: Any, width
 
 def _round(builder: Any, low: Any, high: Any) -> Any:
     """Two vectors of float32 as one of bfloat16, one after the other."""
-    return _call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", HALVES, high, low)
+    return call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", HALVES, high, low)
 
 
 @intrinsic
@@ -179,10 +126,12 @@ def scale_row(typing: Any, source: Any, at: Any, factor: Any, target: Any, to: A
         start = element(context, builder, signature.args[0], values[0], values[1])
         place = element(context, builder, signature.args[3], values[3], values[4])
         share = splat(builder, values[2], LANES)
-        parts = [builder.fmul(load(builder, _at(builder, start, LANES * part), FLOATS), share) for part in range(2)]
+        parts = [
+            builder.fmul(load(builder, at_offset(builder, start, LANES * part), FLOATS), share) for part in range(2)
+        ]
         if target.dtype == types.float32:
             for part, numbers in enumerate(parts):
-                store(builder, numbers, _at(builder, place, LANES * part))
+                store(builder, numbers, at_offset(builder, place, LANES * part))
         else:
             store(builder, builder.bitcast(_round(builder, *parts), PAIRS), place)
         return context.get_dummy_value()
@@ -198,7 +147,7 @@ def _power_of_two(builder: Any, x: Any) -> Any:
 
     lowest = constant(-127.0)  # where the exponent's bits are zero, and so is the result
     x = builder.select(builder.fcmp_ordered("<", x, lowest), lowest, x)
-    n = _call(builder, "llvm.nearbyint.v16f32", FLOATS, x)
+    n = call(builder, "llvm.nearbyint.v16f32", FLOATS, x)
     f = builder.fsub(x, n)
     total = constant(np.log(2) ** 4 / 24)
     for factor in (np.log(2) ** 3 / 6, np.log(2) ** 2 / 2, np.log(2), 1.0):
@@ -226,8 +175,8 @@ def softmax_row(typing: Any, scores: Any, at: Any, count: Any, scale: Any, weigh
         builder.store(zero, total)
 
         def both(index: Any) -> list[Any]:
-            place = _at(builder, start, builder.mul(index, ir.Constant(I64, KEYS)))
-            return [load(builder, _at(builder, place, part * LANES), FLOATS) for part in range(2)]
+            place = at_offset(builder, start, builder.mul(index, ir.Constant(I64, KEYS)))
+            return [load(builder, at_offset(builder, place, part * LANES), FLOATS) for part in range(2)]
 
         with cgutils.for_range(builder, steps) as loop:
             for top, part in zip(tops, both(loop.index), strict=True):
@@ -235,7 +184,7 @@ def softmax_row(typing: Any, scores: Any, at: Any, count: Any, scale: Any, weigh
                 builder.store(builder.select(builder.fcmp_ordered(">", part, known), part, known), top)
         one, other = (builder.load(top) for top in tops)
         highest = builder.select(builder.fcmp_ordered(">", one, other), one, other)
-        most = _call(builder, "llvm.vector.reduce.fmax.v16f32", F32, highest)
+        most = call(builder, "llvm.vector.reduce.fmax.v16f32", F32, highest)
         scale = splat(builder, values[3], LANES)
         less = splat(builder, builder.fneg(builder.fmul(most, values[3])), LANES)
         ones = ir.Constant(PAIRS, [0x3F803F80] * LANES)
@@ -245,8 +194,8 @@ def softmax_row(typing: Any, scores: Any, at: Any, count: Any, scale: Any, weigh
                 x = builder.fadd(builder.fmul(part, scale, CONTRACT), less, CONTRACT)
                 powers.append(_power_of_two(builder, x))
             rounded = builder.bitcast(_round(builder, *powers), PAIRS)
-            builder.store(_add_pairs(builder, builder.load(total), rounded, ones), total)
-            store(builder, rounded, _at(builder, to, builder.mul(loop.index, ir.Constant(I64, KEYS))))
+            builder.store(add_pairs(builder, builder.load(total), rounded, ones), total)
+            store(builder, rounded, at_offset(builder, to, builder.mul(loop.index, ir.Constant(I64, KEYS))))
         kind = ir.FunctionType(F32, [F32, FLOATS])
         add = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fadd.v16f32")
         return builder.call(add, [ir.Constant(F32, 0.0), builder.load(total)], fastmath=("reassoc",))

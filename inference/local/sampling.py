@@ -20,7 +20,7 @@ import xgrammar
 
 from inference.engine import EngineError
 from inference.local.linear import MOST_ALLOWED
-from inference.local.vectors import FAST_MATH, Array
+from inference.local.vectors import FAST_MATH, Array, exp
 from inference.schemas import SchemaRefused
 from ratchet.numba_cache import inner, njit
 
@@ -204,6 +204,58 @@ def _likeliest(ids: Array, weights: Array, count: int, mass: float) -> tuple[int
     return low, before
 
 
+@inner(fastmath=FAST_MATH, error_model="numpy")
+def _possible(
+    logits: Array, mask: Array, masked: bool, size: int, out: Array
+) -> tuple[float, int, int]:  # pragma: no cover - compiled
+    """Set out to the logits of possible tokens, and -inf for the others; their maximum, whether there are any, and
+    whether a logit is NaN or infinite."""
+    top: Any = np.float32(-np.inf)
+    possible = wrong = 0
+    if not masked:
+        for v in range(size):
+            logit = logits[v]
+            wrong |= not logit < np.inf
+            out[v] = logit
+            top = max(top, logit)
+        return top, size, wrong
+    for word in range((size + 31) // 32):
+        bits = mask[word]
+        for bit in range(min(32, size - 32 * word)):
+            logit = logits[32 * word + bit]
+            wrong |= not logit < np.inf
+            allowed = (bits >> bit) & 1
+            possible |= allowed
+            logit = logit if allowed else np.float32(-np.inf)
+            out[32 * word + bit] = logit
+            top = max(top, logit)
+    return top, possible, wrong
+
+
+@inner(fastmath=FAST_MATH, error_model="numpy")
+def _weights(logits: Array, size: int, top: float, inverse: float) -> float:  # pragma: no cover - compiled
+    """Make logits what their tokens weigh at a temperature of 1 / inverse, beside the likeliest; returns the sum."""
+    total: Any = 0.0
+    for v in range(size):
+        x = (logits[v] - top) * inverse
+        weight = exp(x) if x >= np.float32(-87.0) else np.float32(0.0)
+        logits[v] = weight
+        total += weight
+    return total
+
+
+@inner(fastmath=FAST_MATH, error_model="numpy")
+def _held(weights: Array, size: int, cut: float) -> tuple[float, int]:  # pragma: no cover - compiled
+    """The sum and the number of the weights above 0 that are at least `cut`."""
+    held: Any = 0.0
+    count = 0
+    for v in range(size):
+        taken = weights[v] >= cut and weights[v] > np.float32(0.0)
+        held += weights[v] if taken else np.float32(0.0)
+        count += taken
+    return held, count
+
+
 @njit(nogil=True, error_model="numpy", cache=True)
 def sample(
     logits: Array, mask: Array, masked: bool, temperature: float, top_p: float, draw: float, scratch: Array
@@ -220,39 +272,23 @@ def sample(
     size = min(logits.shape[0], scratch.shape[0])
     if masked:
         size = min(size, mask.shape[0] * 32)
-    best = NO_TOKEN
-    for v in range(size):
-        if not logits[v] < np.inf:
-            return NOT_FINITE
-        if masked and not (mask[v >> 5] >> (v & 31)) & 1:
-            continue
-        if best < 0 or logits[v] > logits[best]:
-            best = v
-    if best < 0:
+    top, possible, wrong = _possible(logits, mask, masked, size, scratch)
+    if wrong:
+        return NOT_FINITE
+    if not possible:
         return NO_TOKEN
-    top = logits[best]
     if top == -np.inf:
         return NOT_FINITE
     if not temperature > 0.0:
+        best = 0
+        while scratch[best] != top:
+            best += 1
         return best
-    inverse = min(np.float32(1.0 / temperature), LARGEST)  # infinity times 0 is no number
-    total = 0.0
-    for v in range(size):
-        if masked and not (mask[v >> 5] >> (v & 31)) & 1:
-            scratch[v] = 0.0
-            continue
-        weight: Any = np.float32(math.exp((logits[v] - top) * inverse)) if logits[v] > -np.inf else np.float32(0.0)
-        scratch[v] = weight
-        total += weight
+    total = _weights(scratch, size, top, min(np.float32(1.0 / temperature), LARGEST))  # infinity times 0 is no number
     goal = top_p * total
     cut: Any = np.float32(1e-2)
     while True:
-        held = 0.0
-        count = 0
-        for v in range(size):
-            if scratch[v] >= cut and scratch[v] > 0.0:
-                held += scratch[v]
-                count += 1
+        held, count = _held(scratch, size, cut)
         if held >= goal or cut == 0.0:
             break
         cut = cut * np.float32(0.05) if cut > 1e-12 else np.float32(0.0)
@@ -277,5 +313,5 @@ def log_probability(logits: Array, token: int) -> float:  # pragma: no cover - c
         top = max(top, logits[v])
     total = 0.0
     for v in range(logits.shape[0]):
-        total += math.exp(logits[v] - top)
+        total += exp(logits[v] - top)
     return logits[token] - top - math.log(total)

@@ -93,7 +93,8 @@ def exp(typing: Any, x: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-def _after(builder: Any, place: Any, offset: Any) -> Any:
+def at_offset(builder: Any, place: Any, offset: Any) -> Any:
+    """The address of what stands `offset` elements behind `place`."""
     return builder.gep(place, [offset if isinstance(offset, ir.Value) else ir.Constant(I64, offset)])
 
 
@@ -123,13 +124,13 @@ def page_scores(
         for total in totals:
             builder.store(ir.Constant(kind, [0.0] * lanes), total)
         with cgutils.for_range(builder, ir.Constant(I64, size)) as loop:
-            key = load(builder, _after(builder, page, builder.mul(loop.index, ir.Constant(I64, lanes))), kind)
+            key = load(builder, at_offset(builder, page, builder.mul(loop.index, ir.Constant(I64, lanes))), kind)
             for row, total in enumerate(totals):
-                place = _after(builder, q, builder.add(loop.index, ir.Constant(I64, row * size)))
+                place = at_offset(builder, q, builder.add(loop.index, ir.Constant(I64, row * size)))
                 _add_product(builder, total, splat(builder, builder.load(place), lanes), key)
         for row, total in enumerate(totals):
             offset = builder.add(builder.mul(width, ir.Constant(I64, row)), values[4])
-            store(builder, builder.load(total), _after(builder, array.data, offset))
+            store(builder, builder.load(total), at_offset(builder, array.data, offset))
         return context.get_dummy_value()
 
     whole = types.int64
@@ -159,18 +160,18 @@ def page_mix(
             group = range(first, min(first + together, count))
             totals = {(row, part): cgutils.alloca_once(builder, kind) for row in group for part in range(parts)}
             for (row, part), total in totals.items():
-                builder.store(load(builder, _after(builder, out, row * size + part * lanes), kind), total)
+                builder.store(load(builder, at_offset(builder, out, row * size + part * lanes), kind), total)
             with cgutils.for_range(builder, arguments[4]) as loop:
-                start = _after(builder, page, builder.mul(loop.index, ir.Constant(I64, size)))
-                parts_of = [load(builder, _after(builder, start, part * lanes), kind) for part in range(parts)]
+                start = at_offset(builder, page, builder.mul(loop.index, ir.Constant(I64, size)))
+                parts_of = [load(builder, at_offset(builder, start, part * lanes), kind) for part in range(parts)]
                 for row in group:
                     offset = builder.add(builder.mul(width, ir.Constant(I64, row)), arguments[1])
-                    place = _after(builder, array.data, builder.add(offset, loop.index))
+                    place = at_offset(builder, array.data, builder.add(offset, loop.index))
                     weight = splat(builder, builder.load(place), lanes)
                     for part in range(parts):
                         _add_product(builder, totals[row, part], weight, parts_of[part])
             for (row, part), total in totals.items():
-                store(builder, builder.load(total), _after(builder, out, row * size + part * lanes))
+                store(builder, builder.load(total), at_offset(builder, out, row * size + part * lanes))
         return context.get_dummy_value()
 
     whole = types.int64

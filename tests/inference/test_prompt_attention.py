@@ -17,14 +17,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from inference.local import model as model_module
 from inference.local.cache import BLOCK
-from inference.local.linear import Progress, share_work
+from inference.local.linear import Progress
 from inference.local.model import MIN_APART, Chunk, PackedModel, even_cuts
-from inference.local.prompt import FAST, MIN_TOKENS, ROWS, prompt_kernel, suits
+from inference.local.pairs import MULTIPLIES_PAIRS
+from inference.local.prepared import share_work
+from inference.local.prompt import MIN_TOKENS, ROWS, prompt_kernel, suits
 from ratchet.config import ModelConfig
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.inference.test_local_engine import SHAPE as SMALL
 
-needs_instruction = pytest.mark.skipif(not FAST, reason="this CPU has no AVX-512 instructions for bfloat16")
+needs_instruction = pytest.mark.skipif(not MULTIPLIES_PAIRS, reason="this CPU has no AVX-512 instructions for bfloat16")
 PAGES = 60
 
 
@@ -116,7 +118,7 @@ def test_scores_that_are_all_alike_or_far_apart_give_weights_that_add_up_to_one(
 
 def test_only_models_in_bfloat16_with_heads_of_whole_vectors_are_computed_so() -> None:
     assert not suits(torch.float32, 64) and not suits(torch.float16, 64) and not suits(torch.bfloat16, 80)
-    assert suits(torch.bfloat16, 64) == FAST
+    assert suits(torch.bfloat16, 64) == MULTIPLIES_PAIRS
 
 
 def test_ranges_of_tiles_have_nearly_the_same_work() -> None:
