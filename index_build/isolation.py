@@ -84,6 +84,5 @@ def _serve(connection: Connection) -> None:
                 answer = {"error": str(error)}
             except MemoryError:
                 answer = {"error": f"{path}: takes more than {MEMORY_BYTES >> 30} GB of memory to read; divide it"}
-            connection.send_bytes(
-                json.dumps(answer).encode()
-            )  # JSON: what comes back is data, also from a hostile file
+            # JSON: what comes back is data, also from a hostile file.
+            connection.send_bytes(json.dumps(answer).encode())

@@ -284,11 +284,8 @@ class RowTrainer(SFTTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         try:
             super()._save_checkpoint(model, trial)
-        except (
-            OSError,
-            RuntimeError,
-            SafetensorError,
-        ) as error:  # torch and safetensors have their own for a full disk
+        # torch and safetensors have errors of their own for a full disk.
+        except (OSError, RuntimeError, SafetensorError) as error:
             raise UserError(
                 f"{self.args.output_dir}: cannot save a checkpoint ({error}). Make room or fix the folder's "
                 "permissions, then run the same command again: it resumes from the checkpoint before"

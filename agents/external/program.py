@@ -1,21 +1,8 @@
 """Giving a program its task, and reading its answer: of a process, or over HTTP.
 
-The task is one JSON object, on the standard input or as the body of a POST, and in environment variables:
-
-    question        RATCHET_QUESTION        the text; `form`, `labels`: of a claim or a choice
-    question_id     RATCHET_QUESTION_ID
-    sample          RATCHET_SAMPLE          the number of the attempt
-    base_url        OPENAI_BASE_URL         the gateway, which counts what comes here as this trajectory's
-    api_key         OPENAI_API_KEY          names the trajectory too, for programs with an address of their own
-                    ANTHROPIC_BASE_URL      the same for Anthropic's clients, as is ANTHROPIC_API_KEY
-    model           OPENAI_MODEL            the role that is played
-    search_url      RATCHET_SEARCH_URL      POST {"query", "k"} -> {"passages": [{"id", "title", "text", ...}]}
-
-The answer is the last line of the standard output that is a JSON object, or the body of the response:
-
-    {"answer": "...", "explanation": "...", "documents": ["ids of passages that support it"]}
-
-`explanation` and `documents` may be left out. Whatever else is printed is ignored.
+The task is one JSON object (`Task`), on the standard input or as the body of a POST, and in environment variables
+(`Task.variables`). The answer (`ProgramAnswer`) is the last line of the standard output that is a JSON object, or the
+body of the response; whatever else is printed is ignored. docs/guides/own-agent.md says what each name is.
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ def run_means(score: Score) -> dict[int, float | None]:
         elif part == "support":
             scores = verdict["scores"]
             known = [(s + 1) / 2 for s in scores or () if s is not None]
-            values[verdict["run"]] = (
-                [0.0] if scores == [] else known
-            )  # a run without claims gives 0 (rewards/claims.py)
+            # A run without claims gives 0 (rewards/claims.py).
+            values[verdict["run"]] = [0.0] if scores == [] else known
         elif part == "nugget":
             known = values.setdefault(verdict["run"], [])
             known += [] if verdict["score"] is None else [(verdict["score"] + 1) / 3]
