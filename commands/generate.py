@@ -19,8 +19,8 @@ from commands.arguments import config_of, config_parser
 from index_build.documents import read_documents
 from inference.engine import Engine
 from inference.engines import close_engines, max_requests, open_engines
-from question_generation.candidate import plan_questions
-from question_generation.categories import DEFAULT_CATEGORIES, Categories, load_categories
+from question_generation.candidate import Plan
+from question_generation.categories import DEFAULT_CATEGORIES, load_categories
 from question_generation.corpus import divide_documents
 from question_generation.generate import generate, summarise, summary_lines
 from question_generation.prompts import VERSION
@@ -50,27 +50,24 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
     """Generate the questions and write all files; returns the summary as lines of text."""
     folder = Path(settings.out)
     categories = load_categories(Path(settings.categories) if settings.categories else DEFAULT_CATEGORIES)
+    plan = Plan(settings, config.seed, categories)
     corpus = divide_documents(
         (document for path in config.index.documents for _, document in read_documents(Path(path))),
         settings,
         config.seed,
     )
-    wanted = plan_questions(categories, settings, config.seed)
     with contextlib.closing(asyncio.Runner()) as runner:
         engines = open_engines(config.models, {settings.model})
         try:
-            check_made_with(folder, made_with(settings, config.seed, config.index.documents, categories, engines))
+            check_made_with(folder, made_with(plan, config.index.documents, engines))
             concurrency = max_requests(settings.model, config.models[settings.model])
-            engine = engines[settings.model]
-            outcome, candidates = runner.run(
-                generate(wanted, corpus, categories, settings, engine, config.seed, folder, concurrency)
-            )
+            outcome, candidates = runner.run(generate(plan, corpus, engines[settings.model], folder, concurrency))
         finally:
             runner.run(close_engines(engines))
     for split in SPLITS:
         write_jsonl(folder / f"{split}.jsonl", [c.as_question() for c in outcome.accepted if c.split == split])
     used = {f"for {split}": len(pool.documents) for split, pool in corpus.pools.items()}
-    report = {"documents": corpus.counts | used, **summarise(outcome, candidates, wanted)}
+    report = {"documents": corpus.counts | used, **summarise(outcome, candidates, settings)}
     write_json(folder / "report.json", report)
     text = [
         *summary_lines(report),
@@ -82,20 +79,14 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
     return text
 
 
-def made_with(
-    settings: GenerationConfig,
-    seed: int,
-    documents: Sequence[str],
-    categories: Categories,
-    engines: Mapping[str, Engine],
-) -> dict[str, Any]:
+def made_with(plan: Plan, documents: Sequence[str], engines: Mapping[str, Engine]) -> dict[str, Any]:
     """Everything that decides which questions are generated."""
     return {
-        "settings": settings.model_dump(mode="json", exclude=MAY_CHANGE),
-        "seed": seed,
+        "settings": plan.settings.model_dump(mode="json", exclude=MAY_CHANGE),
+        "seed": plan.seed,
         "models": {name: engine.fingerprint for name, engine in engines.items()},
         "documents": {written(path): path_digest(Path(path)) for path in documents},
-        "categories": categories.model_dump(mode="json"),
+        "categories": plan.categories.model_dump(mode="json"),
         "prompts": VERSION,
     }
 

@@ -42,24 +42,29 @@ class Attempt:
     """Empty where two related documents are wanted and the split has none."""
 
 
-def plan_questions(categories: Categories, settings: GenerationConfig, seed: int) -> list[PlannedQuestion]:
-    """All questions, split by split."""
-    planned = []
-    for split in SPLITS:
-        for number in range(settings.wanted(split)):
-            combination, drawn = categories.draw(random.Random(content_key("categories", seed, split, number)))
-            planned.append(PlannedQuestion(split, number, combination, drawn))
-    return planned
+@dataclass(frozen=True)
+class Plan:
+    """What decides which questions are made."""
 
+    settings: GenerationConfig
+    seed: int
+    categories: Categories
 
-def plan_attempt(
-    wanted: PlannedQuestion, attempt: int, corpus: Corpus, settings: GenerationConfig, seed: int
-) -> Attempt:
-    """Documents are taken in the pool's order, so that all are used before one is used again."""
-    key = content_key("candidate", seed, wanted.split, wanted.number, attempt)
-    start = wanted.number + attempt * settings.wanted(wanted.split)
-    two = two_documents(wanted.categories)
-    return Attempt(key, wanted, attempt, corpus.pools[wanted.split].draw(start, two, random.Random(key)))
+    def questions(self) -> list[PlannedQuestion]:
+        """All questions, split by split."""
+        planned = []
+        for split in SPLITS:
+            for number in range(self.settings.wanted(split)):
+                rng = random.Random(content_key("categories", self.seed, split, number))
+                planned.append(PlannedQuestion(split, number, *self.categories.draw(rng)))
+        return planned
+
+    def attempt(self, wanted: PlannedQuestion, attempt: int, corpus: Corpus) -> Attempt:
+        """Documents are taken in the pool's order, so that all are used before one is used again."""
+        key = content_key("candidate", self.seed, wanted.split, wanted.number, attempt)
+        start = wanted.number + attempt * self.settings.wanted(wanted.split)
+        two = two_documents(wanted.categories)
+        return Attempt(key, wanted, attempt, corpus.pools[wanted.split].draw(start, two, random.Random(key)))
 
 
 class Candidate(Record):
@@ -92,9 +97,7 @@ class Candidate(Record):
         )
 
 
-async def make_candidate(
-    task: Attempt, categories: Categories, settings: GenerationConfig, writer: Judge, judge: Judge, log: CallLog
-) -> Candidate:
+async def make_candidate(task: Attempt, plan: Plan, writer: Judge, judge: Judge, log: CallLog) -> Candidate:
     """Write, filter and check one. Raises JudgeError where an engine did not serve a call: nothing is decided then."""
     wanted = task.wanted
     about: dict[str, Any] = {
@@ -108,9 +111,9 @@ async def make_candidate(
     }
     if not task.documents:
         return Candidate(**about, dropped="no related document")
-    chosen = categories.chosen(wanted.categories)
+    chosen = plan.categories.chosen(wanted.categories)
     try:
-        prompt = write_prompt(task.documents, wanted.categories, chosen, settings.language)
+        prompt = write_prompt(task.documents, wanted.categories, chosen, plan.settings.language)
         shape: type[Pair] | type[FollowUp] = FollowUp if two_turns(wanted.categories) else Pair
         (written,) = await writer.ask_all([JudgeRequest(prompt, shape, ("write", task.key))], task.key, log)
         about["replies"] = (written.record(asked="write"),)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.engine import Engine
-from question_generation.candidate import Attempt, Candidate, PlannedQuestion, make_candidate, plan_attempt
-from question_generation.categories import Categories
+from question_generation.candidate import Attempt, Candidate, Plan, make_candidate
 from question_generation.corpus import Corpus
 from question_generation.filters import AcceptedQuestions
 from ratchet.config import SPLITS, GenerationConfig, RewardsConfig, Split
@@ -29,22 +28,15 @@ TEMPERATURE = 0.7
 
 
 async def generate(
-    wanted: Sequence[PlannedQuestion],
-    corpus: Corpus,
-    categories: Categories,
-    settings: GenerationConfig,
-    engine: Engine,
-    seed: int,
-    folder: Path,
-    concurrency: int,
+    plan: Plan, corpus: Corpus, engine: Engine, folder: Path, concurrency: int
 ) -> tuple[Outcome, list[Candidate]]:
     """Make the missing candidates, `concurrency` at a time; returns what is accepted, and all candidates."""
-    path = folder / "candidates.jsonl"
+    path, settings, wanted = folder / "candidates.jsonl", plan.settings, plan.questions()
 
     def open_judge(temperature: float) -> Judge:
         """A `Judge` that sends prompts to the model, logs every reply and retries through short outages."""
         how = RewardsConfig(judge=settings.model, temperature=temperature, max_tokens=settings.max_tokens)
-        return Judge(engine, how, seed, concurrency, lengthen=False)
+        return Judge(engine, how, plan.seed, concurrency, lengthen=False)
 
     writer, judge = open_judge(TEMPERATURE), open_judge(0.0)
     with Segment(path) as segment:
@@ -52,7 +44,7 @@ async def generate(
         with CallLog(folder / "calls.jsonl", set(done)) as log:
 
             async def make(task: Attempt) -> Candidate:
-                candidate = await make_candidate(task, categories, settings, writer, judge, log)
+                candidate = await make_candidate(task, plan, writer, judge, log)
                 segment.append(candidate)
                 log.forget(task.key)
                 done[task.key] = candidate
@@ -62,7 +54,7 @@ async def generate(
             for attempt in range(settings.attempts):
                 have = {(candidate.split, candidate.number) for candidate in outcome.accepted}
                 tasks = [
-                    plan_attempt(question, attempt, corpus, settings, seed)
+                    plan.attempt(question, attempt, corpus)
                     for question in wanted
                     if (question.split, question.number) not in have
                 ]
@@ -129,11 +121,11 @@ def accept_candidates(candidates: Iterable[Candidate]) -> Outcome:
     return Outcome(accepted=tuple(accepted[place] for place in order), copies=copies)
 
 
-def summarise(outcome: Outcome, candidates: Sequence[Candidate], wanted: Sequence[PlannedQuestion]) -> dict[str, Any]:
+def summarise(outcome: Outcome, candidates: Sequence[Candidate], settings: GenerationConfig) -> dict[str, Any]:
     """The numbers: per split, and why candidates were dropped."""
     splits = {}
     for split in SPLITS:
-        asked = sum(w.split == split for w in wanted)
+        asked = settings.wanted(split)
         got = sum(c.split == split for c in outcome.accepted)
         tried = sum(c.split == split for c in candidates)
         splits[split] = {"wanted": asked, "accepted": got, "missing": asked - got, "candidates": tried}

@@ -12,7 +12,7 @@ import pytest
 from index_build.documents import Document
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
-from question_generation.candidate import Candidate, plan_questions
+from question_generation.candidate import Candidate, Plan
 from question_generation.categories import load_categories
 from question_generation.corpus import divide_documents
 from question_generation.generate import Outcome, generate, summarise
@@ -32,9 +32,8 @@ async def run(
 ) -> tuple[Outcome, list[Candidate], dict[str, Any]]:
     made = made or settings()
     divided = divide_documents(documents or corpus(120), made, 1)
-    wanted = plan_questions(CATEGORIES, made, 1)
-    outcome, candidates = await generate(wanted, divided, CATEGORIES, made, engine, 1, folder, concurrency)
-    return outcome, candidates, summarise(outcome, candidates, wanted)
+    outcome, candidates = await generate(Plan(made, 1, CATEGORIES), divided, engine, folder, concurrency)
+    return outcome, candidates, summarise(outcome, candidates, made)
 
 
 async def test_a_good_model_fills_every_split_with_one_candidate_each(tmp_path: Path) -> None:

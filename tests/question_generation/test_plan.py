@@ -13,7 +13,7 @@ from hypothesis import given as cases
 from hypothesis import settings as run
 from hypothesis import strategies as st
 
-from question_generation.candidate import plan_attempt, plan_questions
+from question_generation.candidate import Plan
 from question_generation.categories import DEFAULT_CATEGORIES, load_categories
 from question_generation.corpus import Pool, divide_documents
 from ratchet.config import SPLITS
@@ -144,11 +144,12 @@ def test_a_second_document_is_related_to_the_first() -> None:
 def test_the_plan_is_the_same_again_and_uses_every_document_before_one_twice() -> None:
     made, categories = settings(), load_categories()
     divided = divide_documents(corpus(60), made, 1)
-    planned = plan_questions(categories, made, 1)
-    assert planned == plan_questions(categories, made, 1) and planned != plan_questions(categories, made, 2)
+    plan = Plan(made, 1, categories)
+    planned = plan.questions()
+    assert planned == plan.questions() and planned != Plan(made, 2, categories).questions()
     assert Counter(w.split for w in planned) == {"train": 6, "dev": 3, "test": 3}
-    tasks = [plan_attempt(w, attempt, divided, made, 1) for attempt in range(2) for w in planned]
-    assert tasks == [plan_attempt(w, attempt, divided, made, 1) for attempt in range(2) for w in planned]
+    tasks = [plan.attempt(w, attempt, divided) for attempt in range(2) for w in planned]
+    assert tasks == [plan.attempt(w, attempt, divided) for attempt in range(2) for w in planned]
     assert len({t.key for t in tasks}) == len(tasks)
     for t in tasks:
         two = t.wanted.categories["document_granularity"] == "multi-doc"
