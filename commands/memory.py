@@ -10,11 +10,10 @@ from rich.table import Table
 
 from commands.arguments import config_of, config_parser
 from commands.subcommands import Subcommand, run_subcommand
-from ratchet.config import Config, MemoryConfig
 from ratchet.console import wide_console
 from ratchet.errors import UserError
 from ratchet.text import plain_line
-from retrieval.memory.memory import Memory
+from retrieval.memory.memory import Memory, memory_of
 from retrieval.memory.pieces import Piece, Pieces
 from retrieval.memory.records import entity_key
 
@@ -88,11 +87,6 @@ SUBCOMMANDS = {
     "list": Subcommand("the entities, by their number of pieces", list_entities),
     "show": Subcommand("the pieces of one entity, and where they came from", show),
 }
-
-
-def memory_of(config: Config) -> Memory:
-    """The memory of a config's run."""
-    return Memory(config.memory or MemoryConfig(), config.folder / "memory")
 
 
 def _open(prog: str, about: str, words: Sequence[str]) -> tuple[Memory, Pieces]:

@@ -127,8 +127,7 @@ def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, An
         if loaded.digest != settings.encoder:
             raise UserError(
                 f"{folder}: index.encoder is not the encoder that this index was built with (digest {loaded.digest}, "
-                f"built with {settings.encoder}); name that one with its settings, or build another index with "
-                "this one (an index from before max_length was 576 by default: index.encoder.max_length=512)"
+                f"built with {settings.encoder}); name that one with its settings, or build another index with this one"
             )
         return loaded
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from inference.chat import first_tokens
 from inference.engine import Engine
-from ratchet.config import Config, MemoryConfig, Thresholds
+from ratchet.config import Config, Thresholds
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import content_key
 from ratchet.text import shortened
@@ -86,12 +86,12 @@ class Resources:
 def open_resources(config: Config, retriever: Retriever) -> Resources:
     """The sources, the memory and the embedder. The embedder's model is loaded by the first text. UserError."""
     from retrieval.encoders.embedder import open_embedder  # late: a system is looked up without what it reaches
-    from retrieval.memory.memory import Memory
+    from retrieval.memory.memory import memory_of
     from retrieval.sources.registry import open_sources
 
     embedder = config.embedder
     sources = open_sources(config.sources, retriever, embedder)
-    memory = Memory(config.memory or MemoryConfig(), config.folder / "memory")
+    memory = memory_of(config)
     facts: dict[str, Any] = {name: source.digest for name, source in sources.items()}
     max_tokens = {name: cut for name, source in config.sources.items() if (cut := source.max_tokens)}
     if max_tokens:

@@ -43,7 +43,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ratchet.config import MemoryConfig
+from ratchet.config import Config, MemoryConfig
 from ratchet.records import Passage, content_key, with_title
 from ratchet.text import replace_surrogates
 from retrieval.encoders.embed import Embed
@@ -51,7 +51,7 @@ from retrieval.memory.files import MemoryFiles
 from retrieval.memory.pieces import Evidence, Pieces
 from retrieval.memory.records import EvidenceRecord, entity_key
 
-__all__ = ["Evidence", "Memory"]
+__all__ = ["Evidence", "Memory", "memory_of"]
 
 TITLE_CHARACTERS = 300
 
@@ -205,6 +205,11 @@ class Memory:
 def _keys(entities: Sequence[str]) -> list[str]:
     """Each once, in order; what has no letter or number is no entity."""
     return list(dict.fromkeys(key for key in map(entity_key, entities) if key))
+
+
+def memory_of(config: Config) -> Memory:
+    """The memory of a config's run."""
+    return Memory(config.memory or MemoryConfig(), config.folder / "memory")
 
 
 class _VectorCache:
