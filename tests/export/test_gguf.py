@@ -315,7 +315,7 @@ llm = Llama(path, n_ctx=512, verbose=False, n_threads=2)
 ids = [llm.tokenize(text.encode(), add_bos=False, special=True) for text in texts]
 said = []
 for prompt in prompts:
-    out = llm.create_chat_completion([{"role": "user", "content": prompt}], temperature=0.0, max_tokens=24)
+    out = llm.create_chat_completion([{"role": "user", "content": prompt}], temperature=0.0, max_tokens=12)
     said.append(out["choices"][0]["message"]["content"])
 print(json.dumps([ids, said]))
 """
@@ -327,7 +327,7 @@ print(json.dumps([ids, said]))
 def test_llama_cpp_splits_texts_and_answers_as_the_model_does(tmp_path: Path) -> None:
     """Greedy answers through the chat template of the file, which llama-cpp-python renders by itself."""
     write_gguf(SMOLLM2, tmp_path / "model.gguf", "f16", "SmolLM2")
-    prompts = ["What is the capital of France?", "Name three colours.", "What is 12 plus 7?"]
+    prompts = ["What is the capital of France?", "Name three colours."]
     asked = [str(LLAMA_CPP), "-c", ASK, str(tmp_path / "model.gguf"), json.dumps(TEXTS), json.dumps(prompts)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -340,5 +340,5 @@ def test_llama_cpp_splits_texts_and_answers_as_the_model_does(tmp_path: Path) ->
         given = tokenizer.apply_chat_template(
             message, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        reply = model.generate(**given, max_new_tokens=24, do_sample=False)[0, given["input_ids"].shape[1] :]
+        reply = model.generate(**given, max_new_tokens=12, do_sample=False)[0, given["input_ids"].shape[1] :]
         assert answer == tokenizer.decode(reply, skip_special_tokens=True)

@@ -23,7 +23,7 @@ from tests.helpers.handmade_run import (
     questions_of,
 )
 
-SKILL = {1: 0.45, 2: 0.47, 3: 0.85}
+SKILL = {1: 0.5, 2: 0.5, 3: 0.95}
 """Of each round's adapter."""
 
 
@@ -31,7 +31,7 @@ def digest(*parts: object) -> str:
     return content_key("handmade", *parts)
 
 
-def make_rounds(folder: Path, dev: int = 40, train: int = 8) -> tuple[Config, RunFolder]:
+def make_rounds(folder: Path, dev: int = 24, train: int = 8) -> tuple[Config, RunFolder]:
     """Sampled, selected, trained and judged three times; the last adapter is measured on test."""
     config = make_config(folder, train, test=20, dev=dev)
     run = open_run(config)

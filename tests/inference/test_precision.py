@@ -39,7 +39,7 @@ async def greedy(smollm2: Path, dtype: str, questions: list[str]) -> list[Comple
 
 async def test_bfloat16_gives_nearly_the_log_probabilities_of_float32(smollm2: Path) -> None:
     """Compared up to the first token that differs: after it the two answer after different texts."""
-    questions = [json.loads(line)["text"] for line in (ROOT / "demo" / "dev.jsonl").read_text().splitlines()[:12]]
+    questions = [json.loads(line)["text"] for line in (ROOT / "demo" / "dev.jsonl").read_text().splitlines()[:7]]
     exact, rounded = [await greedy(smollm2, dtype, questions) for dtype in ("float32", "bfloat16")]
     differences = []
     for one, other in zip(exact, rounded, strict=True):
@@ -49,5 +49,5 @@ async def test_bfloat16_gives_nearly_the_log_probabilities_of_float32(smollm2: P
                 break
             differences.append(abs(a - b))
     print(f"{len(differences)} tokens: mean {fmean(differences):.4f}, most {max(differences):.4f}")
-    assert len(differences) > 60
+    assert len(differences) > 40
     assert 0 < fmean(differences) < MEAN and max(differences) < MOST

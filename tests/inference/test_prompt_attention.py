@@ -50,7 +50,7 @@ def dense(query: np.ndarray, keys: np.ndarray, values: np.ndarray, past: int, sc
 
 
 @needs_instruction
-@pytest.mark.parametrize(("group", "kv_heads", "dim"), [(1, 3, 32), (3, 2, 64), (7, 1, 96), (16, 1, 32)])
+@pytest.mark.parametrize(("group", "kv_heads", "dim"), [(1, 3, 32), (3, 2, 32), (7, 1, 96), (16, 1, 32)])
 def test_prompts_of_all_lengths_after_cached_ones_equal_dense_attention(group: int, kv_heads: int, dim: int) -> None:
     """A ragged batch, in ranges that begin and end within a prompt, as on several threads."""
     generator = np.random.default_rng(0)
@@ -89,7 +89,7 @@ def test_prompts_of_all_lengths_after_cached_ones_equal_dense_attention(group: i
 def test_what_another_thread_has_not_written_yet_does_not_leak_in() -> None:
     """Tokens after a range of tiles are another thread's: their keys and values may be anything at that time."""
     generator = np.random.default_rng(1)
-    group, kv_heads, dim, past, count = 4, 2, 32, 2, 40
+    group, kv_heads, dim, past, count = 3, 2, 32, 2, 40
     keys = generator.standard_normal((3, kv_heads, dim, BLOCK), np.float32)
     values = generator.standard_normal((3, kv_heads, BLOCK, dim), np.float32)
     query = generator.standard_normal((count, group * kv_heads, dim), np.float32)

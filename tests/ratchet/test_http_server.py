@@ -115,16 +115,18 @@ def test_a_body_that_is_no_http_gets_one_refusal_and_logs_no_error(url: str, cap
 
 
 def test_a_name_that_is_not_this_machines_is_refused(url: str) -> None:
-    for headers in ELSEWHERE:
-        for method in ("GET", "POST"):
-            refused = httpx.request(method, url, headers=headers)
-            assert refused.status_code == 403 and "is not this machine" in refused.text
+    with httpx.Client() as client:
+        for headers in ELSEWHERE:
+            for method in ("GET", "POST"):
+                refused = client.request(method, url, headers=headers)
+                assert refused.status_code == 403 and "is not this machine" in refused.text
 
 
 def test_the_names_of_this_machine_are_served(search: str) -> None:
-    for origin in ("http://127.0.0.1", "http://127.0.0.1:1", "HTTP://LOCALHOST:65535", "https://[::1]:8090"):
-        assert httpx.get(f"{search}/indexes", headers={"origin": origin}).status_code == 200
-        assert httpx.get(f"{search}/indexes", headers={"host": origin.partition("//")[2]}).status_code == 200
+    with httpx.Client() as client:
+        for origin in ("http://127.0.0.1", "http://127.0.0.1:1", "HTTP://LOCALHOST:65535", "https://[::1]:8090"):
+            assert client.get(f"{search}/indexes", headers={"origin": origin}).status_code == 200
+            assert client.get(f"{search}/indexes", headers={"host": origin.partition("//")[2]}).status_code == 200
 
 
 def test_head_is_answered_wherever_get_is(url: str) -> None:

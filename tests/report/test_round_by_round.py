@@ -43,7 +43,7 @@ def test_each_candidate_stands_beside_the_adapter_that_it_follows(rounds: Rounds
     found = rounds[2].rounds
     assert [n.promotion is not None and n.promotion.promoted for n in found] == [True, False, True]
     words = words_of(rounds[3])
-    assert "40 questions of dev" in words
+    assert "24 questions of dev" in words
     for n in found:
         assert n.promotion is not None
         difference = n.promotion.difference
@@ -72,7 +72,7 @@ def test_questions_gained_and_broken_stand_beside_what_changes_by_chance(rounds:
     for n in rounds[2].rounds:
         assert n.results is not None
         trained, again = n.results.changes("adapter"), n.results.changes("base again")
-        assert trained is not None and again is not None and trained.questions == again.questions == 40
+        assert trained is not None and again is not None and trained.questions == again.questions == 24
         assert f"{trained.gained} / {trained.broken} base again {again.gained} / {again.broken}" in words
 
 
@@ -85,7 +85,7 @@ def test_a_round_that_kept_nothing_is_a_row_without_numbers(rounds: Rounds) -> N
     try:
         path.write_text(json.dumps(json.loads(before) | none))
         words = words_of(page(config, run.round(3)))
-        assert "Round 2: No candidate." in words and "40 questions of dev" in words
+        assert "Round 2: No candidate." in words and "24 questions of dev" in words
     finally:
         path.write_text(before)
 
@@ -145,7 +145,7 @@ def test_the_command_takes_the_last_round_that_has_anything(
     monkeypatch.setattr(sys, "argv", ["report", "--config", str(path), "--round", "2"])
     main()
     second = words_of(run.report.read_text())
-    assert "run · round 2 · dev split, 40 questions" in second, "before test, what the round was judged by"
+    assert "run · round 2 · dev split, 24 questions" in second, "before test, what the round was judged by"
     assert "After all rounds, in round 3's folder, on test: The trained model is better. F1" in second
 
 

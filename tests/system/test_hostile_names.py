@@ -74,9 +74,9 @@ def front_of(card: str) -> tuple[dict[str, Any], str]:
     return yaml.safe_load(front), body
 
 
-def check_shown(card: str, harmless: str, name: str) -> None:
+def check_shown(card: str, harmless: list[Any], name: str) -> None:
     """The card has the structure of one with a harmless name, and shows the name."""
-    assert structure(card) == structure(harmless)
+    assert structure(card) == harmless
     assert plain_line(name) in words(card)
 
 
@@ -105,13 +105,19 @@ def card_of(facts: dict[str, Any], form: Any, name: str) -> str:
     return model_card(facts | named, form, place=name, results="Good.")
 
 
+@pytest.fixture(scope="module")
+def harmless_cards(facts: dict[str, Any]) -> dict[Any, list[Any]]:
+    """The structure of a card of each form."""
+    return {form: structure(front_of(card_of(facts, form, HARMLESS))[1]) for form in FORMS}
+
+
 @hostile
 @pytest.mark.parametrize("form", FORMS)
-def test_a_model_card(facts: dict[str, Any], form: Any, name: str) -> None:
+def test_a_model_card(facts: dict[str, Any], harmless_cards: dict[Any, list[Any]], form: Any, name: str) -> None:
     card = card_of(facts, form, name)
     front, body = front_of(card)
     assert (front["base_model"], front["license"]) == (name, name) and "self-training" in front["tags"]
-    check_shown(body, front_of(card_of(facts, form, HARMLESS))[1], name)
+    check_shown(body, harmless_cards[form], name)
     assert results_of(card) == "Good."
     for code in (token.content for token in tokens(body) if token.info == "python"):
         texts = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
@@ -131,11 +137,16 @@ def data_card(trained: Path, name: str) -> str:
     return _card(name, 1, "all", [member], {name: frozenset()}, Counter({name: 3}), None)
 
 
+@pytest.fixture(scope="module")
+def harmless_data_card(trained: Path) -> list[Any]:
+    return structure(front_of(data_card(trained, HARMLESS))[1])
+
+
 @hostile
-def test_the_card_of_a_data_set(trained: Path, name: str) -> None:
+def test_the_card_of_a_data_set(trained: Path, harmless_data_card: list[Any], name: str) -> None:
     front, body = front_of(data_card(trained, name))
     assert front["license"] == "unknown"
-    check_shown(body, front_of(data_card(trained, HARMLESS))[1], name)
+    check_shown(body, harmless_data_card, name)
 
 
 def renamed(name: str) -> Results:
@@ -153,10 +164,15 @@ def evaluated(folder: Path, name: str) -> str:
     return (adapter / "README.md").read_text()
 
 
+@pytest.fixture(scope="module")
+def harmless_results(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return structure(evaluated(tmp_path_factory.mktemp("harmless"), HARMLESS))
+
+
 @hostile
-def test_results_in_a_card(tmp_path: Path, name: str) -> None:
-    card = evaluated(tmp_path / "one", name)
-    check_shown(card, evaluated(tmp_path / "two", HARMLESS), name)
+def test_results_in_a_card(tmp_path: Path, harmless_results: list[Any], name: str) -> None:
+    card = evaluated(tmp_path, name)
+    check_shown(card, harmless_results, name)
     assert card == f"{RESULTS_BEGIN}\n{results_of(card)}\n{RESULTS_END}\nafter\n", (
         "the marks of its place are no name's"
     )

@@ -127,7 +127,7 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
 
     def small(split: dict[str, Any], name: str) -> dict[str, Any]:
         kept: dict[str, Any] = {"order": split["order"]} if "order" in split else {}
-        return {**kept, "path": f"{name}{kind}.jsonl", "rows": [0, 4 if name == "train" else 2]}
+        return {**kept, "path": f"{name}{kind}.jsonl", "rows": [0, 4 if name == "train" else 1]}
 
     for name in ("train", "dev", "test"):
         config["questions"][name] = small(config["questions"][name], name)
@@ -149,7 +149,7 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
         dense = index["kind"] == "dense"
         index["encoder"] = {"path": MINILM if dense else "model", "device": "cpu"}
     config["sources"] = {name: {**source, "mode": "local"} for name, source in config.get("sources", {}).items()}
-    config["sampling"] = {"samples": 4}
+    config["sampling"] = {"samples": 2}
     config["rewards"]["runs"] = 1
     few = {"max_steps": 2, "eval_steps": 1, "batch_size": 2, "micro_batch": 1, "warmup_steps": 1}
     config["training"] = {

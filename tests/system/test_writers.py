@@ -297,7 +297,7 @@ def test_a_kill_leaves_all_or_nothing(trained: Path, tmp_path: Path, name: str) 
         for path in [out] if out.is_file() else [path for path in out.rglob("*") if path.is_file()]:
             if not any(part.startswith(".") for part in path.relative_to(out.parent).parts):
                 assert path.read_bytes() == wanted["" if path == out else str(path.relative_to(out))]
-        number += 1 + number // 4  # later changes are like the first ones
+        number += 1 + number // 2  # later changes are like the first ones
     assert number > 2
 
 

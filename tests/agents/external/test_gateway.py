@@ -168,14 +168,14 @@ async def test_requests_that_are_odd_all_over_are_answered() -> None:
 
 async def test_a_request_of_megabytes_is_refused_before_its_tokens_are_counted() -> None:
     """Whatever is long in it: other trajectories would have to wait meanwhile."""
-    calls = [{"id": f"c{n}", "function": {"name": "f"}} for n in range(70_000)]
-    results = [{"role": "tool", "tool_call_id": f"c{n}", "content": ""} for n in reversed(range(70_000))]
+    calls = [{"id": f"c{n}", "function": {"name": "f"}} for n in range(35_000)]
+    results = [{"role": "tool", "tool_call_id": f"c{n}", "content": ""} for n in reversed(range(35_000))]
     long: list[dict[str, Any]] = [
         {"messages": [user("x " * 2_000_000)]},
-        {"messages": [user("")] * 100_000},
+        {"messages": [user("")] * 40_000},
         {"messages": [user("x"), {"role": "assistant", "tool_calls": calls}, *results]},
         {"messages": [user("x")], "tools": [{**OFFERED[0], "x": "y" * 4_000_000}]},
-        {"messages": [user("x")], "tools": OFFERED * 30_000},
+        {"messages": [user("x")], "tools": OFFERED * 16_000},
     ]
 
     async def program(client: httpx.AsyncClient) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TextIO
 
@@ -64,6 +64,7 @@ def wide_arm(name: str, right: int) -> tuple[list[Question], Arm]:
     return questions, arm.model_copy(update={"measures": arm.measures | more, "values": values})
 
 
+@cache
 def invented(title: str = "2WikiMultihopQA, shuffled") -> Results:
     made = [wide_arm(name, 4 + 10 * n) for n, name in enumerate(NAMES)]
     questions, arms = made[0][0], [arm for _, arm in made]

@@ -84,7 +84,7 @@ from retrieval.sparse.postings import WINDOW
 from retrieval.sparse.quantisation import NARROW_FIRST, NARROW_LAST, NARROW_STEP, STEPS
 from retrieval.sparse.selection import AT, BASE, ENTRIES, KIND, ROW
 inner = lists.open_list, lists.add_window, lists.add_bits_blocks, postings.find_entry, bits.screen_bits
-open_list, add_window, add_bits_blocks, find_entry, screen_bits = (njit()(function.py_func) for function in inner)
+open_list, add_window, add_bits_blocks, find_entry, screen_bits = (njit(cache=True)(one.py_func) for one in inner)
 random = np.random.default_rng(4)
 print(bits.SCREENS, bits.SHUFFLES)
 found = set()
