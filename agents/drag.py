@@ -20,7 +20,6 @@ end (see mad_drag). The words of the prompts are ours.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -133,7 +132,7 @@ async def query_stage(question: str, tools: Tools, settings: Settings) -> Pool:
     pool = {question: await tools.search("query_proponent", question, settings.documents)}
     for _ in range(settings.query_rounds):
         shown = pool_text(pool)
-        argument, objection = await asyncio.gather(
+        argument, objection = await tools.gather(
             tools.ask(*tools.begin("query_proponent", pool=shown)),
             tools.read(*tools.begin("query_opponent", pool=shown), read_objection, read_objection_leniently),
         )

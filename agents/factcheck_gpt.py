@@ -24,7 +24,6 @@ Deviations
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -97,12 +96,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     claims = await claims_of(question, tools, settings)
     if settings.extract:
         claims = await worth_checking(tools, claims)
-    queries = await asyncio.gather(*(write_queries(tools, claim, settings.queries) for claim in claims))
+    queries = await tools.gather(*(write_queries(tools, claim, settings.queries) for claim in claims))
     results_of_claims = await search_claims(tools, queries, settings.documents, settings.source)
     missing = [missing_text(results) for results in results_of_claims]
     evidence = [interleave([result.passages for result in results], settings.evidence) for results in results_of_claims]
     asked = [[stance_on(tools, claim, one) for one in read] for claim, read in zip(claims, evidence, strict=True)]
-    stances = await asyncio.gather(*(asyncio.gather(*each) for each in asked))
+    stances = await tools.gather(*(tools.gather(*each) for each in asked))
     open_ended = label_of_stance(question.labels, "unknown") is not None
     checked = [
         CheckedClaim(claim, asked, read, outcome(held, open_ended or bool(lost)), reason(held, lost))

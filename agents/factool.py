@@ -18,7 +18,6 @@ Deviations
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from agents.core.claims import (
@@ -70,10 +69,10 @@ class Verdict(JsonObject):
 async def solve(question: Question, tools: Tools, settings: ClaimSettings) -> Answer:
     """Judge each claim by its evidence, and the text by its claims."""
     claims = await claims_of(question, tools, settings)
-    queries = await asyncio.gather(*(write_queries(tools, claim, 2) for claim in claims))
+    queries = await tools.gather(*(write_queries(tools, claim, 2) for claim in claims))
     results_of_claims = await search_claims(tools, queries, settings.documents, settings.source)
     evidence = [unique(passage for result in results for passage in result.passages) for results in results_of_claims]
-    checked = await asyncio.gather(
+    checked = await tools.gather(
         *(
             verify(tools, claim, asked, read, missing_text(results))
             for claim, asked, read, results in zip(claims, queries, evidence, results_of_claims, strict=True)

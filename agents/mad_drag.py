@@ -14,7 +14,6 @@ without it is counted as malformed, and the debate goes on with its text. The wo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -101,7 +100,7 @@ async def debate(
             else debater.first_message
             for debater in debaters
         ]
-        responses = await asyncio.gather(
+        responses = await tools.gather(
             *(tools.read(d.dialogue, m, read_response, str) for d, m in zip(debaters, messages, strict=True))
         )
         said.append({debater.name: response for debater, response in zip(debaters, responses, strict=True)})
@@ -112,7 +111,7 @@ async def debate(
 async def moderate(tools: Tools, rounds: Sequence[dict[str, str]], **shown: str) -> str:
     """The answer of the last round's moderator. Each round has one of its own, who sees that round and `shown`."""
     begun = [tools.begin("moderator", responses=responses_text(said), **shown) for said in rounds]
-    answers = await asyncio.gather(*(tools.ask(dialogue, text) for dialogue, text in begun))
+    answers = await tools.gather(*(tools.ask(dialogue, text) for dialogue, text in begun))
     return final_answer(answers[-1])
 
 

@@ -25,7 +25,6 @@ words of the prompts are ours.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -163,8 +162,8 @@ class Debate:
 
     async def respond(self, names: Sequence[str], last: Mapping[str, Response]) -> dict[str, Response]:
         """These debaters choose their evidence, all at once, and then answer, all at once."""
-        choices = await asyncio.gather(*(self._choose(last.get(name)) for name in names))
-        responses = await asyncio.gather(
+        choices = await self.tools.gather(*(self._choose(last.get(name)) for name in names))
+        responses = await self.tools.gather(
             *(self._answer(name, pieces, last) for name, pieces in zip(names, choices, strict=True))
         )
         return dict(zip(names, responses, strict=True))

@@ -21,7 +21,6 @@ the two candidates' scores, which decides, is the same as here wherever both ord
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 
@@ -81,13 +80,13 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
     writing = [tools.begin("summarizer", documents=documents, answer=answer) for answer in candidates]
     asked = [tools.ask(writer, message) for writer, message in writing]
-    summaries = [one_line(said) for said in await asyncio.gather(*asked)]
+    summaries = [one_line(said) for said in await tools.gather(*asked)]
 
     judged = zip(candidates, summaries, strict=True)
     validating = [tools.begin("validator", answer=answer, passage=summary) for answer, summary in judged]
     orders = (summaries, summaries[::-1])
     ranking = [tools.begin("ranker", passage_1=first, passage_2=second) for first, second in orders]
-    scores = await asyncio.gather(
+    scores = await tools.gather(
         *(tools.read(dialogue, message, read_validation, lambda _: 0.0) for dialogue, message in validating),
         *(tools.read(dialogue, message, read_ranking, lambda _: 0.5) for dialogue, message in ranking),
     )

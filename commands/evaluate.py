@@ -153,7 +153,7 @@ def _leakage(words: Sequence[str], prog: str) -> None:
     from questions.leakage import leakage_between_splits
 
     config = config_of(arguments)
-    print_leaks(leakage_between_splits(config.splits, config.seed))
+    print_leaks(leakage_between_splits(config))
 
 
 def stored_parser(prog: str, description: str) -> argparse.ArgumentParser:

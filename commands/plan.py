@@ -62,14 +62,14 @@ def main(arguments: Sequence[str], prog: str = "ratchet plan") -> None:
     card = card_asked(options) or CARDS["A100-80"]
     node = Node(card.gb * GB, options.gpus, options.memory_gb * GB if options.memory_gb else None)
     sets = config.evaluation.question_sets
-    evaluated = [split_of(config.questions, config.evaluation.benchmarks, name) for name in sets]
+    evaluated = [split_of(config, name) for name in sets]
     questions = NumQuestions(
         options.questions or _split_size(config.questions.train, config.seed),
         options.held_out or _split_size(config.questions.dev, config.seed),
         options.held_out or sum(_split_size(split, config.seed) for split in evaluated),
     )
     experiment = ExperimentRun(config, ())
-    use, uses = run_use(experiment), model_uses(experiment)
+    use, uses = run_use(config), model_uses(config)
     rows = [
         index_row(config.index, node, options.documents),
         *(

@@ -78,7 +78,7 @@ def check(words: Sequence[str], prog: str = "ratchet questions check") -> None:
         key: split.questions for key, split in splits.items() if key not in ("questions.train", "questions.dev")
     }
     warnings = check_questions(splits, config.rewards.weights, config.evaluation.scores, index)
-    leaks = check_leakage(config.splits, config.seed, config.questions.leakage)
+    leaks = check_leakage(config)
     flaws = [f"{key}: {flaw}" for key, split in splits.items() for flaw in question_flaws([split])]
     for source in map(Path, config.index.documents):
         if source.is_dir() and (skipped := folder_listing(source).skipped_text):

@@ -80,7 +80,7 @@ def sample_round(
     train = load_split(config.questions.train, config.seed)
     questions = train.questions
     index = config.index if config.questions.leakage.corpus == "off" else None
-    leaks = check_leakage(config.splits, config.seed, config.questions.leakage)
+    leaks = check_leakage(config)
     for warning in [*leaks, *check_questions({TRAIN: train}, config.rewards.weights, (), index)]:
         print(warning, file=sys.stderr)
     round_folder = open_run(config).round(number)

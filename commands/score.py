@@ -26,7 +26,7 @@ from commands.extras import check_scoring_extras
 from commands.subcommands import Subcommand, run_subcommand
 from questions.load import load_questions
 from questions.manifest import check_same, open_run
-from ratchet.config import Config, RewardsConfig, SamplingConfig
+from ratchet.config import Config
 from ratchet.console import PlainConsole
 from ratchet.errors import UserError
 from ratchet.escape import shell_line
@@ -102,7 +102,7 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
                 "same command again, or add --accept-unfinished to count them as null."
             )
         if is_pilot:
-            _allocate(config.sampling, config.rewards, round_folder, questions, trajectories, scores)
+            _allocate(config, round_folder, questions, trajectories, scores)
             return
         selection = select(questions, trajectories, scores, weights, config.rewards.select)
         write_json(round_folder.selection, selection.model_dump(mode="json"))
@@ -132,14 +132,11 @@ def _audit(
     accept_unfinished: bool,
 ) -> None:
     """Write the second opinion on the round, where the config asks for one."""
-    rewards, settings = config.rewards.of_audit, config.rewards.audit
-    if rewards is None or settings is None:
+    audited, settings = config.audited, config.rewards.audit
+    if audited is None or settings is None:
         folder.audit.unlink(missing_ok=True)  # of an earlier config
         return
-    with Scorer(config.model_copy(update={"rewards": rewards})) as scorer:
-        audit, left = audit_round(
-            rewards, scorer, settings.questions, config.seed, selection, questions, trajectories, folder.audit_scores
-        )
+    audit, left = audit_round(audited, settings.questions, folder, selection, questions, trajectories)
     if left and not accept_unfinished:
         raise UserError(
             f"{left} scores of the audit are unfinished because its judge was not available; the selection is written. "
@@ -168,16 +165,16 @@ def _is_pilot(folder: RoundFolder, trajectories: Sequence[Trajectory], arguments
 
 
 def _allocate(
-    sampling: SamplingConfig,
-    rewards: RewardsConfig,
+    config: Config,
     folder: RoundFolder,
     questions: Sequence[Question],
     trajectories: Sequence[Trajectory],
     scores: Scores,
 ) -> None:
     """Write how many trajectories each question gets after the pilot, by the pilot's rewards."""
+    sampling, rewards, by_id = config.sampling, config.rewards, {question.id: question for question in questions}
     assert sampling.pilot is not None
-    rule, by_id = rewards.select, {question.id: question for question in questions}
+    rule = rewards.select
     successes = dict.fromkeys(by_id, 0)
     for trajectory in trajectories:
         question = by_id[trajectory.question_id]

@@ -144,7 +144,7 @@ def loop(experiment: ExperimentRun, until: int | None = None) -> None:
                     f"the stage '{title}' ended with status {status}; what it finished is kept. After fixing what it "
                     "says above, run the same command again."
                 )
-    if ended := why_it_ended(experiment.run, experiment.config.rounds):
+    if ended := why_it_ended(experiment.config):
         print(f"\n{ended}")
     print(f"\ndone in {duration(time.monotonic() - began)}; the report is {experiment.run.report}")
 

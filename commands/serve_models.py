@@ -93,9 +93,8 @@ def planned_memory(config: Config, models: Sequence[str], card: Card, gpus: int)
 
 def _specs(config: Config, chosen: Sequence[str] | None) -> list[ServerSpec]:
     from rounds.plan.usage import model_uses  # late: --help needs no stages
-    from rounds.stage import ExperimentRun
 
-    return server_specs(config.models, config.serve_config, chosen, model_uses(ExperimentRun(config, ())))
+    return server_specs(config, chosen, model_uses(config))
 
 
 def _placements(
@@ -114,7 +113,7 @@ def _placements(
         gpus = visible_gpus(accelerated[0].settings.python) if accelerated else []
     on_gpu = [spec for spec in specs if gpus and spec.model.device != "cpu"]
     on_cpu = [spec for spec in specs if spec not in on_gpu]
-    encoders = encoder_memory(config.index, config.embedder) if on_gpu else []
+    encoders = encoder_memory(config) if on_gpu else []
     gpus = keep_free(gpus, [(encoder.device, encoder.size) for encoder in encoders])
     placements = assign_gpus(on_gpu, sizes, gpus) | plan_cpu_memory(on_cpu, sizes, available_memory())
     kept = [

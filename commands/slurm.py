@@ -122,7 +122,7 @@ def _check_config(config: Config) -> list[str]:
             _check_model(f"models.{model_name}", model)
         on_disk = [split for split in member.splits.values() if not split.on_hub]
         if len(on_disk) == len(member.splits):
-            warnings += check_leakage(member.splits, member.seed, member.questions.leakage)
+            warnings += check_leakage(member)
         else:  # the job downloads the others
             for split in on_disk:
                 load_split(split, member.seed)

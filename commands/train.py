@@ -97,11 +97,7 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     with Lease(folder.path / ".training.lease", str(folder.training)) if _is_writer() else nullcontext():
         if control and _is_writer():
             _write_control(config, round_folder, control)
-        warnings = [
-            warning
-            for member in load_members(config).values()
-            for warning in check_leakage(member.splits, member.seed, member.questions.leakage)
-        ]
+        warnings = [warning for member in load_members(config).values() for warning in check_leakage(member)]
         task = TrainingTask(config, folder, learnt_rounds(config, folder), start)
         if _is_writer():
             open_run(config)

@@ -11,18 +11,14 @@ from typing import Literal
 
 from agents.core.context import RunContext
 from evaluation.arm_folders import scores_path
-from evaluation.comparisons import make_arm
 from evaluation.measures.measures import Scores
-from evaluation.measures.statistics import RESAMPLES
 from evaluation.question_sets import QuestionSet
-from evaluation.results import Arm
 from questions.leakage import check_adapter_leakage
 from ratchet.config import Config, EvaluationConfig, LeakageConfig, SystemConfig
 from ratchet.config.sampling import TOP_P
 from ratchet.errors import UserError
-from ratchet.records import Question, Trajectory
+from ratchet.records import Trajectory
 from ratchet.selection import Score
-from ratchet.text import NORMALISATIONS
 from rewards.reward import judge_of
 from rewards.store import stored_scores
 from sampling.passes import Pass
@@ -120,33 +116,6 @@ def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
     sample(config, passes, title)
 
 
-def measured_arm(
-    config: Config,
-    name: str,
-    system: str,
-    policy: str,
-    questions: Sequence[Question],
-    trajectories: Sequence[Trajectory],
-    scores: Scores,
-) -> Arm:
-    """The measures of an arm under this name, from its trajectories and scores."""
-    evaluation, rewards = config.evaluation, config.rewards
-    return make_arm(
-        name,
-        system,
-        policy,
-        questions,
-        trajectories,
-        scores,
-        evaluation.scores,
-        rewards.weights,
-        RESAMPLES,
-        config.seed,
-        rewards.select.keep_status,
-        NORMALISATIONS[rewards.normalisation],
-    )
-
-
 def check_leaks(modes: LeakageConfig, arms: Iterable[ArmPlan]) -> None:
     """Raises UserError where an adapter was trained on questions that it would be asked; prints warnings."""
     printed: set[str] = set()
@@ -169,7 +138,7 @@ def open_scoring(config: Config) -> Iterator[ScoreArm]:
     from rewards.scoring import Scorer  # late: rebuilding a table needs no judge
 
     names = config.evaluation.scores
-    judge_of(config.rewards, config.models, names)
+    judge_of(config, names)
     with Scorer(config) as scorer:
         yield lambda arm, sampled: scorer.score(arm.asked.questions, sampled, names, arm.scores)
 

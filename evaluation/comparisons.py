@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.gain import gain, question_changes
@@ -29,8 +29,9 @@ from evaluation.results import (
     Comparison,
     CostPair,
 )
+from ratchet.config import Config
 from ratchet.records import Question, Trajectory
-from ratchet.text import Normalise, normalise_answer
+from ratchet.text import NORMALISATIONS
 
 COSTS = ("calls", "prompt_tokens", "new_tokens")
 """The measures of a baseline's cost that the headline gives."""
@@ -51,21 +52,18 @@ def primary_measure(
 
 
 def make_arm(
+    config: Config,
     name: str,
     system: str,
     policy: str,
     questions: Sequence[Question],
     trajectories: Sequence[Trajectory],
     scores: Scores,
-    names: Sequence[str],
-    weights: Mapping[str, float],
-    resamples: int,
-    seed: int,
-    keep_status: Collection[str] = ("finished",),
-    normalise: Normalise = normalise_answer,
 ) -> Arm:
-    """Compute an arm's measures and verdicts from its trajectories and scores."""
-    samples = values_of_samples(questions, trajectories, scores, names, weights, normalise)
+    """Compute an arm's measures and verdicts, under this name, from its trajectories and scores."""
+    rewards, names, seed = config.rewards, config.evaluation.scores, config.seed
+    normalise = NORMALISATIONS[rewards.normalisation]
+    samples = values_of_samples(questions, trajectories, scores, names, rewards.weights, normalise)
     values, nulls = values_by_question(samples)
 
     def estimates(ids: Sequence[str], with_nulls: bool) -> dict[str, Estimate]:
@@ -73,7 +71,7 @@ def make_arm(
         for measure in nulls:
             known = [value for i in ids if (value := values[i][measure]) is not None]
             counted = {"nulls": nulls[measure] if with_nulls else 0}
-            by_measure[measure] = bootstrap_interval(known, resamples, seed).model_copy(update=counted)
+            by_measure[measure] = bootstrap_interval(known, seed).model_copy(update=counted)
         return by_measure
 
     kinds = {
@@ -83,7 +81,7 @@ def make_arm(
     verdicts = verdicts_of(questions, trajectories)
     if verdicts is not None:
         for measure, lenient in MACRO_F1.items():
-            measures[measure] = average_macro_f1([verdicts], resamples, seed, lenient)
+            measures[measure] = average_macro_f1([verdicts], seed, lenient)
     return Arm(
         name=name,
         system=system,
@@ -93,7 +91,7 @@ def make_arm(
         measures=measures,
         kinds=kinds,
         values=values,
-        answered=mean_of_answered(samples, primary_measure(questions, names, keep_status)),
+        answered=mean_of_answered(samples, primary_measure(questions, names, rewards.select.keep_status)),
         verdicts=verdicts,
     )
 
@@ -111,20 +109,17 @@ def compare(
     arm: Arm,
     questions: Sequence[Question],
     primary: str,
-    resamples: int,
     seed: int,
     enforced: Difference | None = None,
 ) -> Comparison:
     """Paired differences of `arm` against `base`, by question. `enforced`: that of `in_form`, where it was measured."""
-    answered, own = answered_measure(primary), (primary, resamples, seed)
-    measures = {
-        name: measure_difference(base, arm, name, resamples, seed) for name in base.measures if name in arm.measures
-    }
+    answered, own = answered_measure(primary), (primary, seed)
+    measures = {name: measure_difference(base, arm, name, seed) for name in base.measures if name in arm.measures}
     if base.verdicts is not None and arm.verdicts is not None:
         for name, lenient in MACRO_F1.items():
-            measures[name] = macro_f1_difference(base.verdicts, arm.verdicts, resamples, seed, lenient)
+            measures[name] = macro_f1_difference(base.verdicts, arm.verdicts, seed, lenient)
     form = (base.by_question(answered), arm.by_question(answered))
-    parts = gain(base.answered, arm.answered, *form, resamples, seed)
+    parts = gain(base.answered, arm.answered, *form, seed)
     return Comparison(
         arm=arm.name,
         measures=measures,
@@ -134,18 +129,15 @@ def compare(
     )
 
 
-def measure_difference(
-    base: Arm, arm: Arm, measure: str, resamples: int, seed: int, ids: Collection[str] | None = None
-) -> Difference:
+def measure_difference(base: Arm, arm: Arm, measure: str, seed: int, ids: Collection[str] | None = None) -> Difference:
     """The difference in one measure, over the questions on which both arms have a value. `ids`: of these alone."""
     before = {i: value for i, value in base.by_question(measure).items() if ids is None or i in ids}
-    return paired_difference(*paired(before, arm.by_question(measure)), resamples, seed)
+    return paired_difference(*paired(before, arm.by_question(measure)), seed)
 
 
 def best_baseline(
     arms: Sequence[Arm],
     primary: str,
-    resamples: int,
     seed: int,
     without: Collection[str] = (),
     only: Collection[str] | None = None,
@@ -155,35 +147,33 @@ def best_baseline(
     of baselines."""
     trained = _named(arms, TRAINED)
     baselines = [arm for arm in arms if arm.name not in (*RESERVED, *without) and (only is None or arm.name in only)]
-    return compare_with_best(trained, baselines, primary, resamples, seed) if trained is not None else None
+    return compare_with_best(trained, baselines, primary, seed) if trained is not None else None
 
 
-def selection_gain(arms: Sequence[Arm], primary: str, resamples: int, seed: int) -> Difference | None:
+def selection_gain(arms: Sequence[Arm], primary: str, seed: int) -> Difference | None:
     """The trained arm less that of a random selection, on the same questions; None where one of the two is missing."""
     trained, random = _named(arms, TRAINED), _named(arms, RANDOM)
     if trained is None or random is None:
         return None
-    return measure_difference(random, trained, primary, resamples, seed)
+    return measure_difference(random, trained, primary, seed)
 
 
-def in_form(arms: Sequence[Arm], resamples: int, seed: int) -> Difference | None:
+def in_form(arms: Sequence[Arm], seed: int) -> Difference | None:
     """The gain in the primary measure where the form of both is enforced by constrained decoding, over the questions
     that both then answered; None where that was not run."""
     base, trained = _named(arms, BASE_IN_FORM), _named(arms, TRAINED_IN_FORM)
     if base is None or trained is None:
         return None
-    return paired_difference(*paired(base.answered, trained.answered), resamples, seed)
+    return paired_difference(*paired(base.answered, trained.answered), seed)
 
 
 def _named(arms: Sequence[Arm], name: str) -> Arm | None:
     return next((arm for arm in arms if arm.name == name), None)
 
 
-def compare_with_best(
-    trained: Arm, baselines: Sequence[Arm], measure: str, resamples: int, seed: int
-) -> BaselineComparison | None:
+def compare_with_best(trained: Arm, baselines: Sequence[Arm], measure: str, seed: int) -> BaselineComparison | None:
     """The trained arm against the best of the baselines, which is chosen on the questions that both were asked."""
-    differences = [(arm, measure_difference(arm, trained, measure, resamples, seed)) for arm in baselines]
+    differences = [(arm, measure_difference(arm, trained, measure, seed)) for arm in baselines]
     candidates = [(arm, difference) for arm, difference in differences if difference.before is not None]
     if not candidates:
         return None

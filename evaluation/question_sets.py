@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ratchet.config import SPLITS, QuestionsConfig, SplitConfig
+from ratchet.config import SPLITS, Config, SplitConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.records import Question
 
@@ -20,15 +20,13 @@ class QuestionSet:
     digest: str
 
 
-def split_of(
-    questions: QuestionsConfig, benchmarks: Mapping[str, SplitConfig], name: str, asked_by: str = "--split"
-) -> SplitConfig:
+def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfig:
     """The split or benchmark of this name. Raises UserError, which starts with `asked_by`."""
-    splits: dict[str, SplitConfig] = {split: getattr(questions, split) for split in SPLITS}
-    for taken in benchmarks:
+    splits: dict[str, SplitConfig] = {split: getattr(config.questions, split) for split in SPLITS}
+    for taken in config.evaluation.benchmarks:
         if taken in splits or taken.startswith(".") or "/" in taken:
             raise UserError(f"evaluation.benchmarks.{taken}: this name cannot be used for a benchmark; choose another")
-    splits |= benchmarks
+    splits |= config.evaluation.benchmarks
     if name not in splits:
         raise UserError(f"{asked_by} {name}: no such split or benchmark in the config{did_you_mean(name, splits)}")
     return splits[name]

@@ -13,12 +13,11 @@ from evaluation.arms import (
     arm_trajectories,
     check_leaks,
     is_planned,
-    measured_arm,
     open_scoring,
     sample_arms,
     stored_arm_scores,
 )
-from evaluation.comparisons import best_baseline, compare, in_form, primary_measure, selection_gain
+from evaluation.comparisons import best_baseline, compare, in_form, make_arm, primary_measure, selection_gain
 from evaluation.headline import verdict
 from evaluation.measures.complementarity import complementarity
 from evaluation.measures.gain import label_floor
@@ -225,15 +224,15 @@ def _compared(
     primary = primary_measure(questions, evaluation.scores, rewards.select.keep_status)
     normalise = NORMALISATIONS[rewards.normalisation]
     arms = [
-        measured_arm(config, name, *store.system_and_policy(), questions, trajectories[name], scores)
+        make_arm(config, name, *store.system_and_policy(), questions, trajectories[name], scores)
         for name, store in stores.items()
     ]
-    resampling, also_trained = (RESAMPLES, config.seed), evaluation.adapters
-    enforced = {TRAINED: in_form(arms, *resampling)}
-    comparisons = [compare(arms[0], arm, questions, primary, *resampling, enforced.get(arm.name)) for arm in arms[1:]]
-    best = best_baseline(arms, primary, *resampling, without=also_trained)
-    rival = best_baseline(arms, primary, *resampling, only=also_trained)
-    floor, selection = label_floor(questions), selection_gain(arms, primary, *resampling)
+    seed, also_trained = config.seed, evaluation.adapters
+    enforced = {TRAINED: in_form(arms, seed)}
+    comparisons = [compare(arms[0], arm, questions, primary, seed, enforced.get(arm.name)) for arm in arms[1:]]
+    best = best_baseline(arms, primary, seed, without=also_trained)
+    rival = best_baseline(arms, primary, seed, only=also_trained)
+    floor, selection = label_floor(questions), selection_gain(arms, primary, seed)
     trained = next((comparison for comparison in comparisons if comparison.arm == TRAINED), None)
     return Results(
         round=number,

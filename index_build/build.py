@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from index_build.chunks import Chunker
-from index_build.content import ContentFactory, drop_encoded_parts, encoding_folder, open_content_factory
+from index_build.content import ContentFactory, drop_encoded_parts, open_content_factory
 from index_build.documents import read_documents
 from index_build.engines import build_engine_index, drop_older_engine_index
 from index_build.plan import Plan, PlannedShard, locked, plan_index, shard_name
-from index_build.shard import build_shard
-from index_build.workers import build_with_workers
+from index_build.workers import build_planned_shard, build_with_workers
 from index_build.writing import lease_of
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
@@ -71,9 +70,7 @@ def build_index(
         total = sum(pieces[number].count for number in mine)
         with Progress("indexing documents", total) as progress:
             if workers > 1 and len(mine) > 1:
-                build_with_workers(
-                    build_planned_shard, config, chunker, settings, [(n, pieces[n]) for n in mine], workers, progress
-                )
+                build_with_workers(config, chunker, settings, [(n, pieces[n]) for n in mine], workers, progress)
             else:
                 for number in mine:
                     build_planned_shard(
@@ -85,22 +82,6 @@ def build_index(
         return None, len(mine)
     with locked(target):  # another job may have come here too
         return list_shards(config, plan, name), len(mine)
-
-
-def build_planned_shard(
-    target: Path,
-    number: int,
-    piece: PlannedShard,
-    settings: str,
-    chunker: Chunker,
-    contents: ContentFactory,
-    advance: Callable[[int], None],
-) -> None:
-    """Build one shard of the plan, and delete its encoded parts when it is finished."""
-    shard = target / SHARDS / shard_name(number)
-    kept = encoding_folder(shard)
-    build_shard(shard, piece, settings, chunker, lambda folder: contents.make(folder, kept), advance)
-    drop_encoded_parts(shard)
 
 
 def is_built(target: Path, number: int, piece: PlannedShard, settings: str) -> bool:

@@ -15,22 +15,36 @@ from pathlib import Path
 from typing import Any
 
 from index_build.chunks import Chunker
-from index_build.content import ContentFactory, open_content_factory
-from index_build.plan import PlannedShard
+from index_build.content import ContentFactory, drop_encoded_parts, encoding_folder, open_content_factory
+from index_build.plan import PlannedShard, shard_name
+from index_build.shard import build_shard
 from ratchet.config import IndexConfig
 from ratchet.errors import UserError
 from ratchet.progress import Progress
-from retrieval.layout import IndexSettings
+from retrieval.layout import SHARDS, IndexSettings
 
 PR_SET_PDEATHSIG = 1
-BuildShard = Callable[[Path, int, PlannedShard, str, Chunker, ContentFactory, Callable[[int], None]], object]
-"""`index_build.build.build_planned_shard`."""
 _done: Any = None
 _contents: ContentFactory | None = None
 
 
+def build_planned_shard(
+    target: Path,
+    number: int,
+    piece: PlannedShard,
+    settings: str,
+    chunker: Chunker,
+    contents: ContentFactory,
+    advance: Callable[[int], None],
+) -> None:
+    """Build one shard of the plan, and delete its encoded parts when it is finished."""
+    shard = target / SHARDS / shard_name(number)
+    kept = encoding_folder(shard)
+    build_shard(shard, piece, settings, chunker, lambda folder: contents.make(folder, kept), advance)
+    drop_encoded_parts(shard)
+
+
 def build_with_workers(
-    build: BuildShard,
     config: IndexConfig,
     chunker: Chunker,
     settings: IndexSettings,
@@ -38,7 +52,7 @@ def build_with_workers(
     workers: int,
     progress: Progress,
 ) -> None:
-    """Build some shards in `workers` processes, each with `build`. They end with this one, however it ends."""
+    """Build some shards in `workers` processes. They end with this one, however it ends."""
     context = multiprocessing.get_context("spawn")
     done = context.Queue()
     before = set(multiprocessing.active_children())
@@ -48,7 +62,7 @@ def build_with_workers(
         left: set[Future[None]] = set()
         try:
             with _delay_ctrl_c():
-                left.update(pool.submit(_build, build, config, chunker, settings, n, piece) for n, piece in pieces)
+                left.update(pool.submit(_build, config, chunker, settings, n, piece) for n, piece in pieces)
             while left:
                 finished, left = wait(left, timeout=0.5, return_when=FIRST_EXCEPTION)
                 _drain(done, progress)
@@ -105,7 +119,6 @@ def _start(done: Any, parent: int) -> None:
 
 
 def _build(
-    build: BuildShard,
     config: IndexConfig,
     chunker: Chunker,
     settings: IndexSettings,
@@ -115,4 +128,4 @@ def _build(
     global _contents
     if _contents is None:  # an encoder is loaded once
         _contents = open_content_factory(config)
-    build(Path(config.path), number, piece, settings.key, chunker, _contents, _done.put)
+    build_planned_shard(Path(config.path), number, piece, settings.key, chunker, _contents, _done.put)

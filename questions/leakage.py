@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from questions.load import LoadedSplit, load_split
-from ratchet.config import LeakageConfig, SplitConfig
+from ratchet.config import Config, LeakageConfig
 from ratchet.errors import UserError
 from ratchet.files import read_json_file
 from ratchet.records import Question, content_key
@@ -161,33 +161,31 @@ class SplitLeakage:
         ]
 
 
-def leakage_between_splits(
-    splits: Mapping[str, SplitConfig], seed: int, pairs: Iterable[tuple[str, str]] | None = None
-) -> list[SplitLeakage]:
+def leakage_between_splits(config: Config, pairs: Iterable[tuple[str, str]] | None = None) -> list[SplitLeakage]:
     """What the second split of each pair has of the first; of every pair by default."""
     loaded: dict[str, LoadedSplit] = {}
     overlaps = []
-    for names in combinations(splits, 2) if pairs is None else pairs:
+    for names in combinations(config.splits, 2) if pairs is None else pairs:
         for name in names:
             if name not in loaded:
-                loaded[name] = load_split(splits[name], seed)
+                loaded[name] = load_split(config.splits[name], config.seed)
         first, second = (loaded[name] for name in names)
         leaks = find_leakage(first.questions, second.questions)
         overlaps.append(SplitLeakage(*names, len(second.questions), leaks, (first.source, second.source)))
     return overlaps
 
 
-def check_leakage(splits: Mapping[str, SplitConfig], seed: int, modes: LeakageConfig) -> list[str]:
+def check_leakage(config: Config) -> list[str]:
     """Raise UserError where training shares questions or documents with evaluation; return the warnings.
 
-    `splits`: by their keys in the config, questions.train first. dev is for choosing, not for reported numbers: what
-    training shares with it is a warning at most.
+    dev is for choosing, not for reported numbers: what training shares with it is a warning at most.
     """
+    modes = config.questions.leakage
     if modes.questions == modes.documents == "off":
         return []
-    train, *others = splits
+    train, *others = config.splits
     warnings: list[str] = []
-    for overlap in leakage_between_splits(splits, seed, [(train, other) for other in others]):
+    for overlap in leakage_between_splits(config, [(train, other) for other in others]):
         leaks, strict = overlap.leaks, overlap.second != "questions.dev"
         part = f"of the {overlap.count} questions of {overlap.second}"
         if leaks.questions:

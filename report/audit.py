@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.statistics import RESAMPLES, bootstrap_interval, paired_difference
+from evaluation.measures.statistics import bootstrap_interval, paired_difference
 from ratchet.plugins import short_name
 from ratchet.selection import Audit, Audited
 from report.rounds import RoundNumbers, interval, number
@@ -34,8 +34,8 @@ def _means(audited: Mapping[str, Audited]) -> dict[Opinion, Estimate]:
     pairs = [(one.reward, one.audit) for one in audited.values()]
     known = [(reward, audit) for reward, audit in pairs if reward is not None and audit is not None]
     return {
-        "reward": bootstrap_interval([reward for reward, _ in known], RESAMPLES, SEED),
-        "audit": bootstrap_interval([audit for _, audit in known], RESAMPLES, SEED),
+        "reward": bootstrap_interval([reward for reward, _ in known], SEED),
+        "audit": bootstrap_interval([audit for _, audit in known], SEED),
     }
 
 
@@ -86,7 +86,7 @@ def _change(before: Audit, after: Audit, opinion: Opinion) -> Difference:
     pairs = [(one, other) for key, one in before.sampled.items() if (other := after.sampled.get(key)) is not None]
     known = [pair for pair in pairs if all(one.reward is not None and one.audit is not None for one in pair)]
     first, second = ([getattr(pair[side], opinion) for pair in known] for side in (0, 1))
-    return paired_difference(first, second, RESAMPLES, SEED)
+    return paired_difference(first, second, SEED)
 
 
 def _with_interval(difference: Difference) -> str:

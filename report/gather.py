@@ -181,7 +181,7 @@ class Gatherer:
         """The questions of a split by id; none, with the reason in `missing`, where their files do not exist."""
         if split not in self._asked:
             try:
-                given = split_of(self.config.questions, self.config.evaluation.benchmarks, split)
+                given = split_of(self.config, split)
                 self._asked[split] = {question.id: question for question in load_questions(given, self.config.seed)}
             except UserError as error:
                 missing.append(f"Question texts of the {split} split cannot be shown: {error}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.footprint import DTYPE_BYTES
-from ratchet.config import DenseConfig, EmbedderConfig, EncoderConfig, IndexConfig, is_missing
+from ratchet.config import Config, DenseConfig, EncoderConfig, IndexConfig, is_missing
 from ratchet.config.index import ENCODERS
 from ratchet.errors import UserError
 from ratchet.parsing import parse
@@ -29,24 +29,24 @@ class EncoderMemory:
     """Bytes."""
 
 
-def encoder_memory(index: IndexConfig, embedder: EmbedderConfig) -> list[EncoderMemory]:
-    """What a command of a config with these sections may load on a GPU besides language models.
+def encoder_memory(config: Config) -> list[EncoderMemory]:
+    """What a command of the config may load on a GPU besides language models.
 
     A model whose files are not on this machine is left out: it cannot be loaded here.
     """
-    memory = [] if is_missing(index) else _index_memory(index, "index")
-    return memory + (_encoder("embedder", embedder) if embedder.engine == "local" else [])
+    memory = [] if is_missing(config.index) else _index_memory(config.index)
+    return memory + (_encoder("embedder", config.embedder) if config.embedder.engine == "local" else [])
 
 
-def _index_memory(index: IndexConfig, key: str) -> list[EncoderMemory]:
+def _index_memory(index: IndexConfig) -> list[EncoderMemory]:
     if index.url is not None or index.kind not in ENCODERS:
         return []
     settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
     try:
-        encoder = parse(ENCODERS[index.kind], settings, f"{key}.encoder")
+        encoder = parse(ENCODERS[index.kind], settings, "index.encoder")
     except UserError:  # an index of another version, which no command opens
         return []
-    return _encoder(f"{key}.encoder", encoder)
+    return _encoder("index.encoder", encoder)
 
 
 def _built_with(index: IndexConfig) -> dict[str, Any]:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from ratchet.config import RewardsConfig
+from ratchet.config import Config
 from ratchet.records import Question, Trajectory, content_key
+from ratchet.runfolder import RoundFolder
 from ratchet.selection import Audit, Audited, Selection
 from rewards.reward import judged
 from rewards.scoring import Scorer, unfinished
@@ -15,21 +15,21 @@ from rewards.selection import strict_reward
 
 
 def audit_round(
-    rewards: RewardsConfig,
-    scorer: Scorer,
+    config: Config,
     count: int,
-    seed: int,
+    folder: RoundFolder,
     selection: Selection,
     questions: Sequence[Question],
     trajectories: Sequence[Trajectory],
-    folder: Path,
 ) -> tuple[Audit, int]:
-    """(the audit of `count` questions, how many of its scores are unfinished). `rewards` and `scorer`: the audit's;
-    `folder`: where its scores are stored."""
-    sampled, kept = draw(selection, count, seed)
+    """(the audit of `count` questions of the round, how many of its scores are unfinished). `config`: the run's, with
+    the rewards of its audit."""
+    rewards = config.rewards
+    sampled, kept = draw(selection, count, config.seed)
     by_id, by_key = {one.id: one for one in questions}, {one.key: one for one in trajectories}
-    drawn = dict.fromkeys([*sampled.values(), *kept.values()])
-    scores = scorer.score(questions, [by_key[key] for key in drawn], rewards.weights, folder)
+    drawn = [by_key[key] for key in dict.fromkeys([*sampled.values(), *kept.values()])]
+    with Scorer(config) as scorer:
+        scores = scorer.score(questions, drawn, rewards.weights, folder.audit_scores)
     earned = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
     keep = rewards.select.keep_status
 

@@ -46,7 +46,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from agents.core.prompts.template import Prompts
-from ratchet.config import RewardsConfig
+from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
 from ratchet.records import Question, Status, Trajectory, content_key
@@ -276,14 +276,11 @@ def judged(names: Iterable[str]) -> list[str]:
     return [name for name in names if load_reward(name).needs_judge]
 
 
-def judge_of(rewards: RewardsConfig, models: Collection[str], names: Iterable[str]) -> set[str]:
-    """The name of the model that gives these scores; empty where none is judged. UserError where it is missing.
-
-    `models`: the names under the config's `models`.
-    """
-    needing, judge = sorted(judged(names)), rewards.judge
-    if needing and judge not in models:
-        known = f" (known: {', '.join(sorted(models))})" if models else ""
+def judge_of(config: Config, names: Iterable[str]) -> set[str]:
+    """The name of the model that gives these scores; empty where none is judged. UserError where it is missing."""
+    needing, judge = sorted(judged(names)), config.rewards.judge
+    if needing and judge not in config.models:
+        known = f" (known: {', '.join(sorted(config.models))})" if config.models else ""
         raise UserError(
             f"{' and '.join(needing)} need a judge, and rewards.judge names {judge!r}, which is not under models"
             f"{known}; add it, or name scores by rules, such as `rewards: {{weights: {{f1: 1.0}}}}`"
@@ -291,11 +288,10 @@ def judge_of(rewards: RewardsConfig, models: Collection[str], names: Iterable[st
     return {judge} if needing else set()
 
 
-def scoring_judges(rewards: RewardsConfig, models: Collection[str]) -> set[str]:
+def scoring_judges(config: Config) -> set[str]:
     """The names of the models that `ratchet score` asks: selection's judge, and the audit's."""
-    audit = rewards.of_audit
-    found = judge_of(rewards, models, rewards.weights)
-    return found if audit is None else found | judge_of(audit, models, audit.weights)
+    asked = (config, config.audited)
+    return {name for one in asked if one is not None for name in judge_of(one, one.rewards.weights)}
 
 
 def _stamp(name: str) -> object:

@@ -133,7 +133,7 @@ class Scorer:
         return {(score.trajectory, name): score for score in (*stored.values(), *fresh)}
 
     def _by_judge(self, rewards: Sequence[Judged], work: Work) -> Scores:
-        judge_of(self._rewards, self._config.models, [reward.name for reward in rewards])
+        judge_of(self._config, [reward.name for reward in rewards])
         # A stage that was finished can be run again where the judge's server is down: nothing is asked, nothing is new.
         noted = current_settings(work.folder)
         scores: Scores = {}

@@ -6,7 +6,7 @@ import sys
 
 from pydantic import ValidationError
 
-from ratchet.config import RoundsConfig
+from ratchet.config import Config
 from ratchet.files import read_record
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Selection
@@ -50,18 +50,18 @@ def best_round(run: RunFolder) -> int | None:
     return max((folder.number for folder in run.rounds() if folder.adapter.is_dir()), default=None)
 
 
-def last_round(run: RunFolder, rounds: RoundsConfig) -> int:
+def last_round(config: Config) -> int:
     """The run's last round: `count`, or with `until_flat` the one that was decided last, if it promoted nothing."""
-    decided = read_promotions(run) if rounds.until_flat else []
-    return decided[-1].round if decided and not decided[-1].promoted else rounds.count
+    decided = read_promotions(RunFolder(config.folder)) if config.rounds.until_flat else []
+    return decided[-1].round if decided and not decided[-1].promoted else config.rounds.count
 
 
-def why_it_ended(run: RunFolder, rounds: RoundsConfig) -> str:
+def why_it_ended(config: Config) -> str:
     """A sentence where `until_flat` ended the run before round `count`; else empty."""
-    number = last_round(run, rounds)
-    if number >= rounds.count:
+    number, most = last_round(config), config.rounds.count
+    if number >= most:
         return ""
-    return f"The run ended after round {number} of at most {rounds.count}, which promoted nothing (rounds.until_flat)."
+    return f"The run ended after round {number} of at most {most}, which promoted nothing (rounds.until_flat)."
 
 
 def kept_any(folder: RoundFolder) -> bool:

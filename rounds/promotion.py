@@ -15,7 +15,7 @@ from evaluation.arm_folders import results_path
 from evaluation.comparisons import measure_difference
 from evaluation.measures.estimates import Difference
 from evaluation.measures.measures import BY_NAME
-from evaluation.measures.statistics import RESAMPLES, paired
+from evaluation.measures.statistics import paired
 from evaluation.results import BASE, PARENT, TRAINED
 from evaluation.round_arms import evaluate, run_arms
 from inference.adapters import adapter_digest
@@ -93,7 +93,7 @@ def promote(config: Config, number: int, sampled: bool = False) -> Promotion:
     [results] = evaluate(without_baselines(config), folder, [SPLIT], folder.adapter, parent, sampled)
     before, after = results.arm(PARENT if parent else BASE), results.arm(TRAINED)
     assert before is not None and after is not None
-    difference = measure_difference(before, after, results.primary, RESAMPLES, config.seed)
+    difference = measure_difference(before, after, results.primary, config.seed)
     promoted, reason = decide(difference, level, results.primary)
     base = results.arms[0].measures.get(results.primary)
     pairs = paired(before.by_question(results.primary), after.by_question(results.primary))

@@ -79,7 +79,7 @@ def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
             yield training_stage(experiment, number, origin)
             yield from choice_stages(experiment, number)
         yield from promotion_stages(experiment, number, origin, has_candidate)
-        if number == last_round(run, experiment.config.rounds):
+        if number == last_round(experiment.config):
             break
     best = last_promoted(run, before=number + 1)
     if best is not None:
@@ -99,7 +99,7 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     sample = (*experiment.command("sampling", number=number), *(("--adapter", str(adapter)) if adapter else ()))
     score = experiment.command("rewards", number=number)
     asked = {**questions, **index, **sampled_by, **_outside_code(experiment, [config.system])}
-    agents, judge = models_of([config.system]), judge_of(config.rewards, config.models, config.rewards.weights)
+    agents, judge = models_of([config.system]), judge_of(config, config.rewards.weights)
     stages, samples = [], dict[str, Artefact]()
     if config.sampling.pilot is not None:  # the same commands, which find no samples.json yet
         samples = {"samples": File(folder.samples)}
@@ -109,12 +109,14 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
             experiment.stage(number, "score.pilot", score, {**questions, **pilot}, samples, judge),
         ]
     scored: dict[str, Artefact] = {**questions, **trajectories, "config": _settings(experiment, "rewards")}
-    audit = config.rewards.of_audit
-    scored |= _outside_code(experiment, scores={**config.rewards.weights, **(audit.weights if audit else {})})
+    audited = config.audited
+    scored |= _outside_code(
+        experiment, scores={**config.rewards.weights, **(audited.rewards.weights if audited else {})}
+    )
     selected: dict[str, Artefact] = {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)}
-    if audit is not None:
+    if audited is not None:
         selected |= {"audit": File(folder.audit), "audit scores": JsonlFiles(folder.audit_scores)}
-    judges = scoring_judges(config.rewards, config.models)
+    judges = scoring_judges(config)
     empty = () if config.rounds.count == 1 else ("--may-be-empty",)
     stages += [
         experiment.stage(number, "sample", sample, {**asked, **samples}, trajectories, agents),
@@ -219,9 +221,9 @@ def evaluation_stages(
 ) -> list[Stage]:
     """Base against the round's adapter on what the config evaluates; without one, the base alone."""
     config, folder = experiment.config, experiment.run.round(number)
-    splits, benchmarks = tuple(config.evaluation.question_sets), config.evaluation.benchmarks
+    splits = tuple(config.evaluation.question_sets)
     reads: dict[str, Artefact] = {
-        "questions": Questions(tuple(split_of(config.questions, benchmarks, split) for split in splits), config.seed),
+        "questions": Questions(tuple(split_of(config, split) for split in splits), config.seed),
         "index": Index(config.index),
         "config": _settings(experiment, "rewards", "evaluation"),
     }
@@ -267,7 +269,7 @@ def _one_or_two_stages(
     """An evaluation: in one stage, or in two where agents and a judge of its own cannot be up together. `scores`: those
     that it needs, by default the config's."""
     config = experiment.config
-    judge = judge_of(config.rewards, config.models, config.evaluation.scores if scores is None else scores)
+    judge = judge_of(config, config.evaluation.scores if scores is None else scores)
     if not judge_runs_apart(config.models, agents, judge):
         return [experiment.stage(number, id, command, reads, writes, agents | judge)]
     folder = experiment.run.round(number)

@@ -129,7 +129,7 @@ def _promotion_lines(experiment: ExperimentRun) -> Iterator[str]:
         yield f"round {promotion.round}: {promotion.reason}"
     if promotions and promotions[-1].warning:
         yield f"warning: {promotions[-1].warning}"
-    if ended := why_it_ended(experiment.run, experiment.config.rounds):
+    if ended := why_it_ended(experiment.config):
         yield ended
     best = last_promoted(experiment.run, before=count + 1)
     yield f"Promoted last: {experiment.run.round(best).adapter if best else 'the base model'}"

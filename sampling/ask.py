@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from agents.core.context import RunContext
+from agents.core.context import Job, RunContext
 from agents.core.resources import open_resources
 from agents.core.system import load_system
 from inference.adapters import adapter_digest
@@ -67,18 +67,8 @@ class SystemRunner:
         if adapter is not None:
             policy = await asyncio.to_thread(adapter_digest, adapter)
             context = replace(context, adapter=str(adapter), policy=policy)
-        return await run_episode(
-            question,
-            self.systems[system],
-            self._engines,
-            self._index,
-            context,
-            key=NAME,
-            sample=0,
-            seed=self._seed,
-            watch=watch,
-            resources=self._resources,
-        )
+        job = Job(question, sample=0, key=NAME, seed=self._seed)
+        return await run_episode(job, self.systems[system], self._engines, self._index, context, self._resources, watch)
 
 
 def as_question(question: str | Question) -> Question:

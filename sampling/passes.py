@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from agents.core.context import RunContext
+from agents.core.context import Job, RunContext
 from agents.core.resources import Resources
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
@@ -35,18 +35,6 @@ class Pass:
     """Sample only so many of the questions now; all are planned."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """By question id, the numbers of trajectories where they differ from `samples`."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One trajectory to sample: its question, sample number, content key and seed."""
-
-    question: Question
-    sample: int
-    key: str
-    seed: int
-    place: int = 0
-    """Of the question among those of the pass."""
 
 
 def with_memory_scope(

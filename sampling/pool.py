@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agents.core.checks import shown_passages, why_cut_off
+from agents.core.context import Job, RunContext
 from agents.core.labels import with_constrained_label
 from agents.core.resources import Resources, open_resources
 from agents.core.system import System, load_system
-from agents.core.tools import Answer, OutOfBudget, RunContext, Tools, Unparsed
+from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from inference.adapters import checked_digest
 from inference.engine import Engine, EngineError
 from inference.engines import close_engines, max_requests, memory_line, open_engines
@@ -34,7 +35,7 @@ from ratchet.tasks import gather_or_cancel, run_or_cancel
 from retrieval.errors import SourceError
 from retrieval.loader import open_index
 from retrieval.retriever import Retriever
-from sampling.passes import Job, Pass, check_sequence, with_memory_scope
+from sampling.passes import Pass, check_sequence, with_memory_scope
 from sampling.store import Manifest, TrajectoryStore
 from sampling.work import Work
 
@@ -209,18 +210,7 @@ async def run_pool(
 
     async def run_task(task: Task) -> Trajectory:
         nonlocal failed_in_row
-        job = task.job
-        trajectory = await run_episode(
-            job.question,
-            task.system,
-            engines,
-            retriever,
-            task.context,
-            key=job.key,
-            sample=job.sample,
-            seed=job.seed,
-            resources=resources,
-        )
+        trajectory = await run_episode(task.job, task.system, engines, retriever, task.context, resources)
         task.segment.append(trajectory)
         counts[trajectory.status] += 1
         work.add(trajectory)
@@ -260,17 +250,13 @@ def _note(counts: Counter[str], tokens: int) -> str:
 
 
 async def run_episode(
-    question: Question,
+    job: Job,
     system: System,
     engines: Mapping[str, Engine],
     retriever: Retriever,
     context: RunContext,
-    *,
-    key: str,
-    sample: int,
-    seed: int,
-    watch: Callable[[Event], None] | None = None,
     resources: Resources | None = None,
+    watch: Callable[[Event], None] | None = None,
 ) -> Trajectory:
     """Let the system answer, and return the record of it.
 
@@ -282,17 +268,18 @@ async def run_episode(
     is sampled again.
     `watch` is called with each event as it ends.
     """
-    tools = Tools(system.config, engines, retriever, context, seed, watch, resources, question, system.prompts, sample)
+    question, reach = job.question, resources or Resources()
+    tools = Tools(job, system.config, system.prompts, engines, retriever, context, reach, watch)
     try:
         answer, status, error = await _solve(question, system, tools)
         with system.errors(question):
             trajectory = Trajectory(
-                key=key,
+                key=job.key,
                 question_id=question.id,
                 system=system.name,
                 policy=context.policy,
-                sample=sample,
-                seed=seed,
+                sample=job.sample,
+                seed=job.seed,
                 status=status,
                 answer=answer.text,
                 explanation=answer.explanation,

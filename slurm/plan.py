@@ -179,8 +179,8 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
     models: set[str] = set()
     for member in load_members(config).values():
         models |= models_of([member.system, *member.evaluation.baselines.values()])
-        models |= scoring_judges(member.rewards, member.models)
-        models |= judge_of(member.rewards, member.models, member.evaluation.scores)
+        models |= scoring_judges(member)
+        models |= judge_of(member, member.evaluation.scores)
     command = [sys.executable, *script_arguments("selftrain"), *request.experiment.arguments]
     command += ["--until", str(request.round)] if job == "round" else []
     command += ["--accelerate", accelerate] if accelerate else []
@@ -193,10 +193,7 @@ def _sweep_jobs(request: JobRequest) -> list[Job]:
     sweep = request.experiment.command("evaluation", "sweep")
     cells = len(planned.cells())
     tasks = min(request.tasks("sweep", cells), cells)
-    agents, judge = (
-        models_of(planned.systems.values()),
-        judge_of(config.rewards, config.models, config.evaluation.scores),
-    )
+    agents, judge = models_of(planned.systems.values()), judge_of(config, config.evaluation.scores)
 
     def job(name: str, models: set[str], words: tuple[str, ...], tasks: int, after: str) -> Job:
         _, command = request.experiment.beside_servers(models, (*sweep, *words))

@@ -13,10 +13,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from agents.core.context import RunContext
+from agents.core.context import Job, RunContext
 from agents.core.system import System, load_system
 from inference.chat import ChatFormat
 from inference.chat_formats import open_chat_format
+from inference.engine import Engine
 from inference.scripted import ScriptedEngine
 from questions.load import load_questions
 from ratchet.config import Config
@@ -125,18 +126,10 @@ def _play(
 ) -> Trajectory:
     """The student's trajectory with the teacher's documents, and its answer as the action."""
     max_context = student.models[student.training.model].max_context
-    played = asyncio.run(
-        run_episode(
-            question,
-            system,
-            {name: ScriptedEngine(chat, lambda *_: action, max_context) for name in system.models},
-            GivenDocuments(teacher.passages),
-            CONTEXT,
-            key=content_key(DISTILLED, teacher.answer, teacher.passages, question, student.system),
-            sample=0,
-            seed=student.seed,
-        )
-    )
+    key = content_key(DISTILLED, teacher.answer, teacher.passages, question, student.system)
+    engines: dict[str, Engine] = {name: ScriptedEngine(chat, lambda *_: action, max_context) for name in system.models}
+    job = Job(question, sample=0, key=key, seed=student.seed)
+    played = asyncio.run(run_episode(job, system, engines, GivenDocuments(teacher.passages), CONTEXT))
     if len(played.model_calls) != 1 or played.status != "finished" or played.answer != teacher.answer:
         said = f"ended {played.status} {played.error}".strip()
         raise UserError(

@@ -13,7 +13,6 @@ the prompts are ours.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -119,7 +118,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         system = tools.prompt("reader.system", answer_form=settings.form)
         drafter, reader = tools.dialogue("retrieval_drafter", system), tools.dialogue("retrieval_reader", system)
         paths.append(retrieval_first(question.text, tools, settings, drafter, reader))
-    answered = await asyncio.gather(*paths)
+    answered = await tools.gather(*paths)
     if len(answered) == 1:
         return Answer(answered[0].answer, tuple(answered[0].passages))
 
@@ -129,7 +128,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     tools.so_far = Answer(unanimous(candidates.values()), evidence, candidates=candidates)
     system = tools.prompt("advocate.system" if settings.citations == "none" else "checked_advocate.system")
     advocates = [tools.dialogue(role, system) for role in ADVOCATES]
-    arguments = await asyncio.gather(*(argue(tools, a, p, settings) for a, p in zip(advocates, answered, strict=True)))
+    arguments = await tools.gather(*(argue(tools, a, p, settings) for a, p in zip(advocates, answered, strict=True)))
     verdict = await judge(tools, (known.answer, retrieved.answer), arguments)
 
     if _same_answer(verdict, retrieved.answer) and not _same_answer(verdict, known.answer):

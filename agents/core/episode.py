@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from agents.core.action import Action, free_text, read_completion
 from agents.core.answer import Answer, OutOfBudget, Unparsed
-from agents.core.context import RunContext
+from agents.core.context import Job, RunContext
 from agents.core.lookahead import cut_at_stop
 from agents.core.output import Parsed, Schema, grammar, read_output, without_bounds
-from agents.core.prompts.template import SHARED, TASK, Prompts, PromptSet
+from agents.core.prompts.template import TASK, Prompts
 from agents.core.record import Record
 from agents.core.resources import INDEX, Resources
 from agents.core.task import labels_text, named_examples, task_text
@@ -29,7 +29,7 @@ from inference.thinking import generate
 from inference.thoughts import without_thoughts
 from ratchet.config import RoleConfig, SystemConfig
 from ratchet.errors import UserError
-from ratchet.records import Event, ModelCall, ParseState, Passage, Question, Search, content_key
+from ratchet.records import Event, ModelCall, ParseState, Passage, Search, content_key
 from retrieval.errors import SourceError
 from retrieval.retriever import Retriever
 from retrieval.sources.source import ToolResult
@@ -43,35 +43,31 @@ MIN_ROOM = 16
 class Episode(Record):
     """One trajectory's dialogues and searches, and its record.
 
-    Calls may run at once (asyncio.gather), each on a dialogue of its own. Events are kept in the order in which they
+    Calls may run at once (`Tools.gather`), each on a dialogue of its own. Events are kept in the order in which they
     began. A call's seed is a hash of the trajectory's seed, the dialogue's number and the call's number in that
     dialogue, so it does not depend on which of two concurrent calls came first.
     """
 
     def __init__(
         self,
+        job: Job,
         config: SystemConfig,
+        prompts: Prompts,
         engines: Mapping[str, Engine],
         retriever: Retriever,
         context: RunContext,
-        seed: int,
-        watch: Callable[[Event], None] | None = None,
-        resources: Resources | None = None,
-        question: Question | None = None,
-        prompts: Prompts = SHARED,
-        sample: int = 0,
+        resources: Resources,
+        watch: Callable[[Event], None] | None,
     ) -> None:
         super().__init__(watch)
-        task = {}
-        if question is not None:
-            values = (question.text, task_text(question), question.form, labels_text(question.labels))
-            task = dict(zip(TASK, values, strict=True))
-        self.config, self._prompts = config, PromptSet(prompts, task)
-        self._engines, self._context, self._seed = engines, context, seed
-        self._retriever, self._resources, self._question = retriever, resources or Resources(), question
+        question = job.question
+        task = (question.text, task_text(question), question.form, labels_text(question.labels))
+        self.config, self._prompts, self._task = config, prompts, dict(zip(TASK, task, strict=True))
+        self._engines, self._context, self._seed = engines, context, job.seed
+        self._retriever, self._resources, self._question = retriever, resources, question
         self._full: set[int] = set()
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self.sample = sample
+        self.sample = job.sample
         """The number of the attempt at the question."""
         self.so_far = Answer("")
         """The answer in hand: a system sets it as soon as it has one, and the episode returns it where a later action
@@ -91,7 +87,7 @@ class Episode(Record):
 
         `question`, `task`, `form` and `labels` are those of the episode unless `values` has them.
         """
-        return self._prompts.text(slot, **values)
+        return self._prompts[slot].fill({**self._task, **values})
 
     def begin(self, role: str, slot: str = "", **values: str) -> tuple[Dialogue, str]:
         """A new conversation of a role, and what is said in it first: the prompts `<slot>.system` and `<slot>.user`,
@@ -107,8 +103,7 @@ class Episode(Record):
         """
         config = self.role(role)
         dialogue = Dialogue(role, config.model, self.chat_format(role), config.trainable, system or None)
-        labels = self._question.labels if self._question else ()
-        for user, assistant in named_examples(config.examples, labels) or examples:
+        for user, assistant in named_examples(config.examples, self._question.labels) or examples:
             dialogue.example(user, assistant)
         return self.open(dialogue)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from agents.core.action import free_text
 from agents.core.answer import Answer, OutOfBudget, Unparsed
@@ -36,12 +36,30 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "OutOfBudget", "RunContext", "Tools", "Unparsed"]
 
 T = TypeVar("T")
+U = TypeVar("U")
 UNAVAILABLE = "{name} is not available now: it gave no answer."
 """What a model is told of a service that failed; the reason, with advice for people, is in the event."""
 
 
 class Tools(Episode):
-    """One trajectory's tools and its record. Calls may run at once (asyncio.gather)."""
+    """One trajectory's tools and its record."""
+
+    @overload
+    async def gather(self, one: Awaitable[T], other: Awaitable[U], /) -> tuple[T, U]: ...
+    @overload
+    async def gather(self, *work: Awaitable[T]) -> tuple[T, ...]: ...
+
+    async def gather(self, *work: Awaitable[Any]) -> tuple[Any, ...]:
+        """Run `work` at once, each call on a dialogue of its own: the results in order.
+
+        An error is raised when all have ended, and of several the first in order: so no part of the trajectory depends
+        on which call is faster, as it would with asyncio.gather.
+        """
+        results = await asyncio.gather(*work, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return tuple(results)
 
     async def read(
         self,
@@ -215,7 +233,7 @@ class Tools(Episode):
         embedder reads.
         """
         slot, at = self._start()
-        memory, asked = self._resources.memory, self._question.id if self._question else ""
+        memory, asked = self._resources.memory, self._question.id
         assert memory is not None, "a run always has a memory"
         embed, left_out = self._resources.embed if by_meaning else None, 0
         if embed is not None:
@@ -240,7 +258,7 @@ class Tools(Episode):
 
         `text`: what it was looked up for, such as the claim.
         """
-        memory, asked = self._resources.memory, self._question.id if self._question else ""
+        memory, asked = self._resources.memory, self._question.id
         assert memory is not None, "a run always has a memory"
         new = await asyncio.to_thread(memory.remember, entities, passages, text, self._context.scope, asked)
         cut = sum(len(passage.text) > memory.limits.characters for passage in passages)

@@ -20,7 +20,6 @@ words of the prompts are ours.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -110,7 +109,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         lookups = await look_up(tools, settings, question, agents, last)
         if tools.outage:
             raise SourceError(tools.outage)
-        verdicts = await asyncio.gather(
+        verdicts = await tools.gather(
             *(respond(tools, labels, a, here, last) for a, here in zip(agents, lookups, strict=True))
         )
         moves = [AgentTurn(here, verdict) for here, verdict in zip(lookups, verdicts, strict=True)]
@@ -153,12 +152,12 @@ async def look_up(
         result = await tools.try_search(agent.kind, words, settings.documents, source=source)
         return Lookup(query, result.passages, result.error)
 
-    queries = [question.text] * len(searching)
+    queries: Sequence[str] = [question.text] * len(searching)
     if settings.query_formulation:
-        others = await asyncio.gather(*map(summary, searching))
-        queries = await asyncio.gather(*map(formulate, searching, others))
-    words = await asyncio.gather(*map(keywords, searching, queries))
-    found = dict(zip(searching, await asyncio.gather(*map(search, searching, queries, words)), strict=True))
+        others = await tools.gather(*map(summary, searching))
+        queries = await tools.gather(*map(formulate, searching, others))
+    words = await tools.gather(*map(keywords, searching, queries))
+    found = dict(zip(searching, await tools.gather(*map(search, searching, queries, words)), strict=True))
     return [found.get(agent, Lookup()) for agent in agents]
 
 
@@ -196,8 +195,8 @@ async def score_turns(
         answer_relevance(ask, tools.embedder, question, text, settings.questions, flags, tools.prompt)
         for text, _, flags in said
     ]
-    extracted, relevance = await asyncio.gather(asyncio.gather(*extracting), asyncio.gather(*scoring_relevance))
-    faithfulness = await asyncio.gather(
+    extracted, relevance = await tools.gather(tools.gather(*extracting), tools.gather(*scoring_relevance))
+    faithfulness = await tools.gather(
         *(check_support(ask, e, m.lookup.passages, tools.prompt) for e, m in zip(extracted, moves, strict=True))
     )
     for agent, statements in zip(agents, extracted, strict=True):

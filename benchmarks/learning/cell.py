@@ -13,10 +13,10 @@ from pydantic import Field
 
 from benchmarks.learning.tasks import BASE, CONTROLS, Cell, Setting, cell_config, pool_config, task_folder, task_name
 from commands.train import train_round
-from evaluation.arms import ArmPlan, ScoreArm, arm_trajectories, check_leaks, open_scoring, sample_arms
+from evaluation.arms import arm_trajectories, check_leaks, open_scoring, sample_arms
 from evaluation.comparisons import make_arm, primary_measure
 from evaluation.measures.gain import LabelFloor, label_floor
-from evaluation.results import BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm
+from evaluation.results import BASE_IN_FORM, TRAINED, TRAINED_IN_FORM
 from evaluation.round_arms import plan
 from questions.load import load_questions
 from questions.manifest import open_run
@@ -85,8 +85,12 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
     sample_arms(config, arms, f"evaluate {cell}")
     questions, names = arms[0].asked.questions, config.evaluation.scores
     with open_scoring(config) as score:
-        measured, *enforced = [_measured(config, arm, score) for arm in arms]
-    primary = primary_measure(questions, names)
+        sampled = [(arm, arm_trajectories(arm.store)) for arm in arms]
+        measured, *enforced = [
+            make_arm(config, arm.name, *arm.store.system_and_policy(), questions, found, score(arm, found))
+            for arm, found in sampled
+        ]
+    primary = primary_measure(questions, names, config.rewards.select.keep_status)
     manifest = json.loads(run.manifest.read_bytes())
     result = CellResult(
         task=task_name(cell.task),
@@ -110,13 +114,6 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
     write_record(result_path(out, cell), result)
     if adapter is not None:  # the checkpoints of hundreds of cells fill a disk; the adapter stays
         shutil.rmtree(adapter.parent / "training", ignore_errors=True)
-
-
-def _measured(config: Config, arm: ArmPlan, score: ScoreArm) -> Arm:
-    """The arm's values by question; its intervals are not used."""
-    found, questions, names = arm_trajectories(arm.store), arm.asked.questions, config.evaluation.scores
-    weights, (system, policy) = config.rewards.weights, arm.store.system_and_policy()
-    return make_arm(arm.name, system, policy, questions, found, score(arm, found), names, weights, 2, config.seed)
 
 
 def train_cell(out: Path, setting: Setting, cell: Cell, config: Config) -> Path:

@@ -16,7 +16,6 @@ from ratchet.tables import new_table, print_table
 
 Part = Literal["values", "form", "answered", "enforced"]
 PARTS: dict[Part, str] = {"values": "score", "form": "form", "answered": "substance", "enforced": "form enforced"}
-RESAMPLES = 10_000
 DIGITS = "f1"
 """The measure whose digits differences have."""
 CAPTION = """\
@@ -104,7 +103,7 @@ def difference(reference: Sequence[CellResult], arm: Sequence[CellResult], part:
     """The arm less the reference, paired by question and seed; a question's value is the mean over the seeds that both
     arms have, and for `answered` over those of them in which both answered it."""
     before, after = _paired(reference, arm, part)
-    return paired_difference(before, after, RESAMPLES, seed=0) if before else Difference(n=0)
+    return paired_difference(before, after, seed=0) if before else Difference(n=0)
 
 
 def _paired(reference: Sequence[CellResult], arm: Sequence[CellResult], part: Part) -> tuple[list[float], list[float]]:
@@ -122,7 +121,7 @@ def _paired(reference: Sequence[CellResult], arm: Sequence[CellResult], part: Pa
 def estimate(arm: Sequence[CellResult], part: Part) -> Estimate:
     """The mean over questions of the mean over seeds, with its interval; for `answered`, over what was answered."""
     before, _ = _paired(arm, arm, part)
-    return bootstrap_interval(before, RESAMPLES, seed=0)
+    return bootstrap_interval(before, seed=0)
 
 
 def _of_kind(one: CellResult, kind: str) -> float:

@@ -74,14 +74,13 @@ def gain(
     after: Mapping[str, float],
     answered_before: Mapping[str, float | None],
     answered_after: Mapping[str, float | None],
-    resamples: int,
     seed: int,
 ) -> Gain:
     """The parts of a gain, from values by question id: `before` and `after` the primary measure of the trajectories
     that finished with an answer, the others the share of such trajectories."""
     return Gain(
-        form=paired_difference(*paired(answered_before, answered_after), resamples, seed),
-        substance=paired_difference(*paired(before, after), resamples, seed),
+        form=paired_difference(*paired(answered_before, answered_after), seed),
+        substance=paired_difference(*paired(before, after), seed),
     )
 
 

@@ -25,7 +25,7 @@ Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Computes a statistic that is no mean over questions: from rows of such sums one number per row, NaN if undefined."""
 
 
-def bootstrap_interval(values: Sequence[float], resamples: int, seed: int) -> Estimate:
+def bootstrap_interval(values: Sequence[float], seed: int, resamples: int = RESAMPLES) -> Estimate:
     """Percentile bootstrap interval of the mean.
 
     Questions are drawn with replacement, and the interval runs between the quantiles of the resampled means
@@ -40,10 +40,10 @@ def bootstrap_interval(values: Sequence[float], resamples: int, seed: int) -> Es
     if len(array) > 1 and np.ptp(array) == 0:  # the means of equal values differ by rounding
         mean = float(array.mean())
         return Estimate(mean=mean, low=mean, high=mean, n=len(array))
-    return stratified_interval([values], resamples, seed)
+    return stratified_interval([values], seed, resamples)
 
 
-def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed: int) -> Estimate:
+def stratified_interval(groups: Sequence[Sequence[float]], seed: int, resamples: int = RESAMPLES) -> Estimate:
     """The mean of the groups' means, each group weighing alike, and its percentile bootstrap interval.
 
     Questions are drawn with replacement within their group (a benchmark), since the benchmarks themselves are chosen
@@ -66,7 +66,7 @@ def stratified_interval(groups: Sequence[Sequence[float]], resamples: int, seed:
     return _interval(mean, n, means)
 
 
-def sign_flip_p(differences: Sequence[float], resamples: int, seed: int) -> float:
+def sign_flip_p(differences: Sequence[float], seed: int, resamples: int = RESAMPLES) -> float:
     """Two-sided p value of the paired permutation test of a mean difference of zero.
 
     Where neither system is better, swapping the two results of a question (flipping the sign of its difference)
@@ -99,7 +99,7 @@ def paired(before: Mapping[K, float | None], after: Mapping[K, float | None]) ->
     return [x for x, _ in known], [y for _, y in known]
 
 
-def paired_difference(before: Sequence[float], after: Sequence[float], resamples: int, seed: int) -> Difference:
+def paired_difference(before: Sequence[float], after: Sequence[float], seed: int) -> Difference:
     """The mean difference of two systems on the same questions, its percentile bootstrap interval over questions
     (pairs are drawn together: Koehn, EMNLP 2004) and its sign-flip p value.
 
@@ -111,18 +111,18 @@ def paired_difference(before: Sequence[float], after: Sequence[float], resamples
         return Difference(n=0)
     first, second = _finite(before), _finite(after)
     differences = (second - first).tolist()
-    interval = bootstrap_interval(differences, resamples, seed)
-    p = sign_flip_p(differences, resamples, seed)
+    interval = bootstrap_interval(differences, seed)
+    p = sign_flip_p(differences, seed)
     return _difference(float(first.mean()), float(second.mean()), interval, p)
 
 
-def statistic_interval(rows: Rows, statistic: Statistic, resamples: int, seed: int) -> Estimate:
+def statistic_interval(rows: Rows, statistic: Statistic, seed: int) -> Estimate:
     """A statistic of sums over questions (macro-F1, a ratio) and its percentile bootstrap interval; its mean is None
     where it is undefined. A resample in which it is undefined is skipped."""
-    return averaged_interval([(rows, statistic)], resamples, seed)
+    return averaged_interval([(rows, statistic)], seed)
 
 
-def averaged_interval(groups: Sequence[tuple[Rows, Statistic]], resamples: int, seed: int) -> Estimate:
+def averaged_interval(groups: Sequence[tuple[Rows, Statistic]], seed: int) -> Estimate:
     """The mean of a statistic over question sets, each weighing alike; questions are drawn within their set."""
     if not groups or not all(len(rows) for rows, _ in groups):
         return Estimate(mean=None, n=0)
@@ -133,7 +133,7 @@ def averaged_interval(groups: Sequence[tuple[Rows, Statistic]], resamples: int, 
     if max(len(rows) for rows, _ in groups) == 1:
         return Estimate(mean=mean, n=n)
     rng = np.random.default_rng(seed)
-    means = np.mean([_resampled(rows, statistic, resamples, rng) for rows, statistic in groups], axis=0)
+    means = np.mean([_resampled(rows, statistic, rng) for rows, statistic in groups], axis=0)
     return _interval(mean, n, means[~np.isnan(means)])
 
 
@@ -149,30 +149,29 @@ def _at(rows: Rows, statistic: Statistic) -> float:
     return float(statistic(rows.sum(axis=0, keepdims=True))[0])
 
 
-def _resampled(rows: Rows, statistic: Statistic, resamples: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _resampled(rows: Rows, statistic: Statistic, rng: np.random.Generator) -> NDArray[np.float64]:
     """The statistic of each bootstrap resample."""
-    n, values = len(rows), np.empty(resamples)
+    n, values = len(rows), np.empty(RESAMPLES)
     step = max(1, BLOCK // n)
-    for at in range(0, resamples, step):
-        size = min(step, resamples - at)
+    for at in range(0, RESAMPLES, step):
+        size = min(step, RESAMPLES - at)
         drawn = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n)
         values[at : at + size] = statistic(times @ rows)
     return values
 
 
-def paired_statistic(before: Rows, after: Rows, statistic: Statistic, resamples: int, seed: int) -> Difference:
+def paired_statistic(before: Rows, after: Rows, statistic: Statistic, seed: int) -> Difference:
     """As `paired_difference`, of a statistic of sums: row i of both belongs to the same question."""
     width = before.shape[1]
     interval = statistic_interval(
         np.hstack([before, after]),
         lambda sums: statistic(sums[:, width:]) - statistic(sums[:, :width]),
-        resamples,
         seed,
     )
     if interval.mean is None:
         return Difference(n=0)
-    p = _swap_p(before, after, statistic, resamples, seed)
+    p = _swap_p(before, after, statistic, seed)
     return _difference(_at(before, statistic), _at(after, statistic), interval, p)
 
 
@@ -180,7 +179,7 @@ def _difference(before: float, after: float, gain: Estimate, p: float) -> Differ
     return Difference(before=before, after=after, mean=gain.mean, low=gain.low, high=gain.high, p=p, n=gain.n)
 
 
-def _swap_p(before: Rows, after: Rows, statistic: Statistic, resamples: int, seed: int) -> float:
+def _swap_p(before: Rows, after: Rows, statistic: Statistic, seed: int) -> float:
     """Two-sided p value of the randomisation test of no difference: the two results of a question are swapped at
     random (Noreen 1989; for F1 Yeh, COLING 2000). The difference seen is counted in, so that p is never 0."""
     change = after - before
@@ -191,11 +190,11 @@ def _swap_p(before: Rows, after: Rows, statistic: Statistic, resamples: int, see
     seen = abs(_at(after, statistic) - _at(before, statistic))
     rng = np.random.default_rng(seed)
     step, extreme = max(1, BLOCK // len(change)), 0
-    for at in range(0, resamples, step):
-        moved = rng.integers(2, size=(min(step, resamples - at), len(change)), dtype=np.int8) @ change
+    for at in range(0, RESAMPLES, step):
+        moved = rng.integers(2, size=(min(step, RESAMPLES - at), len(change)), dtype=np.int8) @ change
         moves = np.abs(statistic(second - moved) - statistic(first + moved))
         extreme += int(np.count_nonzero(moves >= seen - 1e-9))  # equal differences differ by rounding
-    return (extreme + 1) / (resamples + 1)
+    return (extreme + 1) / (RESAMPLES + 1)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -176,22 +176,20 @@ def _macro_f1_rows(verdicts: Verdicts, lenient: bool = False) -> dict[str, NDArr
     return rows
 
 
-def average_macro_f1(sets: Sequence[Verdicts], resamples: int, seed: int, lenient: bool = False) -> Estimate:
+def average_macro_f1(sets: Sequence[Verdicts], seed: int, lenient: bool = False) -> Estimate:
     """The mean over question sets of an arm's macro-F1."""
     groups = [(_stacked(list(_macro_f1_rows(verdicts, lenient).values())), macro_f1) for verdicts in sets]
-    return averaged_interval(groups, resamples, seed)
+    return averaged_interval(groups, seed)
 
 
-def macro_f1_difference(
-    before: Verdicts, after: Verdicts, resamples: int, seed: int, lenient: bool = False
-) -> Difference:
+def macro_f1_difference(before: Verdicts, after: Verdicts, seed: int, lenient: bool = False) -> Difference:
     """The difference in macro-F1 over the questions that both arms have."""
     first, second = _macro_f1_rows(before, lenient), _macro_f1_rows(after, lenient)
     both = [i for i in first if i in second]
     if not both:
         return Difference(n=0)
     rows = [_stacked([of_arm[i] for i in both]) for of_arm in (first, second)]
-    return paired_statistic(rows[0], rows[1], macro_f1, resamples, seed)
+    return paired_statistic(rows[0], rows[1], macro_f1, seed)
 
 
 def _stacked(rows: Sequence[NDArray[np.float64]]) -> Rows:
@@ -213,7 +211,7 @@ class Uncertainty:
     """Accuracy of the decided verdicts: one minus the risk at this coverage."""
 
 
-def uncertainty(verdicts: Verdicts, resamples: int, seed: int) -> Uncertainty | None:
+def uncertainty(verdicts: Verdicts, seed: int) -> Uncertainty | None:
     """Measure the uncertain verdicts; None where there are none."""
     rows = []
     for question in verdicts.questions.values():
@@ -225,7 +223,7 @@ def uncertainty(verdicts: Verdicts, resamples: int, seed: int) -> Uncertainty | 
         return None
 
     def ratio(above: int, below: int) -> Estimate:
-        return statistic_interval(np.array(rows), lambda s: _ratio(s[:, above], s[:, below]), resamples, seed)
+        return statistic_interval(np.array(rows), lambda s: _ratio(s[:, above], s[:, below]), seed)
 
     return Uncertainty(share=ratio(1, 0), coverage=ratio(2, 0), accuracy=ratio(3, 2))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from evaluation.arms import measured_arm
-from evaluation.comparisons import compare_with_best, measure_difference
+from evaluation.comparisons import compare_with_best, make_arm, measure_difference
 from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import RESAMPLES, holm
 from evaluation.results import Arm, BaselineComparison
@@ -27,7 +26,7 @@ def merge(sweep: Sweep) -> SweepResults:
             status = sweep.status(cell)
             if status.state == "done":
                 of_arm = (cell.name, short_name(cell.arm.system.name), cell.checkpoint.policy, cell.asked.questions)
-                arms[cell.name] = measured_arm(sweep.config, *of_arm, status.trajectories, status.scores)
+                arms[cell.name] = make_arm(sweep.config, *of_arm, status.trajectories, status.scores)
             else:
                 missing.append(f"{cell.name}: {status.note or 'not started'}")
             progress.advance()
@@ -69,7 +68,7 @@ def _compared(sweep: Sweep, record: TestRecord, cells: Sequence[Cell], arms: Map
         base = sweep.base_of(cell).name
         if base in arms and base != cell.name:
             pair = (arms[base], arms[cell.name], cell.asked.measure)
-            differences[cell.name] = measure_difference(*pair, *_resampling(sweep))
+            differences[cell.name] = measure_difference(*pair, sweep.config.seed)
     tests = {name: difference.p for name, difference in differences.items() if difference.p is not None}
     corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
     results = []
@@ -92,10 +91,6 @@ def _compared(sweep: Sweep, record: TestRecord, cells: Sequence[Cell], arms: Map
     return results
 
 
-def _resampling(sweep: Sweep) -> tuple[int, int]:
-    return RESAMPLES, sweep.config.seed
-
-
 def _against_untrained(
     sweep: Sweep, cell: Cell, finished: Sequence[Cell], arms: Mapping[str, Arm]
 ) -> BaselineComparison | None:
@@ -106,7 +101,7 @@ def _against_untrained(
     if cell.checkpoint.adapter is None or untrained == [sweep.base_of(cell).name]:
         return None
     others = [arms[name] for name in untrained]
-    return compare_with_best(arms[cell.name], others, cell.asked.measure, *_resampling(sweep))
+    return compare_with_best(arms[cell.name], others, cell.asked.measure, sweep.config.seed)
 
 
 def _choices(sweep: Sweep, arms: Mapping[str, Arm]) -> tuple[list[Choice], list[str]]:

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from agents.mad import majority
 from evaluation.measures.estimates import Estimate
-from evaluation.measures.statistics import RESAMPLES, bootstrap_interval
+from evaluation.measures.statistics import bootstrap_interval
 from evaluation.tables.stored import StoredSet
 from evaluation.tables.suite import percent
 from ratchet.config import Config
@@ -59,7 +59,7 @@ def print_budgets(config: Config, stored: StoredSet) -> None:
     budget = max(map(mean_tokens, samples.values()))
     seed = config.seed
     normalise, keep = NORMALISATIONS[config.rewards.normalisation], config.rewards.select.keep_status
-    rows = [within_budget(name, asked, budget, RESAMPLES, seed, normalise, keep) for name, asked in samples.items()]
+    rows = [within_budget(name, asked, budget, seed, normalise, keep) for name, asked in samples.items()]
     title = f"{stored.split}: {len(stored.questions)} questions, {budget:,.0f} tokens for each, in percent"
     print_table(budget_table(title, rows))
 
@@ -91,7 +91,6 @@ def within_budget(
     name: str,
     samples: Samples,
     budget: float,
-    resamples: int,
     seed: int,
     normalise: Normalise = normalise_answer,
     keep_status: Collection[str] = ("finished",),
@@ -111,7 +110,7 @@ def within_budget(
     ]
     single = [[is_right(vote(t), question, normalise) for t in sampled] for question, sampled in samples]
     means = [fmean(known) for row in single if (known := [value for value in row if value is not None])]
-    intervals = (bootstrap_interval(v, resamples, seed) for v in (means, [v for v in voted if v is not None]))
+    intervals = (bootstrap_interval(v, seed) for v in (means, [v for v in voted if v is not None]))
     return Budgeted(name, tokens, _mean(samples, lambda call: call.thought_tokens), count, fit, *intervals)
 
 

@@ -21,7 +21,7 @@ from rich.markup import escape
 
 from evaluation.formats import format_interval, format_number
 from evaluation.measures.estimates import Estimate
-from evaluation.measures.statistics import RESAMPLES, Rows, statistic_interval
+from evaluation.measures.statistics import Rows, statistic_interval
 from questions.load import read_rows
 from ratchet.config import Config
 from ratchet.errors import UserError
@@ -131,7 +131,7 @@ def _trajectory(question: Question, answer: _Answer, sample: int) -> Trajectory:
     )  # fmt: skip
 
 
-def human_agreement(pairs: Sequence[Pair], differences: Sequence[float | None], resamples: int, seed: int) -> Agreement:
+def human_agreement(pairs: Sequence[Pair], differences: Sequence[float | None], seed: int) -> Agreement:
     """The correlation of a reward with people. `differences`: for each pair, the second answer's score less the
     first's; None where one is missing."""
     known = [difference for difference in differences if difference is not None]
@@ -141,18 +141,18 @@ def human_agreement(pairs: Sequence[Pair], differences: Sequence[float | None], 
     values = values / spread if (spread := float(values.std())) > 1e-9 else np.zeros_like(values)
     labels = np.array([label for pair in pairs for label in pair.labels])
     texts = [pair.question.text for pair in pairs for _ in pair.labels]
-    found = _agreement(texts, np.tile(values[:, None], len(ASPECTS)), labels, resamples, seed)
+    found = _agreement(texts, np.tile(values[:, None], len(ASPECTS)), labels, seed)
     return replace(found, nulls=len(differences) - len(known))
 
 
-def people_agreement(pairs: Sequence[Pair], resamples: int, seed: int) -> Agreement | None:
+def people_agreement(pairs: Sequence[Pair], seed: int) -> Agreement | None:
     """The correlation of the first two people's labels, over the pairs that have two; None where none has."""
     both = [pair for pair in pairs if len(pair.labels) > 1]
     first, second = (np.array([pair.labels[person] for pair in both]) for person in (0, 1))
-    return _agreement([pair.question.text for pair in both], first, second, resamples, seed) if both else None
+    return _agreement([pair.question.text for pair in both], first, second, seed) if both else None
 
 
-def _agreement(texts: Sequence[str], x: Values, y: Values, resamples: int, seed: int) -> Agreement:
+def _agreement(texts: Sequence[str], x: Values, y: Values, seed: int) -> Agreement:
     """Of values [labels, aspects]."""
     from scipy.stats import spearmanr  # late: half a second that other commands need not wait
 
@@ -160,7 +160,7 @@ def _agreement(texts: Sequence[str], x: Values, y: Values, resamples: int, seed:
     sums = [_sums(texts, x[:, at], y[:, at]) for at in columns]
     constant = np.ptp(x[:, -1]) == 0 or np.ptp(y[:, -1]) == 0
     spearman = float("nan") if constant else 100 * float(spearmanr(x[:, -1], y[:, -1]).statistic)
-    return Agreement(tuple(statistic_interval(rows, pearson, resamples, seed) for rows in sums), spearman)
+    return Agreement(tuple(statistic_interval(rows, pearson, seed) for rows in sums), spearman)
 
 
 def pearson(sums: Values) -> Values:
@@ -200,7 +200,7 @@ def print_human_agreement(file: Path, asked: Sequence[str], config: Config | Non
     trajectories = list({answer.key: answer for pair in pairs for answer in pair.answers}.values())
     with tempfile.TemporaryDirectory() as nowhere:
         config = config or Config(run=nowhere)
-        judge_of(config.rewards, config.models, names)
+        judge_of(config, names)
         with Scorer(config) as scorer:
             folder, seed = config.folder / "human" / file_digest(file)[:12], config.seed
             scores = scorer.score(questions, trajectories, names, folder)
@@ -213,10 +213,10 @@ def print_human_agreement(file: Path, asked: Sequence[str], config: Config | Non
     for text, weights in named.items():
         values = [tuple(reward(answer.key, scores, weights) for answer in pair.answers) for pair in pairs]
         differences = [None if first is None or second is None else second - first for first, second in values]
-        agreements[text] = human_agreement(pairs, differences, RESAMPLES, seed)
+        agreements[text] = human_agreement(pairs, differences, seed)
     words = [[len(answer.answer.split()) for answer in pair.answers] for pair in pairs]
-    agreements[LENGTH] = human_agreement(pairs, [float(second - first) for first, second in words], RESAMPLES, seed)
-    _print_agreements(pairs, agreements, people_agreement(pairs, RESAMPLES, seed))
+    agreements[LENGTH] = human_agreement(pairs, [float(second - first) for first, second in words], seed)
+    _print_agreements(pairs, agreements, people_agreement(pairs, seed))
 
 
 def _default(weights: Weights) -> dict[str, Weights]:

@@ -50,9 +50,9 @@ class Saving:
         return float(without), float(with_memory)
 
 
-def memory_pairs(system: SystemConfig, baselines: Mapping[str, SystemConfig]) -> dict[str, str]:
+def memory_pairs(config: Config) -> dict[str, str]:
     """The name of every arm with a memory, and that of the arm which differs in nothing else and has none."""
-    arms = {BASE: system, **baselines}
+    arms = {BASE: config.system, **config.evaluation.baselines}
     memories = {name: load_system(arm).settings.model_dump().get("memory", "off") for name, arm in arms.items()}
     partners = {_rest(arm): name for name, arm in arms.items() if memories[name] == "off"}
     pairs = {name: partners.get(_rest(arm)) for name, arm in arms.items() if memories[name] != "off"}
@@ -69,7 +69,7 @@ def _rest(system: SystemConfig) -> str:
 
 def print_savings(config: Config, suite: Sequence[Results], out: TextIO | None = None) -> None:
     """Print what every memory saved on each question set, and over all of them. UserError without such arms."""
-    pairs = memory_pairs(config.system, config.evaluation.baselines)
+    pairs = memory_pairs(config)
     if not pairs:
         raise UserError(
             "no arm with a memory has a partner without one: among the system and evaluation.baselines, name one that "
@@ -100,15 +100,15 @@ def savings(config: Config, suite: Sequence[Results], pairs: Mapping[str, str]) 
                 continue
             f1 = (without.measures.get("macro_f1"), arm.measures.get("macro_f1"))
             title = results.title or results.split
-            saving = Saving(name, title, rows, _saved(rows, results.resamples, results.seed), f1)
-            asked = split_of(config.questions, config.evaluation.benchmarks, results.split)
+            saving = Saving(name, title, rows, _saved(rows, results.seed), f1)
+            asked = split_of(config, results.split)
             totals.setdefault(asked.order, []).append(saving)
             yield saving
         for order, alike in totals.items():
             if len(alike) > 1:
                 rows = np.vstack([saving.rows for saving in alike])
                 title = f"all {len(alike)} sets, {'in file order' if order == 'file' else order}"
-                yield Saving(name, title, rows, _saved(rows, suite[0].resamples, suite[0].seed))
+                yield Saving(name, title, rows, _saved(rows, suite[0].seed))
 
 
 def _calls(without: Arm | None, arm: Arm | None) -> Rows:
@@ -118,9 +118,9 @@ def _calls(without: Arm | None, arm: Arm | None) -> Rows:
     return np.array(paired(without.by_question("tool_calls"), arm.by_question("tool_calls")), np.float64).T
 
 
-def _saved(rows: Rows, resamples: int, seed: int) -> Estimate:
+def _saved(rows: Rows, seed: int) -> Estimate:
     def share(sums: Rows) -> Rows:
         before = np.where(sums[:, 0] > 0, sums[:, 0], np.nan)  # no call, nothing to save
         return (sums[:, 0] - sums[:, 1]) / before
 
-    return statistic_interval(rows, share, resamples, seed)
+    return statistic_interval(rows, share, seed)

@@ -196,7 +196,7 @@ def _average(arms: Sequence[Arm], name: str, first: Results) -> Estimate | None:
     """The mean over question sets of an arm's mean over questions."""
     if name == "macro_f1":
         sets = [arm.verdicts for arm in arms if arm.verdicts is not None]
-        return average_macro_f1(sets, first.resamples, first.seed) if len(sets) == len(arms) else None
+        return average_macro_f1(sets, first.seed) if len(sets) == len(arms) else None
     return _stratified([[v for v in arm.by_question(name).values() if v is not None] for arm in arms], first)
 
 
@@ -210,7 +210,7 @@ def _gain(base: Sequence[Arm], arms: Sequence[Arm], first: Results) -> Estimate 
 
 
 def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Estimate | None:
-    return stratified_interval(groups, first.resamples, first.seed) if all(groups) else None
+    return stratified_interval(groups, first.seed) if all(groups) else None
 
 
 def _mean_cost(arms: Sequence[Arm], name: str) -> str:

@@ -63,7 +63,7 @@ def _uncertain_table(results: Results) -> Table:
         PADDING,
     )
     for arm in results.arms:
-        uncertain = arm.verdicts and uncertainty(arm.verdicts, results.resamples, results.seed)
+        uncertain = arm.verdicts and uncertainty(arm.verdicts, results.seed)
         if uncertain:
             table.add_row(label(arm), *map(percent, (uncertain.share, uncertain.coverage, uncertain.accuracy)))
     return table

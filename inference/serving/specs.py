@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from inference.engines import needs_server
-from ratchet.config import ModelConfig, ServeConfig, ThoughtsConfig, written
+from ratchet.config import Config, ModelConfig, ServeConfig, ThoughtsConfig, written
 from ratchet.config.models import DEFAULT_CONCURRENCY
 from ratchet.errors import UserError, did_you_mean
 
@@ -81,15 +81,10 @@ class Placement:
 
 
 def server_specs(
-    models: Mapping[str, ModelConfig],
-    settings_of: Callable[[str], ServeConfig],
-    names: Iterable[str] | None,
-    uses: Mapping[str, ModelUse] | None = None,
+    config: Config, names: Iterable[str] | None, uses: Mapping[str, ModelUse] | None = None
 ) -> list[ServerSpec]:
-    """The servers of the named models, or of all models that need one. Equal models share a server. UserError.
-
-    `settings_of`: how the servers of a model are started, by its name (`Config.serve_config`).
-    """
+    """The servers of the named models, or of all models that need one. Equal models share a server. UserError."""
+    models = config.models
     chosen = list(models) if names is None else list(dict.fromkeys(names))
     groups: dict[str, ServerSpec] = {}
     for name in chosen:
@@ -101,7 +96,7 @@ def server_specs(
             raise UserError(f"--models {name}: it needs no server: {why}")
         if not needs_server(name, model):
             continue  # its address is in the environment: this command runs inside another `serve`
-        settings = settings_of(name)
+        settings = config.serve_config(name)
         same = model.model_copy(
             update={"timeout": 1.0, "concurrency": None, "batch": 1, "cache_gb": 1.0, "serve": ServeConfig()}
             | {"template": {}, "thoughts": ThoughtsConfig()}  # prompts are rendered by the client

@@ -229,6 +229,15 @@ class Config(Section):
         return own | {f"evaluation.benchmarks.{name}": split for name, split in self.evaluation.benchmarks.items()}
 
     @property
+    def audited(self) -> Config | None:
+        """The same with the rewards that the audit scores with; None where there is no audit."""
+        rewards, audit = self.rewards, self.rewards.audit
+        if audit is None:
+            return None
+        own = {"weights": audit.weights or rewards.weights, "judge": audit.judge or rewards.judge, "audit": None}
+        return self.model_copy(update={"rewards": rewards.model_copy(update=own)})
+
+    @property
     def overrides(self) -> tuple[str, ...]:
         """What was put into the file's keys, as `--set` has it, in this order."""
         return self._overrides

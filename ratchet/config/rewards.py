@@ -123,14 +123,6 @@ class RewardsConfig(Section):
     audit: AuditConfig | None = Field(None, exclude_if=lambda audit: audit is None)
     """A second opinion on a sample of each round's trajectories. Default: none."""
 
-    @property
-    def of_audit(self) -> RewardsConfig | None:
-        """The rewards that the audit scores with; None where there is no audit."""
-        if self.audit is None:
-            return None
-        own = {"weights": self.audit.weights or self.weights, "judge": self.audit.judge or self.judge}
-        return self.model_copy(update={**own, "audit": None})
-
     @model_validator(mode="after")
     def _check_min_scores(self) -> RewardsConfig:
         for name in self.select.min_scores:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agents.core.system import load_system
 from inference.footprint import footprint
-from ratchet.config import ModelConfig
+from ratchet.config import Config, ModelConfig
 from rounds.plan.usage import (
     JUDGE_CACHED_TOKENS,
     JUDGE_NEW_TOKENS,
@@ -67,18 +67,17 @@ class RunUse:
     """By model: what a token of it costs, as a part of one of a model of 7 billion parameters; 0 elsewhere."""
 
 
-def run_use(experiment: ExperimentRun) -> RunUse:
+def run_use(config: Config) -> RunUse:
     """Measured on the run where it has been sampled and scored, else assumed; baselines are assumed. UserError."""
-    config, run = experiment.config, experiment.run
-    evaluation, rewards = config.evaluation, config.rewards
+    evaluation = config.evaluation
     return RunUse(
-        system_use(config.system, run, config.index.chunk_tokens),
+        system_use(config),
         {
             name: assumed_use(load_system(baseline), config.index.chunk_tokens)
             for name, baseline in evaluation.baselines.items()
         },
-        judge_use(rewards, rewards.weights, config.sampling.samples, run),
-        judge_use(rewards, evaluation.scores, evaluation.samples, run),
+        judge_use(config, config.rewards.weights, config.sampling.samples),
+        judge_use(config, evaluation.scores, evaluation.samples),
         {name: _scale(model) for name, model in config.models.items()},
     )
 

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from agents.core.system import System, load_system
 from inference.serving.specs import ModelUse
-from ratchet.config import RewardsConfig, SystemConfig
+from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.plugins import short_name
 from ratchet.records import Conversation, ModelCall, Trajectory
@@ -21,7 +21,6 @@ from ratchet.selection import Score
 from rewards.reward import judged, load_reward
 from rewards.store import stored_scores
 from rounds.plan.calls import SYSTEMS, Turns
-from rounds.stage import ExperimentRun
 from sampling.store import TrajectoryStore
 
 MAX_TRAJECTORIES = 500
@@ -141,15 +140,15 @@ def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
     return SystemUse(roles, source) if roles else None
 
 
-def system_use(system: SystemConfig, run: RunFolder, passage_tokens: float = PASSAGE_TOKENS) -> SystemUse:
-    """The calls of a system: of the run's latest round that was sampled, else assumed."""
-    for folder in reversed(run.rounds()):
+def system_use(config: Config) -> SystemUse:
+    """The calls of the config's system: of the run's latest round that was sampled, else assumed."""
+    for folder in reversed(RunFolder(config.folder).rounds()):
         sampled = islice(TrajectoryStore(folder.trajectories).read(), MAX_TRAJECTORIES)
         finished = [trajectory for trajectory in sampled if trajectory.status != "failed"]
         source = f"measured on {len(finished):,} trajectories of round {folder.number}"
         if (use := use_of(finished, source)) is not None:
             return use
-    return assumed_use(load_system(system), passage_tokens)
+    return assumed_use(load_system(config.system), config.index.chunk_tokens)
 
 
 @dataclass(frozen=True)
@@ -185,13 +184,13 @@ def assumed_judge_use(rewards: RewardsConfig, names: Iterable[str], samples: int
     return JudgeUse(calls, f"assumed: {ITEMS:g} nuggets, {runs} runs")
 
 
-def judge_use(rewards: RewardsConfig, names: Iterable[str], samples: int, run: RunFolder) -> JudgeUse:
+def judge_use(config: Config, names: Iterable[str], samples: int) -> JudgeUse:
     """The judge's calls for one trajectory: of the run's latest round that was scored, else assumed.
 
     What draws nuggets is no part of a stored score, so it is computed.
     """
-    assumed = assumed_judge_use(rewards, names, samples)
-    for folder in reversed(run.rounds()):
+    assumed = assumed_judge_use(config.rewards, names, samples)
+    for folder in reversed(RunFolder(config.folder).rounds()):
         keys = list(islice(TrajectoryStore(folder.trajectories).keys(), MAX_TRAJECTORIES))
         try:
             scores = stored_scores(folder.scores, set(keys))
@@ -200,7 +199,7 @@ def judge_use(rewards: RewardsConfig, names: Iterable[str], samples: int, run: R
         by_name = {name: [score for (_, scored), score in scores.items() if scored == name] for name in assumed.calls}
         if not by_name or not all(by_name.values()):
             continue
-        draws = _nugget_draws(rewards) / samples
+        draws = _nugget_draws(config.rewards) / samples
         calls = {
             name: fmean(_calls_of(score, "faithfulness" in by_name) for score in own)
             + (draws if short_name(name) == "correctness" else 0.0)
@@ -224,16 +223,14 @@ def _calls_of(score: Score, has_faithfulness: bool) -> int:
     return sum(2 if verdict.get("asked_again") else 1 for verdict in replies)
 
 
-def model_uses(experiment: ExperimentRun) -> dict[str, ModelUse]:
+def model_uses(config: Config) -> dict[str, ModelUse]:
     """By model: how much a trajectory and its scoring use it, for memory and for requests in flight of servers.
 
     Without those that cannot be told: models are also served for configs that lack a system or a reward.
     """
-    config, rewards = experiment.config, experiment.config.rewards
     try:
-        use = system_use(config.system, experiment.run, config.index.chunk_tokens)
-        names = {*rewards.weights, *config.evaluation.scores}
-        asked = judge_use(rewards, names, config.sampling.samples, experiment.run)
+        use = system_use(config)
+        asked = judge_use(config, {*config.rewards.weights, *config.evaluation.scores}, config.sampling.samples)
     except UserError:
         return {}
     uses: dict[str, ModelUse] = {}
@@ -241,7 +238,7 @@ def model_uses(experiment: ExperimentRun) -> dict[str, ModelUse]:
         own = use.of_model(model)
         mean = sum(role.calls * role.conversation_tokens for role in own.roles) / own.calls
         uses[model] = ModelUse(own.calls, round(mean), use.source.startswith("measured"))
-    judge = rewards.judge
+    judge = config.rewards.judge
     if asked.total and judge in config.models:
         before = uses.get(judge, ModelUse(calls=0.0))
         tokens = max(before.conversation_tokens, round(JUDGE_PROMPT_TOKENS + JUDGE_NEW_TOKENS))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agents.core.output import json_schema
-from agents.core.prompts.template import PromptSet
 from agents.mrag import SYSTEM
 from agents.mrag.brief import Brief
 from agents.mrag.paper import Paper
@@ -20,7 +19,6 @@ from ratchet.records import Note
 from tests.helpers.playing import Shelf, engine, passage, play, say
 from tests.helpers.snapshots import check_snapshot
 
-WORDS = PromptSet(SYSTEM.prompts).text
 # Figures 15 to 21: what an agent is given, and what it emits.
 FIELDS = {
     "planner": ("question, information", "plan"),
@@ -49,20 +47,24 @@ OFFERED = FIELDS | {
 SYSTEMS = ("coordinator", *FIELDS)
 
 
+def fill(slot: str, **values: str) -> str:
+    return SYSTEM.prompts[slot].fill(values)
+
+
 def names(fields: str) -> list[str]:
     return fields.split(", ") if fields else []
 
 
 @pytest.mark.parametrize("agent", FIELDS)
 def test_each_agents_prompt_names_its_fields(agent: str) -> None:
-    prompt = Paper(Settings(), WORDS).system(agent)
+    prompt = Paper(Settings(), fill).system(agent)
     for fields in FIELDS[agent]:
         assert all(f'- "{field}": ' in prompt for field in names(fields))
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_coordinators_prompt_names_every_agent_with_its_fields(agent: str) -> None:
-    prompt = Paper(Settings(), WORDS).system("coordinator")
+    prompt = Paper(Settings(), fill).system("coordinator")
     assert all(f'- "{field}": ' in prompt for field in ("agent", "input", "reason"))
     entry = prompt.partition(f"## {agent}\n")[2].partition("\n## ")[0]
     for fields in OFFERED[agent]:
@@ -71,7 +73,7 @@ def test_the_coordinators_prompt_names_every_agent_with_its_fields(agent: str) -
 
 @pytest.mark.parametrize("style", [Paper, Brief])
 def test_agents_that_are_not_offered_are_not_named(style: Any) -> None:
-    made = style(Settings(agents=("searcher",)), WORDS)
+    made = style(Settings(agents=("searcher",)), fill)
     prompt = made.system("coordinator")
     assert all((name in prompt) == (name in ("searcher", "answerer", "finisher")) for name in AGENTS)
     assert "planner" not in str(json_schema(made.action_schema(made.offered)))
@@ -79,7 +81,7 @@ def test_agents_that_are_not_offered_are_not_named(style: Any) -> None:
 
 @pytest.mark.parametrize("style", [Paper, Brief])
 def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> None:
-    made = style(Settings(explanations=False), WORDS)
+    made = style(Settings(explanations=False), fill)
     schemas = [
         made.action_schema(made.offered),
         made.query,
@@ -94,7 +96,7 @@ def test_without_explanations_no_prompt_or_schema_asks_for_one(style: Any) -> No
 def test_brief_prompts_are_short_in_smollm2s_tokens(smollm2: Path) -> None:
     chat = WrapperFormat.from_tokenizer(load_tokenizer(str(smollm2)))
     for explanations in (True, False):
-        style = Brief(Settings(style="brief", explanations=explanations), WORDS)
+        style = Brief(Settings(style="brief", explanations=explanations), fill)
         for agent in SYSTEMS:
             first = (*chat.before_system, *chat.encode(style.system(agent)), *chat.system_to_user)
             assert len(first) + len(chat.encode("Question: ")) + len(chat.user_to_assistant) <= 120

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from agents.core.output import Malformed, json_schema, read_output, without_bounds
-from agents.core.prompts.template import PromptSet
 from agents.tool_mad.ragas import (
     PROMPTS,
     F,
@@ -30,9 +29,12 @@ from retrieval.encoders.embedder import open_embedder
 from tests.helpers.playing import CLAIM, passage
 from tests.helpers.small_models import changed_minilm
 
-WORDS = PromptSet(PROMPTS).text
 DOCUMENTS = (passage(1, "Ada Torrin built the harbour."), passage(2, 'Velm says: "so it is".', title="Velm"))
 ANSWER = "Ada Torrin built the harbour in 1204."
+
+
+def fill(slot: str, **values: str) -> str:
+    return PROMPTS[slot].fill(values)
 
 
 class Scripted:
@@ -70,7 +72,7 @@ def embed(texts: Sequence[str]) -> np.ndarray:
 async def faithful(ask: Scripted, answer: str = ANSWER, documents: Sequence[Any] = DOCUMENTS) -> Measurement:
     """Both calls, as Tool-MAD makes them."""
     return await check_support(
-        ask, await extract_statements(ask, CLAIM, answer, documents, None, WORDS), documents, WORDS
+        ask, await extract_statements(ask, CLAIM, answer, documents, None, fill), documents, fill
     )
 
 
@@ -112,7 +114,7 @@ async def relevance(
 ) -> Measurement:
     ask = Scripted(questions=questions)
     question = CLAIM.model_copy(update={"text": text})
-    found = await answer_relevance(ask, by, question, answer, len(questions), flags, WORDS)
+    found = await answer_relevance(ask, by, question, answer, len(questions), flags, fill)
     assert len(ask.asked) == (len(questions) if answer.strip() else 0)
     assert all(material == {"answer": answer} for _, material in ask.asked), "it must not see the claim"
     return found
@@ -165,5 +167,5 @@ def test_a_grammar_knows_how_long_a_list_may_be() -> None:
 @pytest.mark.parametrize(("max_statements", "kept", "dropped"), [(None, 20, 0), (8, 8, 12)])
 async def test_statements_have_no_bound_but_the_settings(max_statements: int | None, kept: int, dropped: int) -> None:
     ask = Scripted(statements=["s" * 400 + str(n) for n in range(20)])
-    found = await extract_statements(ask, CLAIM, ANSWER, DOCUMENTS, max_statements, WORDS)
+    found = await extract_statements(ask, CLAIM, ANSWER, DOCUMENTS, max_statements, fill)
     assert (len(found.statements), found.dropped) == (kept, dropped)

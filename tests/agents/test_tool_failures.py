@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agents.core.context import Job
 from agents.core.resources import Resources
 from agents.core.system import load_system
 from questions.labels import TRUE_FALSE
@@ -18,7 +19,6 @@ from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
 from ratchet.records import Label, Question, Search, ToolCall, Trajectory
 from retrieval.errors import SourceError
-from sampling.passes import Job
 from sampling.pool import Task, run_pool
 from tests.helpers.playing import CLAIM, SETTING, DownSource, Shelf, apart, engine, passage, play, reach_over, say
 

@@ -28,7 +28,7 @@ def test_the_card_has_the_results_against_base_and_baseline_with_form_and_substa
     once = card.read_text()
     assert complete_card(adapter, [results]) and card.read_text() == once, "written again, the same"
     assert once.startswith("before\n") and once.endswith("\nafter\n") and "earlier" not in once
-    assert "| F1, strict | 0.100 [0.025, 0.200] | 0.350 [0.225, 0.500] | 0.850 [0.725, 0.950] | +0.250 [" in once
+    assert "| F1, strict | 0.100 [0.025, 0.200] | 0.350 [0.200, 0.500] | 0.850 [0.725, 0.950] | +0.250 [" in once
     assert "| F1 among answered (substance) | 0.100" in once and "| actions that parsed (form) |" in once
     assert "In form, finished with an answer: " in once and "in substance, F1 on " in once
     assert markdown_text(results.verdict) in once and "iterative_retrieval_generation" in once

@@ -12,7 +12,7 @@ from commands.evaluate import main
 from evaluation import round_arms as comparing
 from evaluation.arm_folders import read_arms, results_path, scores_path
 from evaluation.arms import check_leaks
-from evaluation.comparisons import best_baseline, compare, make_arm, primary_measure
+from evaluation.comparisons import best_baseline, compare, primary_measure
 from evaluation.headline import verdict
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.results import Arm, Results, read_results
@@ -30,6 +30,7 @@ from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder
 from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.arms import make_arm
 
 TAKEN = ("base", "adapter", "base again", "random selection", "../x", "scores-test")
 
@@ -269,15 +270,15 @@ def test_the_verdict_follows_the_interval(before: list[bool], after: list[bool],
     arms = []
     for name, right in (("base", before), ("adapter", after)):
         questions, made = outcomes(right)
-        arms.append(make_arm(name, "s", "p", questions, made, {}, ("em", "f1"), {}, 500, 0))
-    comparison = compare(arms[0], arms[1], questions, "f1", 500, 0)
+        arms.append(make_arm(name, "s", "p", questions, made, {}, ("em", "f1"), {}))
+    comparison = compare(arms[0], arms[1], questions, "f1", 0)
     assert ". ".join(filter(None, verdict(comparison, "f1"))).startswith(expected)
 
 
 def invented_arms(**right: list[bool]) -> tuple[list[Question], list[Arm]]:
     """An arm for each list of right and wrong answers."""
     made = [(name, *outcomes(values)) for name, values in right.items()]
-    return made[0][1], [make_arm(name, "s", "p", q, t, {}, ("em", "f1"), {}, 500, 0) for name, q, t in made]
+    return made[0][1], [make_arm(name, "s", "p", q, t, {}, ("em", "f1"), {}) for name, q, t in made]
 
 
 def with_cost(arm: Arm, calls: float, tokens: float) -> Arm:
@@ -292,11 +293,11 @@ def right(number: int, of: int = 50) -> list[bool]:
 def test_a_gain_over_base_does_not_stand_without_an_untrained_baseline_that_is_as_good() -> None:
     questions, arms = invented_arms(base=right(4), adapter=right(24), rag=right(21)[::-1], plain=right(10))
     arms[1], arms[2] = with_cost(arms[1], 6, 5000), with_cost(arms[2], 1, 1000)
-    best = best_baseline(arms, "f1", 500, 0)
+    best = best_baseline(arms, "f1", 0)
     assert best is not None and (best.name, best.candidates, best.difference.n) == ("rag", 2, 50)
     assert best.difference.mean == pytest.approx(0.06)
     assert best.costs["calls"].ratio == 6 and best.costs["prompt_tokens"].ratio == 5
-    words, numbers = verdict(compare(arms[0], arms[1], questions, "f1", 500, 0), "f1", best)
+    words, numbers = verdict(compare(arms[0], arms[1], questions, "f1", 0), "f1", best)
     assert words == (
         "The trained model is better than base, but not clearly different from the best untrained baseline, rag"
     )
@@ -326,7 +327,7 @@ def test_a_gain_over_base_does_not_stand_without_an_untrained_baseline_that_is_a
 )
 def test_the_headline_names_base_and_baseline(base: int, baseline: int, expected: str) -> None:
     questions, arms = invented_arms(base=right(base), adapter=right(24), rag=right(baseline))
-    comparison, best = compare(arms[0], arms[1], questions, "f1", 500, 0), best_baseline(arms, "f1", 500, 0)
+    comparison, best = compare(arms[0], arms[1], questions, "f1", 0), best_baseline(arms, "f1", 0)
     words, numbers = verdict(comparison, "f1", best)
     assert words == expected and "scored best on these questions" not in numbers
 
@@ -334,16 +335,16 @@ def test_the_headline_names_base_and_baseline(base: int, baseline: int, expected
 def test_equal_baselines_are_told_apart_by_their_calls_and_without_any_there_is_none() -> None:
     _, arms = invented_arms(base=right(4), adapter=right(24), long=right(20), short=right(20))
     arms[2], arms[3] = with_cost(arms[2], 5, 10), with_cost(arms[3], 1, 10)
-    best = best_baseline(arms, "f1", 500, 0)
+    best = best_baseline(arms, "f1", 0)
     assert best is not None and best.name == "short"
-    assert best_baseline(arms[:2], "f1", 500, 0) is None
-    assert best_baseline([arms[0], *arms[2:]], "f1", 500, 0) is None
+    assert best_baseline(arms[:2], "f1", 0) is None
+    assert best_baseline([arms[0], *arms[2:]], "f1", 0) is None
 
 
 def test_the_verdict_of_nothing_to_compare() -> None:
     assert verdict(None, "f1")[0] == ""
-    a, b = (make_arm(n, "s", "p", [], [], {}, (), {}, 10, 0) for n in "ab")
-    assert "cannot be compared" in verdict(compare(a, b, [], "f1", 10, 0), "f1")[1]
+    a, b = (make_arm(n, "s", "p", [], [], {}, (), {}) for n in "ab")
+    assert "cannot be compared" in verdict(compare(a, b, [], "f1", 0), "f1")[1]
     assert not Difference(n=0).clear
 
 

@@ -98,15 +98,15 @@ def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_ra
 def test_the_headline_says_what_selection_is_worth_over_random_trajectories(random: int, expected: str) -> None:
     questions, arms = invented_arms(base=right(4), adapter=right(24), random=right(random))
     control = arms[2].model_copy(update={"name": "random selection"})
-    worth = selection_gain([arms[0], arms[1], control], "f1", 500, 0)
-    numbers = verdict(compare(arms[0], arms[1], questions, "f1", 500, 0), "f1", selection=worth)[1]
+    worth = selection_gain([arms[0], arms[1], control], "f1", 0)
+    numbers = verdict(compare(arms[0], arms[1], questions, "f1", 0), "f1", selection=worth)[1]
     assert expected in numbers and ("in F1 over random trajectories, on 50 questions." in numbers) == (random != 24)
-    assert selection_gain(arms[:2], "f1", 500, 0) is None
+    assert selection_gain(arms[:2], "f1", 0) is None
 
 
 def test_questions_are_gained_and_broken_one_by_one() -> None:
     questions, arms = invented_arms(base=[True] * 4 + [False] * 6, adapter=[False] * 3 + [True] * 6 + [False])
-    changes = compare(arms[0], arms[1], questions, "f1", 500, 0).changes
+    changes = compare(arms[0], arms[1], questions, "f1", 0).changes
     assert changes == QuestionChanges(gained=5, broken=3, questions=10)
     assert changes_sentence(changes, None) == "questions gained 5, broken 3"
     assert changes_sentence(None, changes) == "base again against base: gained 5, broken 3", "without an adapter"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from evaluation.comparisons import compare
-from evaluation.measures.statistics import RESAMPLES
 from evaluation.results import BASE, Arm
 from questions.manifest import open_run
 from ratchet.config import Config
@@ -51,9 +50,7 @@ def make_rounds(folder: Path, dev: int = 24, train: int = 8) -> tuple[Config, Ru
         results = add_evaluation(config, here, "dev", arms)
         candidate = results.arm("adapter")
         assert candidate is not None
-        against = compare(parent or results.arms[0], candidate, questions_of("dev", dev), "f1", RESAMPLES, 0).measures[
-            "f1"
-        ]
+        against = compare(parent or results.arms[0], candidate, questions_of("dev", dev), "f1", 0).measures["f1"]
         promoted = bool(against.mean and against.mean > 0 and against.p is not None and against.p < 0.05)
         measure = HOSTILE if n == 2 else "F1"
         promotion = Promotion(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.core.context import RunContext
+from agents.core.context import Job, RunContext
 from agents.core.resources import Resources
 from agents.core.spec import SystemSpec
 from agents.core.system import System, load_system
@@ -89,18 +89,8 @@ async def play(
     engines: Mapping[str, Engine] = {"agent": agent} if isinstance(agent, ScriptedEngine) else agent
     shelf = shelf or Shelf({})
     with reach_over(shelf) as everywhere:
-        return await run_episode(
-            question,
-            system,
-            engines,
-            shelf,
-            setting,
-            key="k1",
-            sample=3,
-            seed=seed,
-            watch=watch,
-            resources=resources or everywhere,
-        )
+        job = Job(question, sample=3, key="k1", seed=seed)
+        return await run_episode(job, system, engines, shelf, setting, resources or everywhere, watch)
 
 
 class ShelfSource(SearchSource):
@@ -191,18 +181,8 @@ async def run(
 
     system = system_of(run_solve, "one", "two", config=config)
     engines = {"agent": agent} if isinstance(agent, ScriptedEngine) else agent
-    return await run_episode(
-        question,
-        system,
-        engines,
-        shelf or Shelf({}),
-        setting,
-        key="k",
-        sample=0,
-        seed=seed,
-        watch=watch,
-        resources=resources,
-    )
+    job = Job(question, sample=0, key="k", seed=seed)
+    return await run_episode(job, system, engines, shelf or Shelf({}), setting, resources, watch)
 
 
 def say(**fields: Any) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from evaluation.comparisons import compare, make_arm
+from evaluation.comparisons import compare
 from evaluation.results import Arm, Results
 from questions.labels import FEVER
 from ratchet.records import Event, Label, Question, Status, Trajectory
+from tests.helpers.arms import make_arm
 
 SHORT = {"S": "SUPPORTS", "R": "REFUTES", "N": "NOT ENOUGH INFO", "U": "UNCERTAIN", "X": "It is so.", "": ""}
 STATUSES: dict[str, Status] = {"!": "failed", "?": "unparsed", "$": "out_of_budget"}
@@ -44,15 +45,14 @@ def said(questions: Sequence[Question], samples: Sequence[str], events: tuple[Ev
 def results_of(questions: Sequence[Question], arms: Mapping[str, Sequence[str]], title: str = "claims") -> Results:
     """Arm name to its samples; base first."""
     made = [
-        make_arm(name, "s", "base", questions, said(questions, samples), {}, (), {}, 500, 0)
-        for name, samples in arms.items()
+        make_arm(name, "s", "base", questions, said(questions, samples), {}, (), {}) for name, samples in arms.items()
     ]
     return compared(title, questions, made, "accuracy", max(len(samples) for samples in arms.values()))
 
 
 def compared(title: str, questions: Sequence[Question], arms: Sequence[Arm], primary: str, samples: int = 1) -> Results:
     """The results of arms, the first of which is base, on a question set of this name."""
-    comparisons = tuple(compare(arms[0], arm, questions, primary, 500, 0) for arm in arms[1:])
+    comparisons = tuple(compare(arms[0], arm, questions, primary, 0) for arm in arms[1:])
     return Results(
         round=1, split=title, title=title, questions=len(questions), samples=samples, seed=0, resamples=500,
         primary=primary, arms=tuple(arms), comparisons=comparisons, verdict="",

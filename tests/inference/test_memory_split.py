@@ -60,7 +60,7 @@ def config(folder: Path, **models: dict[str, Any]) -> Config:
 def specs_of(
     config: Config, names: list[str] | None = None, uses: dict[str, ModelUse] | None = None
 ) -> list[ServerSpec]:
-    return server_specs(config.models, config.serve_config, names, uses)
+    return server_specs(config, names, uses)
 
 
 def wanted(folder: Path, **models: dict[str, Any]) -> list[ServerSpec]:

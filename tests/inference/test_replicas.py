@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agents.core.context import RunContext
+from agents.core.context import Job, RunContext
 from agents.core.system import load_system
 from inference.adapters import adapter_digest
 from inference.completion import Completion
@@ -208,8 +208,7 @@ async def test_an_episode_is_one_session(servers: list[Server], folder: str, tmp
     async with opened(servers, folder) as engine:
         system = load_system(SystemConfig(name="mad"))
         setting = RunContext(policy="base", adapter=None, temperature=0.0, frozen_temperature=0.0, top_p=1.0)
-        made = await run_episode(
-            Question(id="q", text="Who?"), system, {"agent": engine}, index, setting, key="k", sample=0, seed=1
-        )
+        job = Job(Question(id="q", text="Who?"), sample=0, key="k", seed=1)
+        made = await run_episode(job, system, {"agent": engine}, index, setting)
         assert len(made.model_calls) > 1
         assert sorted(counts(servers)) == [0, 0, len(made.model_calls)]

@@ -24,7 +24,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from agents.core.context import RunContext
+from agents.core.context import Job, RunContext
 from agents.core.tools import Answer, Tools
 from inference.adapters import WEIGHTS, load_request
 from inference.chat import Dialogue
@@ -297,10 +297,7 @@ async def sampled(engine: Engine, adapter: str) -> list[Trajectory]:
     question = Question(id="q", text="Who built the harbour of Velm?", answers=("Ada Torrin",))
     return list(
         await asyncio.gather(
-            *(
-                run_episode(question, system, {"agent": engine}, Shelf(), setting, key=f"k{n}", sample=n, seed=n)
-                for n in range(2)
-            )
+            *(run_episode(Job(question, n, f"k{n}", n), system, {"agent": engine}, Shelf(), setting) for n in range(2))
         )
     )
 

@@ -14,10 +14,10 @@ from evaluation.tables.leakage import print_leaks
 from questions.leakage import (
     TRAINING_QUESTIONS,
     check_adapter_leakage,
+    check_leakage,
     leakage_between_splits,
     training_question_digests,
 )
-from questions.leakage import check_leakage as check_splits
 from questions.load import load_split
 from questions.manifest import open_run
 from ratchet.config import Config, LeakageConfig, load_config
@@ -39,10 +39,6 @@ def config_of(folder: Path, leakage: Any = None, **texts: Any) -> Config:
     questions = config_values(folder)["questions"] | {"leakage": leakage or {}}
     benchmarks = {"extra": {"path": str(folder / "extra.jsonl")}}
     return load_config(write_config(folder, questions=questions, evaluation={"benchmarks": benchmarks}))
-
-
-def check_leakage(config: Config) -> list[str]:
-    return check_splits(config.splits, config.seed, config.questions.leakage)
 
 
 SAME = [{"text": "Who built the harbour?"}, {"text": "Where is the tower of the northern isle of Velm now?"}]
@@ -125,7 +121,7 @@ def test_the_manifest_keeps_what_was_used_and_follows_the_benchmarks(tmp_path: P
 
 def test_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of(tmp_path, train=SAME, test=NEAR)
-    print_leaks(leakage_between_splits(config.splits, config.seed))
+    print_leaks(leakage_between_splits(config))
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if line.startswith("  questions.test"))
     assert row.split() == ["questions.test", "questions.train", "2", "1", "1", "0"]

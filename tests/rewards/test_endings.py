@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.comparisons import make_arm, primary_measure
+from evaluation.comparisons import primary_measure
 from evaluation.formats import shown_measures
 from evaluation.measures.measures import AS_RETURNED, BY_NAME, LENIENT, Measure, form_of, measure
 from evaluation.results import Arm, Results
@@ -24,6 +24,7 @@ from rewards.reward import known_rewards
 from rewards.selection import select
 from rewards.summary import best_reward, mean_reward
 from rounds.choice import dev_rewards
+from tests.helpers.arms import make_arm
 from tests.helpers.reward_cases import (
     judge_reply,
     make_config,
@@ -142,7 +143,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Scores:
 
 
 def arm_of(made: Sequence[Trajectory], scores: Scores, weights: dict[str, float] | None = None) -> Arm:
-    return make_arm("a", "s", "base", QUESTIONS, made, scores, NAMES, weights or {"f1": 1.0}, 10, 0)
+    return make_arm("a", "s", "base", QUESTIONS, made, scores, NAMES, weights or {"f1": 1.0})
 
 
 @pytest.mark.parametrize("ending", FAILURES)
@@ -245,5 +246,5 @@ def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(
     assert dev_rewards(config.rewards, QUESTIONS, [cut], scores) == {QUESTIONS[1].id: value}
     values, primary = measure(QUESTIONS[1], cut, scores, NAMES, weights), primary_measure(QUESTIONS, NAMES, keep)
     assert values[primary] == values["reward" + form_of(primary)] == value
-    arm = make_arm("a", "s", "base", QUESTIONS[1:2], [cut], scores, NAMES, weights, 10, 0, keep)
+    arm = make_arm("a", "s", "base", QUESTIONS[1:2], [cut], scores, NAMES, weights, keep)
     assert arm.answered == ({QUESTIONS[1].id: 1.0} if value else {})

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from commands.config import open_config
-from evaluation.comparisons import make_arm
 from evaluation.formats import shown_measures
 from evaluation.measures.measures import BY_NAME
 from evaluation.results import Results
@@ -23,6 +22,7 @@ from rewards import scoring
 from rewards.reward import known_rewards, load_reward
 from rewards.scoring import unfinished
 from rewards.store import stored_scores
+from tests.helpers.arms import make_arm
 from tests.helpers.reward_cases import make_config, rule_score, score_with, scripted_judge, trajectory
 
 QUESTION = Question(id="q1", text="Who built it?", answers=("Ada",))
@@ -169,7 +169,7 @@ def test_a_config_names_it_and_a_wrong_name_is_refused_when_the_config_is_read(m
 def test_tables_show_it_by_its_title(mine: Path) -> None:
     name = "./brief.py"
     scores = scores_of(mine, name)
-    arm = make_arm("base", "mrag", "base", [QUESTION], [SHORT, LONG], scores, [name, "f1"], {name: 1.0}, 10, 0)
+    arm = make_arm("base", "mrag", "base", [QUESTION], [SHORT, LONG], scores, [name, "f1"], {name: 1.0})
     results = Results(
         round=1, split="test", questions=1, samples=2, seed=0, resamples=10, primary="f1",
         arms=(arm,), comparisons=(), verdict="",

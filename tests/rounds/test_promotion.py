@@ -31,7 +31,7 @@ from tests.helpers.planned_run import experiment
 
 
 def difference(before: list[float], after: list[float]) -> Difference:
-    found = paired_difference(before, after, 10_000, seed=1)
+    found = paired_difference(before, after, seed=1)
     return Difference(
         before=found.before, after=found.after, mean=found.mean, low=found.low, high=found.high, p=found.p, n=found.n
     )
@@ -111,13 +111,14 @@ def test_the_last_promotion_before_a_round_is_what_it_starts_from(tmp_path: Path
 
 def test_what_was_decided_before_an_earlier_round_was_done_again_stands_no_longer(tmp_path: Path) -> None:
     """Otherwise a run until dev is flat would go on after the round that is flat now, and serve an older adapter."""
-    run, rounds = RunFolder(tmp_path), RoundsConfig(count=8, until_flat=True)
+    config = Config(run=str(tmp_path), rounds=RoundsConfig(count=8, until_flat=True))
+    run = RunFolder(tmp_path)
     for number in (1, 2, 3):
         decided(run, number, number < 3)
-    assert (best_round(run), last_round(run, rounds)) == (2, 3)
+    assert (best_round(run), last_round(config)) == (2, 3)
     decided(run, 1, False)
     assert [p.round for p in read_promotions(run)] == [1]
-    assert last_round(run, rounds) == 1 and "after round 1 of at most 8" in why_it_ended(run, rounds)
+    assert last_round(config) == 1 and "after round 1 of at most 8" in why_it_ended(config)
     assert last_promoted(run, before=9) is None
 
 

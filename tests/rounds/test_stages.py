@@ -206,13 +206,13 @@ def test_rounds_that_run_until_dev_is_flat_end_with_the_round_that_promotes_noth
     for stage in stages_of(one):
         done.append((stage.round, stage.id))
         if stage.id == "promote":
-            assert not why_it_ended(one.run, one.config.rounds)
+            assert not why_it_ended(one.config)
             promote(one.run, stage.round, stage.round < 3)
     assert done[-3:] == [(3, "promote"), (2, "test"), (3, "report")], "what round 2 promoted is tested"
     assert shown(one) == done, "the same when it is asked again"
-    assert "after round 3 of at most 9" in why_it_ended(one.run, one.config.rounds)
+    assert "after round 3 of at most 9" in why_it_ended(one.config)
     on = experiment(tmp_path, rounds={"count": 9})
-    assert shown(on)[-1] == (9, "report") and not why_it_ended(on.run, on.config.rounds)
+    assert shown(on)[-1] == (9, "report") and not why_it_ended(on.config)
 
 
 def test_a_stage_is_planned_after_the_one_before_was_run(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agents.core.context import Job
 from agents.core.system import load_system
 from inference.engine import EngineError
 from inference.scripted import ScriptedEngine
@@ -17,7 +18,6 @@ from ratchet.errors import UserError
 from ratchet.files import Segment, read_segments
 from ratchet.progress import Progress
 from ratchet.records import Question, Trajectory
-from sampling.passes import Job
 from sampling.pool import Task, plan_jobs, run_pool
 from sampling.store import TrajectoryStore
 from tests.helpers.playing import SETTING, Shelf

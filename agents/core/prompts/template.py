@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -93,19 +93,6 @@ class FillIn(Protocol):
     """Gives the message of a slot, its variables filled in."""
 
     def __call__(self, slot: str, **values: str) -> str: ...
-
-
-@dataclass(frozen=True)
-class PromptSet:
-    """The prompts of a system, for one task."""
-
-    prompts: Prompts = field(default_factory=lambda: SHARED)
-    task: Mapping[str, str] = field(default_factory=dict)
-    """The values of `TASK`."""
-
-    def text(self, slot: str, **values: str) -> str:
-        """A message. The variables of the task are filled in unless `values` has them."""
-        return self.prompts[slot].fill({**self.task, **values})
 
 
 def replace_prompts(prompts: Prompts, folder: Path, key: str) -> dict[str, Prompt]:

@@ -170,7 +170,7 @@ class WebClient:
     def _advice(self, answer: Answer) -> str:
         if 300 <= answer.status < 400:
             place = self._server_words(answer.headers.get("location", "?"))
-            return f"it sends us on to {place}, which is not followed: fix url"
+            return f"it sends us on to {place}, which is not followed; set mode: replay or local"
         if answer.status in (401, 403) and self._access.refused:
             return self._access.refused
         return "the request itself is refused, so that it is not sent again"

@@ -1,4 +1,4 @@
-"""Wikipedia, or any MediaWiki: `url: https://de.wikipedia.org` asks another one.
+"""The English Wikipedia.
 
 One request searches and brings the introductions of the pages that it found. A passage is the snippet that matched,
 where that stands further down the page, and then the introduction, of which a cut takes the end. Wikimedia's rules ask
@@ -20,7 +20,7 @@ BUSY = re.compile(r"ratelimited|maxlag|readonly|internal_api_error.*|pool-.*|.*t
 
 
 class Wikipedia(WebService):
-    """Searches Wikipedia, or another MediaWiki, by its search and extracts."""
+    """Searches Wikipedia, by its search and extracts."""
 
     service = "wikipedia"
     url = "https://en.wikipedia.org"

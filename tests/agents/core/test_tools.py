@@ -183,6 +183,30 @@ async def test_seeds_differ_by_call_and_repeat_whatever_the_order_of_concurrent_
     assert not one & await seeds(2, 0.001, 0.005)
 
 
+async def test_which_of_two_failing_branches_is_faster_changes_nothing_of_the_trajectory() -> None:
+    def racing(first: float, second: float) -> Solve:
+        async def chain(tools: Tools, role: str, wait: float) -> None:
+            dialogue = tools.dialogue(role)
+            for word in ("a", "b"):
+                await asyncio.sleep(wait)
+                await tools.ask(dialogue, word)
+            await tools.ask(dialogue, "c", City)
+
+        async def solve(tools: Tools) -> Answer:
+            await tools.gather(chain(tools, "one", first), chain(tools, "two", second))
+            return Answer("")
+
+        return solve
+
+    async def ended(first: float, second: float) -> tuple[str, str, list[tuple[int, ...]]]:
+        trajectory = await run(racing(first, second), engine(lambda *_: "x"))
+        return trajectory.status, trajectory.error, [talk.ids for talk in trajectory.conversations]
+
+    status, error, conversations = await ended(0.001, 0.005)
+    assert status == "unparsed" and error.startswith("one: ") and len(conversations) == 2
+    assert (status, error, conversations) == await ended(0.005, 0.001)
+
+
 async def test_concurrent_calls_are_recorded_in_the_order_of_their_beginning() -> None:
     async def solve(tools: Tools) -> Answer:
         slow, fast = tools.dialogue("one"), tools.dialogue("two")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.comparisons import best_baseline, compare, in_form, make_arm
+from evaluation.comparisons import best_baseline, compare, in_form
 from evaluation.headline import verdict
 from evaluation.measures.gain import MIN_ANSWERED, Gain, label_floor
 from evaluation.results import Arm
 from ratchet.records import Label, Question, Trajectory
+from tests.helpers.arms import make_arm
 
 LABELS = (
     Label(name="SUPPORTED", meaning="it is so", stance="true"),
@@ -39,13 +40,13 @@ def arm(name: str, questions: list[Question], outcomes: list[str]) -> Arm:
                 seconds=1.0,
             )
         )
-    return make_arm(name, "cot", "base", questions, trajectories, {}, ("f1",), {}, 500, 0)
+    return make_arm(name, "cot", "base", questions, trajectories, {}, ("f1",), {})
 
 
 def test_more_answers_that_are_no_better_are_a_gain_in_form_only() -> None:
     base = arm("base", QUESTIONS, ["right", "wrong", "unparsed", "unparsed", "unparsed", "unparsed"])
     trained = arm("adapter", QUESTIONS, ["right", "wrong", "right", "wrong", "right", "wrong"])
-    comparison = compare(base, trained, QUESTIONS, "accuracy", 500, 0)
+    comparison = compare(base, trained, QUESTIONS, "accuracy", 0)
     assert comparison.measures["accuracy"].clear
     assert (comparison.gain.form.before, comparison.gain.form.after) == (pytest.approx(1 / 3), 1)
     assert (comparison.gain.substance.n, comparison.gain.substance.mean) == (20, 0)
@@ -57,14 +58,14 @@ def test_more_answers_that_are_no_better_are_a_gain_in_form_only() -> None:
         "Always answering REFUTED scores 0.67 and chance 0.50: the trained model's 0.50 is not above the former."
     )
     baseline = arm("plain", QUESTIONS, ["right", "wrong"])
-    best = best_baseline([base, trained, baseline], "accuracy", 500, 0)
+    best = best_baseline([base, trained, baseline], "accuracy", 0)
     words, _ = verdict(comparison, "accuracy", best)
     assert words.startswith("The trained model is better than base in form only, but not clearly different from the")
 
 
 def test_better_answers_are_a_gain_in_substance() -> None:
     base, trained = arm("base", SHORT, ["right", "wrong", "wrong"]), arm("adapter", SHORT, ["right", "right", "wrong"])
-    comparison = compare(base, trained, SHORT, "f1", 500, 0)
+    comparison = compare(base, trained, SHORT, "f1", 0)
     assert (comparison.gain.form.mean, comparison.gain.substance.mean) == (0, pytest.approx(1 / 3))
     words, sentences = verdict(comparison, "f1")
     assert words == "The trained model is better"
@@ -73,7 +74,7 @@ def test_better_answers_are_a_gain_in_substance() -> None:
 
 def test_substance_cannot_be_compared_where_the_base_answers_nothing() -> None:
     base, trained = arm("base", SHORT, ["unparsed"]), arm("adapter", SHORT, ["right", "wrong"])
-    words, sentences = verdict(compare(base, trained, SHORT, "f1", 500, 0), "f1")
+    words, sentences = verdict(compare(base, trained, SHORT, "f1", 0), "f1")
     assert words == "The trained model is better"
     assert "no question was answered by both, so their substance cannot be compared" in sentences
 
@@ -88,12 +89,12 @@ def test_the_floor_of_labels() -> None:
 def test_with_the_form_enforced_few_answers_in_form_still_tell() -> None:
     base = arm("base", QUESTIONS, ["wrong", *["unparsed"] * 9])
     trained = arm("adapter", QUESTIONS, ["right", "wrong", "wrong"])
-    comparison = compare(base, trained, QUESTIONS, "accuracy", 500, 0)
+    comparison = compare(base, trained, QUESTIONS, "accuracy", 0)
     assert comparison.gain.substance.n < MIN_ANSWERED and not comparison.gain.is_form_only, "too few tell"
 
     def enforced(before: list[str], after: list[str]) -> Gain:
         arms = arm("base in form", QUESTIONS, before), arm("adapter in form", QUESTIONS, after)
-        return comparison.gain.model_copy(update={"enforced": in_form(arms, 500, 0)})
+        return comparison.gain.model_copy(update={"enforced": in_form(arms, 0)})
 
     same = enforced(["right", "wrong", "wrong"], ["right", "wrong", "wrong"])
     assert same.is_form_only and same.enforced is not None and same.enforced.mean == 0
@@ -101,4 +102,4 @@ def test_with_the_form_enforced_few_answers_in_form_still_tell() -> None:
     words, sentences = verdict(comparison.model_copy(update={"gain": same}), "accuracy")
     assert words == "The trained model is better in form only"
     assert "With the form enforced, Accuracy on 60 questions: 0.33 -> 0.33: +0.00 [" in sentences
-    assert in_form((base, trained), 500, 0) is None, "these are not the arms of the control"
+    assert in_form((base, trained), 0) is None, "these are not the arms of the control"

@@ -59,36 +59,36 @@ def test_a_row_of_another_form_is_named(tmp_path: Path, change: Row, message: st
 def test_every_label_counts_by_itself_and_missing_differences_are_put_at_the_median(many: list[Pair]) -> None:
     differences = np.random.default_rng(1).normal(size=len(many)).round(3).tolist()
     labels = np.array([[label[2] for label in pair.labels] for pair in many]).ravel()
-    found = human_agreement(many, differences, 200, 0)
+    found = human_agreement(many, differences, 0)
     overall = found.by_aspect[2]
     assert overall.mean == pytest.approx(100 * pearsonr(np.repeat(differences, 2), labels)[0])
     assert found.nulls == 0 and found.spearman == pytest.approx(100 * spearmanr(np.repeat(differences, 2), labels)[0])
-    scaled = human_agreement(many, [1000 * difference for difference in differences], 200, 0)
+    scaled = human_agreement(many, [1000 * difference for difference in differences], 0)
     assert scaled.by_aspect[2].low == pytest.approx(overall.low), "the scale does not matter"
     filled = np.repeat([*[np.median(differences[2:])] * 2, *differences[2:]], 2)
-    found = human_agreement(many, [None, None, *differences[2:]], 200, 0)
+    found = human_agreement(many, [None, None, *differences[2:]], 0)
     assert found.nulls == 2 and found.by_aspect[2].mean == pytest.approx(100 * pearsonr(filled, labels)[0])
 
 
 def test_people_are_compared_by_two_labels_of_each_pair(many: list[Pair]) -> None:
     first, second = (np.array([pair.labels[at] for pair in many]) for at in (0, 1))
-    found = people_agreement(many, 200, 0)
+    found = people_agreement(many, 0)
     assert found is not None and found.spearman == pytest.approx(100 * spearmanr(first[:, 2], second[:, 2])[0])
     assert found.by_aspect[0].mean == pytest.approx(100 * pearsonr(first[:, 0], second[:, 0])[0])
     alone = [Pair(pair.question, pair.answers, pair.labels[:1]) for pair in many]
-    assert people_agreement(alone, 200, 0) is None
+    assert people_agreement(alone, 0) is None
 
 
 def test_pairs_of_one_question_are_drawn_together(many: list[Pair]) -> None:
     differences = np.random.default_rng(3).normal(size=len(many)).tolist()
-    apart = human_agreement(many, differences, 2000, 0).by_aspect[2]
+    apart = human_agreement(many, differences, 0).by_aspect[2]
     # The same labels as five questions with eight pairs each: eight times fewer units.
     grouped = [Pair(many[at % 5].question, pair.answers, pair.labels) for at, pair in enumerate(many)]
-    together = human_agreement(grouped, differences, 2000, 0).by_aspect[2]
+    together = human_agreement(grouped, differences, 0).by_aspect[2]
     assert together.mean == pytest.approx(apart.mean) and (together.n, apart.n) == (5, 40)
 
 
 def test_equal_differences_have_no_correlation(many: list[Pair]) -> None:
     for differences in ([0.0] * len(many), [0.1] * len(many), [None] * len(many)):
-        found = human_agreement(many, differences, 50, 0)
+        found = human_agreement(many, differences, 0)
         assert found.by_aspect[2].mean is None and np.isnan(found.spearman)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from evaluation.comparisons import make_arm
 from evaluation.measures.measures import (
     harmonic_mean,
     measure,
@@ -16,6 +15,7 @@ from evaluation.measures.measures import (
 )
 from ratchet.records import ModelCall, Passage, Question, Search, Trajectory
 from ratchet.selection import Score
+from tests.helpers.arms import make_arm
 
 QUESTION = Question(id="q", text="Who?", answers=("Ada Pell", "Pell"))
 NAMES = ("em", "f1", "lexical_support")
@@ -118,7 +118,7 @@ def test_a_question_counts_once_and_nulls_are_skipped_and_counted() -> None:
     assert [values[i]["em"] for i in "abc"] == [0.5, 1.0, 0.0]
     assert [values[i]["lexical_support"] for i in "abc"] == [0.4, None, pytest.approx(0.1)]
     assert (nulls["lexical_support"], nulls["em"]) == (3, 0)
-    arm = make_arm("base", "mrag", "base", questions, made, given, NAMES, {"lexical_support": 1.0}, 100, 0)
+    arm = make_arm("base", "mrag", "base", questions, made, given, NAMES, {"lexical_support": 1.0})
     support = arm.measures["lexical_support"]
     assert support.mean == pytest.approx(0.25), "the mean over the two questions that have a value"
     assert (support.n, support.nulls) == (2, 3)
@@ -186,7 +186,7 @@ def test_judged_scores_are_given_on_the_papers_own_scales_too() -> None:
     assert (found["correctness_raw"], found["faithfulness_raw"]) == (0.5, 0.5)
     unanswered = measure(question, trajectory(answer="", status="unparsed"), given, names, {})
     assert (unanswered["correctness_raw"], unanswered["faithfulness_raw"]) == (-1.0, -1.0)
-    arm = make_arm("base", "mrag", "base", [question], [made], given, names, {}, 10, 0)
+    arm = make_arm("base", "mrag", "base", [question], [made], given, names, {})
     assert arm.measures["correctness_raw"].mean == 0.5
 
 
@@ -199,7 +199,7 @@ def test_figure_2_counts_an_answer_at_the_end_of_the_budget_and_0_where_there_is
         trajectory("c", "c", status="out_of_budget"),
     ]
     given = dict([score("a", "correctness", 0.6), score("b", "correctness", 0.9), score("c", "correctness", 0.0)])
-    arm = make_arm("base", "mrag", "base", questions, made, given, ["correctness"], {"correctness": 1.0}, 10, 0)
+    arm = make_arm("base", "mrag", "base", questions, made, given, ["correctness"], {"correctness": 1.0})
     for name in ("correctness", "reward"):
         means = [arm.measures[name + form].mean for form in ("_as_returned", "", "_lenient")]
         assert means == [pytest.approx(mean) for mean in (0.5, 0.3, 0.75)]
@@ -216,7 +216,7 @@ def test_abstaining_does_not_raise_a_methods_means() -> None:
     supported = score("t1", "faithfulness", 0.75, {"part": "support", "scores": [1, 0]})
     abstaining = score("t2", "faithfulness", 0.0, {"part": "support", "scores": []})
     given, names = dict([supported, abstaining]), ("faithfulness",)
-    arm = make_arm("base", "mrag", "base", questions, made, given, names, {"faithfulness": 1.0}, 10, 0)
+    arm = make_arm("base", "mrag", "base", questions, made, given, names, {"faithfulness": 1.0})
     means = {name: arm.measures[name].mean for name in ("faithfulness", "reward", "unattributed")}
     assert means == {"faithfulness": 0.375, "reward": 0.375, "unattributed": 0.75}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.comparisons import make_arm
 from evaluation.measures.verdicts import (
     APART,
     Verdicts,
@@ -17,6 +16,7 @@ from evaluation.measures.verdicts import (
 from evaluation.results import Arm
 from questions.labels import FEVER, FEVER_TWO, choice_labels
 from ratchet.records import Label, Question
+from tests.helpers.arms import make_arm
 from tests.helpers.verdict_arms import claims, results_of, said
 
 S, R, N = "SUPPORTS", "REFUTES", "NOT ENOUGH INFO"
@@ -30,7 +30,7 @@ def verdicts(gold: str, *samples: str, labels: tuple[Label, ...] = FEVER) -> Ver
 
 
 def macro(found: Verdicts, lenient: bool = False) -> float:
-    interval = average_macro_f1([found], 200, 0, lenient)
+    interval = average_macro_f1([found], 0, lenient)
     assert interval is not None and interval.mean is not None
     return interval.mean
 
@@ -112,7 +112,7 @@ def test_labels_are_those_of_all_questions() -> None:
 
 def arm(gold: str, *samples: str) -> Arm:
     questions = claims(gold)
-    return make_arm("a", "s", "base", questions, said(questions, samples), {}, (), {}, 500, 0)
+    return make_arm("a", "s", "base", questions, said(questions, samples), {}, (), {})
 
 
 def test_macro_f1_stands_among_the_measures_with_an_interval_over_questions() -> None:
@@ -132,21 +132,21 @@ def test_the_difference_of_macro_f1_is_paired() -> None:
     found = results_of(claims(gold), {"base": [before], "other": [after]}).comparisons[0].measures["macro_f1"]
     assert (found.before, found.after, found.mean) == pytest.approx((0.5, 0.8, 0.3))
     assert found.clear and found.p is not None and found.p < 0.02
-    apart = macro_f1_difference(verdicts(gold, before), verdicts(gold, before), 500, 0)
+    apart = macro_f1_difference(verdicts(gold, before), verdicts(gold, before), 0)
     assert apart is not None and (apart.mean, apart.low, apart.high, apart.p) == (0, 0, 0, 1)
 
 
 def test_uncertain_verdicts_are_counted_apart_from_decided_ones() -> None:
     """Uncertain on 3 of 10; decided on 6, 5 of them right; one failed."""
-    unsure = uncertainty(verdicts("SSSSRRRRSS", "SSSURRSUU!", labels=FEVER_TWO), 300, 0)
+    unsure = uncertainty(verdicts("SSSSRRRRSS", "SSSURRSUU!", labels=FEVER_TWO), 0)
     assert unsure is not None
     assert (unsure.share.mean, unsure.coverage.mean) == pytest.approx((0.3, 0.6))
     assert unsure.accuracy.mean == pytest.approx(5 / 6)
-    assert uncertainty(verdicts("SR", "SX"), 100, 0) is None
+    assert uncertainty(verdicts("SR", "SX"), 0) is None
 
 
 def test_a_label_of_stance_unknown_is_uncertain_and_may_be_right() -> None:
     found = verdicts("SNNR", "NNSR")
-    unsure = uncertainty(found, 100, 0)
+    unsure = uncertainty(found, 0)
     assert unsure is not None and unsure.accuracy is not None
     assert (unsure.share.mean, unsure.coverage.mean, unsure.accuracy.mean) == (0.5, 0.5, 0.5)

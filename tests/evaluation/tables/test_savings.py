@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from evaluation.comparisons import make_arm
 from evaluation.results import Results
 from evaluation.tables.savings import memory_pairs, print_savings, savings
 from ratchet.config import Config
 from ratchet.errors import UserError
 from ratchet.records import ToolCall
+from tests.helpers.arms import make_arm
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.verdict_arms import claims, compared, said
 
@@ -43,7 +43,7 @@ def measured(split: str, calls: dict[str, list[int]]) -> Results:
             each.model_copy(update={"events": (call,) * count})
             for each, count in zip(said(questions, ["S" * len(questions)]), counts, strict=True)
         ]
-        arms.append(make_arm(name, "mermaid", "base", questions, done, {}, (), {}, 200, 0))
+        arms.append(make_arm(name, "mermaid", "base", questions, done, {}, (), {}))
     return compared(split, questions, arms, "accuracy")
 
 
@@ -55,7 +55,7 @@ def test_an_arm_is_compared_with_the_one_that_differs_in_its_memory_alone(tmp_pa
         short={"name": "mermaid", "settings": {"steps": 3}},
         other={"name": "cot"},
     )
-    assert memory_pairs(settings.system, settings.evaluation.baselines) == {"base": "plain", "meaning": "plain"}
+    assert memory_pairs(settings) == {"base": "plain", "meaning": "plain"}
     with pytest.raises(UserError, match="no arm with a memory has a partner"):
         print_savings(settings_with(tmp_path, other={"name": "cot"}), [])
 

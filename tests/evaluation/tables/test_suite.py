@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from commands.evaluate import main
-from evaluation.comparisons import make_arm
 from evaluation.measures.estimates import Estimate
 from evaluation.results import Results
 from evaluation.tables.suite import average_table, print_suite
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
+from tests.helpers.arms import make_arm
 from tests.helpers.scripted import scripted_experiment, split_of
 from tests.helpers.verdict_arms import compared
 
@@ -108,7 +108,7 @@ def results_of(title: str, base: list[bool], other: list[bool]) -> Results:
             Trajectory(key=f"{name}{question.id}", question_id=question.id, answer="yes" if is_right else "no", **fixed)
             for question, is_right in zip(questions, right, strict=True)
         ]
-        arms.append(make_arm(name, "s", "base", questions, made, {}, ("em", "f1"), {}, 500, 0))
+        arms.append(make_arm(name, "s", "base", questions, made, {}, ("em", "f1"), {}))
     return compared(title, questions, arms, "f1")
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from commands.evaluate import main
-from evaluation.comparisons import make_arm
 from evaluation.results import Results
 from evaluation.tables.suite import average_table, print_suite
 from evaluation.tables.verdicts import print_verdicts
 from ratchet.errors import UserError
 from ratchet.records import Label, Passage, Question, Recall, ToolCall
+from tests.helpers.arms import make_arm
 from tests.helpers.scripted import scripted_experiment
 from tests.helpers.verdict_arms import claims, results_of, said
 
@@ -62,7 +62,7 @@ def test_tool_calls_are_shown_and_memory_where_there_is_one() -> None:
     results = results_of(questions, {"base": ["S"]})
     assert "called" not in printed(results).replace("tool calls", "")
     arm = make_arm(
-        "base", "s", "base", questions, said(questions, ["S"], (looked, looked, looked, recalled)), {}, (), {}, 10, 0
+        "base", "s", "base", questions, said(questions, ["S"], (looked, looked, looked, recalled)), {}, (), {}
     )
     assert (arm.measures["tool_calls"].mean, arm.measures["recalled"].mean) == (3, 2)
     shown = printed(results.model_copy(update={"arms": (arm,)}))
@@ -88,14 +88,14 @@ def test_labels_from_outside_are_not_markup() -> None:
     labels = (Label(name="[red]yes[/]", meaning=""), Label(name="[/]", meaning=""))
     question = Question(id="q", text="?", labels=labels, label="[/]")
     made = [t.model_copy(update={"answer": "[red]yes[/]"}) for t in said([question], ["X"])]
-    arm = make_arm("base", "s", "base", [question], made, {}, (), {}, 10, 0)
+    arm = make_arm("base", "s", "base", [question], made, {}, (), {})
     results = results_of(claims("S"), {"base": ["S"]}, "[bold]set[/bold]").model_copy(update={"arms": (arm,)})
     assert "[red]yes[/]" in verdicts_printed(results) and "[bold]set[/bold]" in verdicts_printed(results)
 
 
 def test_a_set_without_labels_is_refused_by_name() -> None:
     question = Question(id="q", text="?", answers=("x",))
-    arm = make_arm("base", "s", "base", [question], said([question], ["X"]), {}, (), {}, 10, 0)
+    arm = make_arm("base", "s", "base", [question], said([question], ["X"]), {}, (), {})
     results = results_of(claims("S"), {"base": ["S"]}, "quiz").model_copy(update={"arms": (arm,)})
     with pytest.raises(UserError, match="quiz have no label"):
         verdicts_printed(results)

@@ -12,7 +12,7 @@ import pytest
 from rich.table import Table
 
 from commands.plan import render
-from evaluation.comparisons import best_baseline, make_arm
+from evaluation.comparisons import best_baseline
 from evaluation.headline import verdict
 from evaluation.measures.agreement import agreement_table
 from evaluation.measures.complementarity import Complementarity, CorrectSubset, complementarity_table
@@ -35,6 +35,7 @@ from ratchet.tables import print_table
 from rounds.plan.memory import Node, TableRow
 from rounds.records import Entry as LedgerEntry
 from rounds.status import print_status
+from tests.helpers.arms import make_arm
 from tests.helpers.planned_run import experiment
 from tests.helpers.verdict_arms import claims, compared, results_of
 
@@ -53,7 +54,7 @@ def wide_arm(name: str, right: int) -> tuple[list[Question], Arm]:
         )
         for i in range(40)
     ]  # fmt: skip
-    arm = make_arm(name, "multi_agent_rag", "base", questions, made, {}, ("em", "f1"), {}, 500, 0)
+    arm = make_arm(name, "multi_agent_rag", "base", questions, made, {}, ("em", "f1"), {})
     costs = dict.fromkeys(("prompt_tokens", "cached_tokens", "new_tokens", "seconds", "calls", "searches"), 123456.7)
     more = {
         **{m: Estimate(mean=-0.123, low=-0.246, high=0.333, n=40) for m in (*BY_NAME,) if m not in arm.measures},
@@ -68,7 +69,7 @@ def wide_arm(name: str, right: int) -> tuple[list[Question], Arm]:
 def invented(title: str = "2WikiMultihopQA, shuffled") -> Results:
     made = [wide_arm(name, 4 + 10 * n) for n, name in enumerate(NAMES)]
     questions, arms = made[0][0], [arm for _, arm in made]
-    results, best = compared(title, questions, arms, "f1"), best_baseline(arms, "f1", 500, 0)
+    results, best = compared(title, questions, arms, "f1"), best_baseline(arms, "f1", 0)
     told = ". ".join(verdict(results.comparisons[0], "f1", best))
     return results.model_copy(update={"best_baseline": best, "verdict": told})
 
@@ -179,7 +180,7 @@ def test_the_comparison_is_a_table_in_80_columns_where_its_numbers_are_of_a_usua
     ]
     print_results(results.model_copy(update={"arms": tuple(arms)}), out)
     [row] = [line for line in out.getvalue().splitlines() if line.split()[:2] == ["F1", "strict"]]
-    assert row.split()[2:] == ["0.100", "0.350", "+0.250", "[0.125,", "0.388]", ".002"]
+    assert row.split()[2:] == ["0.100", "0.350", "+0.250", "[0.125,", "0.375]", ".002"]
     assert "Unattributed sentences" in out.getvalue() and max(map(len, out.getvalue().splitlines())) <= 80
     assert "…" not in out.getvalue()
     assert results.verdict.split()[0] in out.getvalue()

@@ -36,7 +36,7 @@ def sizes(index: dict[str, Any], embedder: dict[str, Any] | None = None) -> dict
             "questions": {split: {"path": "unused"} for split in ("train", "dev", "test")},
         }
     )
-    return {one.key.split()[0]: one.size for one in encoder_memory(config.index, config.embedder)}
+    return {one.key.split()[0]: one.size for one in encoder_memory(config)}
 
 
 def test_a_sparse_encoder_takes_its_weights_and_room_to_compute(tmp_path: Path) -> None:

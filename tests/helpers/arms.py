@@ -1,0 +1,33 @@
+"""Arms that tests measure, under a config with the scores and weights that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from evaluation import comparisons
+from evaluation.measures.measures import Scores
+from evaluation.results import Arm
+from ratchet.config import Config
+from ratchet.records import Question, Trajectory
+
+
+def make_arm(
+    name: str,
+    system: str,
+    policy: str,
+    questions: Sequence[Question],
+    trajectories: Sequence[Trajectory],
+    scores: Scores,
+    names: Sequence[str],
+    weights: Mapping[str, float],
+    keep: Sequence[str] = ("finished",),
+) -> Arm:
+    """The arm's measures."""
+    config = Config(run="runs/arms", seed=0)
+    select = config.rewards.select.model_copy(update={"keep_status": tuple(keep)})
+    sections = {
+        "evaluation": config.evaluation.model_copy(update={"scores": tuple(names)}),
+        "rewards": config.rewards.model_copy(update={"weights": dict(weights), "select": select}),
+    }
+    made = config.model_copy(update=sections)
+    return comparisons.make_arm(made, name, system, policy, questions, trajectories, scores)
