@@ -37,17 +37,15 @@ COSTS = ("calls", "prompt_tokens", "new_tokens")
 """The measures of a baseline's cost that the headline gives."""
 
 
-def primary_measure(
-    questions: Sequence[Question], names: Sequence[str], keep_status: Collection[str] = ("finished",)
-) -> str:
+def primary_measure(config: Config, questions: Sequence[Question]) -> str:
     """Accuracy of labels, F1 of short answers, of long ones nugget correctness when it is asked for; else F1.
 
-    As returned where `keep_status`, that of `rewards.select`, admits answers at the end of the budget.
+    As returned where `rewards.select.keep_status` admits answers at the end of the budget.
     """
-    form = AS_RETURNED if "out_of_budget" in keep_status else ""
+    form = AS_RETURNED if "out_of_budget" in config.rewards.select.keep_status else ""
     if any(question.label is not None for question in questions):
         return f"accuracy{form}"
-    is_long = "correctness" in names and not any(question.answers for question in questions)
+    is_long = "correctness" in config.evaluation.scores and not any(question.answers for question in questions)
     return f"{'correctness' if is_long else 'f1'}{form}"
 
 
@@ -91,7 +89,7 @@ def make_arm(
         measures=measures,
         kinds=kinds,
         values=values,
-        answered=mean_of_answered(samples, primary_measure(questions, names, rewards.select.keep_status)),
+        answered=mean_of_answered(samples, primary_measure(config, questions)),
         verdicts=verdicts,
     )
 

@@ -220,14 +220,12 @@ def _compared(
     asked = question_set(config, split)
     questions = asked.questions
     trajectories = {name: arm_trajectories(store) for name, store in stores.items()}
-    evaluation, rewards = config.evaluation, config.rewards
-    primary = primary_measure(questions, evaluation.scores, rewards.select.keep_status)
-    normalise = NORMALISATIONS[rewards.normalisation]
+    primary, normalise = primary_measure(config, questions), NORMALISATIONS[config.rewards.normalisation]
     arms = [
         make_arm(config, name, *store.system_and_policy(), questions, trajectories[name], scores)
         for name, store in stores.items()
     ]
-    seed, also_trained = config.seed, evaluation.adapters
+    seed, also_trained = config.seed, config.evaluation.adapters
     enforced = {TRAINED: in_form(arms, seed)}
     comparisons = [compare(arms[0], arm, questions, primary, seed, enforced.get(arm.name)) for arm in arms[1:]]
     best = best_baseline(arms, primary, seed, without=also_trained)
@@ -239,7 +237,7 @@ def _compared(
         split=split,
         title=asked.title,
         questions=len(questions),
-        samples=evaluation.samples,
+        samples=config.evaluation.samples,
         seed=config.seed,
         resamples=RESAMPLES,
         primary=primary,

@@ -83,14 +83,14 @@ def run_cell(out: Path, setting: Setting, cell: Cell) -> None:
     arms = [arm for arm in plan(config, [setting.split], adapter) if arm.name in wanted]
     check_leaks(config.questions.leakage, arms)
     sample_arms(config, arms, f"evaluate {cell}")
-    questions, names = arms[0].asked.questions, config.evaluation.scores
+    questions = arms[0].asked.questions
     with open_scoring(config) as score:
         sampled = [(arm, arm_trajectories(arm.store)) for arm in arms]
         measured, *enforced = [
             make_arm(config, arm.name, *arm.store.system_and_policy(), questions, found, score(arm, found))
             for arm, found in sampled
         ]
-    primary = primary_measure(questions, names, config.rewards.select.keep_status)
+    primary = primary_measure(config, questions)
     manifest = json.loads(run.manifest.read_bytes())
     result = CellResult(
         task=task_name(cell.task),

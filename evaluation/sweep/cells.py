@@ -101,7 +101,7 @@ def plan_sweep(config: Config) -> Sweep:
 
 def _question_set(config: Config, name: str, stage: Stage) -> SweepQuestionSet:
     asked = question_set(config, name, f"sweep.{stage}:")
-    measure = primary_measure(asked.questions, config.evaluation.scores, config.rewards.select.keep_status)
+    measure = primary_measure(config, asked.questions)
     return SweepQuestionSet(asked.name, asked.title, asked.questions, asked.digest, stage, measure)
 
 

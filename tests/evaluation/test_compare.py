@@ -25,7 +25,7 @@ from inference.scripted import ScriptedEngine
 from questions.leakage import training_question_digests
 from questions.load import load_split
 from questions.manifest import open_run
-from ratchet.config import Config, load_config
+from ratchet.config import Config, EvaluationConfig, load_config
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder
@@ -350,6 +350,9 @@ def test_the_verdict_of_nothing_to_compare() -> None:
 
 def test_long_form_questions_are_judged_by_correctness() -> None:
     long, short = Question(id="l", text="?", reference="text"), Question(id="s", text="?", answers=("a",))
-    assert primary_measure([long], ("correctness",)) == "correctness"
-    assert primary_measure([long, short], ("correctness",)) == "f1"
-    assert primary_measure([long], ("em",)) == "f1"
+    judged, by_rules = (
+        Config(run="unused", evaluation=EvaluationConfig(scores=(name,))) for name in ("correctness", "em")
+    )
+    assert primary_measure(judged, [long]) == "correctness"
+    assert primary_measure(judged, [long, short]) == "f1"
+    assert primary_measure(by_rules, [long]) == "f1"

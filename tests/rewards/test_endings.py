@@ -244,7 +244,7 @@ def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(
     assert (best_reward(selection), mean_reward(selection)) == (value, value / 2)
     config = make_config(tmp_path, QUESTIONS, rewards={"select": {"keep_status": list(keep)}})
     assert dev_rewards(config.rewards, QUESTIONS, [cut], scores) == {QUESTIONS[1].id: value}
-    values, primary = measure(QUESTIONS[1], cut, scores, NAMES, weights), primary_measure(QUESTIONS, NAMES, keep)
+    values, primary = measure(QUESTIONS[1], cut, scores, NAMES, weights), primary_measure(config, QUESTIONS)
     assert values[primary] == values["reward" + form_of(primary)] == value
     arm = make_arm("a", "s", "base", QUESTIONS[1:2], [cut], scores, NAMES, weights, keep)
     assert arm.answered == ({QUESTIONS[1].id: 1.0} if value else {})
