@@ -12,6 +12,7 @@ import httpx
 from inference.completion import Message, SamplingParams
 from inference.scripted import Replies, ScriptedEngine
 from inference.wrappers import WrapperFormat
+from ratchet.http.clients import certificates
 from ratchet.records import Trajectory
 from tests.helpers.playing import QUESTION, Shelf, passage, play
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
@@ -41,7 +42,8 @@ async def record(program: Program, replies: Replies, tools: bool = False, **sett
     config = {"name": "external", "settings": {"port": port, "timeout": 30, **settings}}
     playing = asyncio.ensure_future(play(config, agent, shelf, question=question))
     await asyncio.sleep(0)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/t/{NAME}", trust_env=False, timeout=60) as client:
+    url, trust = f"http://127.0.0.1:{port}/t/{NAME}", certificates()
+    async with httpx.AsyncClient(base_url=url, trust_env=False, verify=trust, timeout=60) as client:
         while not (await client.get(f"http://127.0.0.1:{port}/trajectories")).json()["trajectories"]:
             assert not playing.done()
         if answer := await program(client):

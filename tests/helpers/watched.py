@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx
 
 from ratchet.config import Config
+from ratchet.http.clients import certificates
 from report.live import LiveRun, create_app
 from rounds.stage import ExperimentRun
 from tests.helpers.listening import listening
@@ -24,6 +25,6 @@ def watched(config: Config) -> Iterator[httpx.Client]:
     with (
         live_run(config) as live,
         listening(create_app(live)) as url,
-        httpx.Client(base_url=url, timeout=30, trust_env=False) as client,
+        httpx.Client(base_url=url, timeout=30, trust_env=False, verify=certificates()) as client,
     ):
         yield client

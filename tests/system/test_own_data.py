@@ -143,8 +143,6 @@ def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.Captur
     assert "trajectories" in walk("plan", *CONFIG)
 
     less = [word for one in LESS for word in ("--set", one)]
-    planned = walk(*training, *less, "--dry-run")
-    assert " -m ratchet.sampling " in planned and " -m ratchet.train " in planned
     assert "7 trajectories of 7 questions" in walk(*training, *less)
     assert json.loads((folder / "runs/notes/manifest.json").read_text())["code"].startswith("wheel ")
     assert "report" in walk("status", *CONFIG)
