@@ -289,7 +289,7 @@ async def solve(question: Question, tools: Tools, settings: Section) -> Answer:
 
 
 async def sampled(engine: Engine, adapter: str) -> list[Trajectory]:
-    roles = {"default": RoleConfig(max_tokens=24)}
+    roles = {"default": RoleConfig(max_tokens=32)}
     system = system_of(solve, "one", name="form", config=SystemConfig(roles=roles))
     setting = RunContext(temperature=0.7, frozen_temperature=0.0, top_p=0.95, adapter=adapter, policy="p")
     question = Question(id="q", text="Who built the harbour of Velm?", answers=("Ada Torrin",))
