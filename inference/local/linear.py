@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from inference.local.prepared import MOST_KEPT, PreparedWeights, as_numbers, fits_blocks, some_tokens
+from inference.local.prepared import FEW_TOKENS, MOST_KEPT, PreparedWeights, as_numbers, fits_blocks, some_tokens
 from inference.local.vectors import Array
 from inference.weights import linears
 
@@ -55,11 +55,19 @@ class Progress:
             self._changed.notify_all()
 
 
-class ReducedLinear(torch.nn.Linear):
-    """A linear layer whose product alone is computed in the weight's number format."""
+class CpuLinear(torch.nn.Linear):
+    """A linear layer of transformers' own code, whose product alone is computed in the weight's number format."""
+
+    threads: ThreadPoolExecutor
+    parts: int
+    """Number of threads that share a product."""
+    prepared: PreparedWeights | None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(input.to(self.weight.dtype), self.weight, self.bias).to(input.dtype)
+        if self.prepared is None:
+            return torch.nn.functional.linear(input.to(self.weight.dtype), self.weight, self.bias).to(input.dtype)
+        out = self.prepared.times(input.reshape(-1, self.in_features), self.threads, self.parts)
+        return out.to(input.dtype).view(*input.shape[:-1], self.out_features)
 
 
 class Head(torch.nn.Linear):
@@ -103,9 +111,10 @@ class Head(torch.nn.Linear):
         return logits[None]
 
 
-def adapt_to_cpu(model: Any) -> None:
-    """Make a model's output layer a Head and, where its weights are not in float32, compute everything but the products
-    of the linear layers in float32, the logits included.
+def adapt_to_cpu(model: Any, lays_out: bool) -> None:
+    """Make a model's output layer a Head and its linear layers CpuLinear; where its weights are not in float32, compute
+    everything but the products of these in float32, the logits included. `lays_out`: whether to lay the weights of
+    linear layers out, a copy of up to MOST_KEPT bytes beside the weights themselves, which some models' code reads.
 
     In bfloat16 a hidden state or a logit keeps eight bits, and a logit of 20 has steps of 0.125. Rounding the factors
     of the products alone is as fast on a CPU, where they are what takes the time, and its distributions are several
@@ -116,14 +125,17 @@ def adapt_to_cpu(model: Any) -> None:
     head = model.get_output_embeddings()
     if head.weight.dtype == torch.bfloat16:  # in which the head stays, whatever the embedding does that it may share
         head.weight = torch.nn.Parameter(head.weight.data, requires_grad=False)
-    reduced = [*linears(model).values()]
-    kept = {id(tensor) for one in reduced for tensor in one.parameters()}
+    layers = [*linears(model).values()]
+    kept = {id(tensor) for one in layers for tensor in one.parameters()}
     if head.weight.dtype == torch.bfloat16:
         kept.add(id(head.weight))
     for tensor in (*model.parameters(), *model.buffers()):
         if id(tensor) not in kept and tensor.is_floating_point():
             tensor.data = tensor.data.float()
-    for one in reduced:
-        if one.weight.dtype != torch.float32:
-            one.__class__ = ReducedLinear
+    lays_out = lays_out and sum(one.weight.nbytes for one in layers) <= MOST_KEPT
+    for one in layers:
+        weight, bias = one.weight.detach(), None if one.bias is None else one.bias.detach()
+        rows = weight if weight.dtype in FEW_TOKENS else None
+        one.__class__ = CpuLinear
+        one.prepared = PreparedWeights(weight, bias, rows) if lays_out else None
     Head.prepare(head)

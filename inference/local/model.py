@@ -27,7 +27,7 @@ from transformers.utils.logging import disable_progress_bar
 from inference.local.attention import Packed, attention_kernel, tile_tokens
 from inference.local.cache import BLOCK, BlockPool, UnsharedPool
 from inference.local.decoder import Decoder
-from inference.local.linear import Head, adapt_to_cpu
+from inference.local.linear import CpuLinear, Head, adapt_to_cpu
 from inference.local.lora import Group, LoraBank
 from inference.local.plain import use_plain_attention, what_runs, why_unpaged
 from inference.local.prompt import MIN_TOKENS, ROWS, prompt_kernel, suits
@@ -103,8 +103,9 @@ class PackedModel:
         """Whether sequences share steps and the cache; else each is computed by itself, in transformers' own way."""
         self._decoder = None
         if self.device.type == "cpu":
-            adapt_to_cpu(self.model)
-            if self.is_paged and Decoder.is_known(self.model):
+            is_known = self.is_paged and Decoder.is_known(self.model)
+            adapt_to_cpu(self.model, lays_out=not is_known)
+            if is_known:
                 self._decoder = Decoder(self.model)
         tables = self.model.get_input_embeddings(), self.model.get_output_embeddings()
         self.vocabulary: int = min(table.weight.shape[0] for table in tables)
@@ -169,8 +170,9 @@ class PackedModel:
         self._threads = ThreadPoolExecutor(self.threads, "engine", torch.set_num_threads, (1,))
         self._head = self.model.get_output_embeddings()
         self.lora = LoraBank(self.model, self._head, self._dtype)
-        if isinstance(self._head, Head):
-            self._head.threads, self._head.parts = self._threads, self.threads
+        for module in self.model.modules():
+            if isinstance(module, Head | CpuLinear):
+                module.threads, module.parts = self._threads, self.threads
 
     @torch.inference_mode()
     def forward(self, chunks: list[Chunk]) -> torch.Tensor:
