@@ -142,11 +142,11 @@ def config_words(arguments: argparse.Namespace) -> tuple[str, ...]:
     return ("--config", arguments.config, *overrides)
 
 
-def config_of(arguments: argparse.Namespace) -> Config:
-    """The config that --config and --set name."""
-    from commands.config import open_config  # late: --help needs no plug-in
+def config_of(arguments: argparse.Namespace, *, plugins: bool = True) -> Config:
+    """The config that --config and --set name. `plugins`: whether the command runs any, so that they are checked."""
+    from commands.config import open_config  # late: --help needs no config
 
-    config = open_config(arguments.config, arguments.overrides, arguments.command)
+    config = open_config(arguments.config, arguments.overrides, arguments.command, plugins=plugins)
     kept = config.overrides[: len(config.overrides) - len(arguments.overrides)]
     if kept and not os.environ.get(IN_LOOP):
         words = " ".join(f"--set {one}" for one in kept)

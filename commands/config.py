@@ -5,31 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.core.system import load_system
-from questions.benchmark import load_benchmark
 from questions.manifest import check_version, remembered_overrides
-from ratchet.config import (
-    SPLITS,
-    AuditConfig,
-    Config,
-    PluginConfig,
-    RewardsConfig,
-    SplitConfig,
-    is_missing,
-    load_config,
-)
+from ratchet.config import Config, load_config
 from ratchet.errors import UserError
-from ratchet.plugins import is_path
 from ratchet.runfolder import RunFolder
-from retrieval.sources.plugin import load_source
-from rewards.prompts import judge_prompts
-from rewards.reward import load_reward
-from training.objectives.objective import load_objective
 
 
-def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = "") -> Config:
-    """`load_config` with the overrides that its run folder was made with, and a check of that folder's version and of
-    every plug-in that the config and its members name. Raises UserError.
+def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = "", *, plugins: bool = True) -> Config:
+    """`load_config` with the overrides that its run folder was made with, and a check of that folder's version and,
+    unless `plugins` is false, of every plug-in that the config and its members name. Raises UserError.
 
     Systems, benchmarks, sources, rewards and measures stand above the config's schema, which knows none of them.
     """
@@ -37,6 +21,8 @@ def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = 
     check_version(RunFolder(config.folder))
     if kept := remembered_overrides(RunFolder(config.folder), overrides):
         config = load_config(path, [*kept, *overrides], command)
+    if not plugins:
+        return config
     _check_file(config, path)
     for path_of_member in config.members.values():
         member = load_config(path_of_member)
@@ -46,64 +32,9 @@ def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = 
 
 
 def _check_file(config: Config, path: str | Path) -> None:
+    from commands.plugins import check_plugins  # late: it loads all that a run may need
+
     try:
-        _check_plugins(config)
+        check_plugins(config)
     except UserError as error:
         raise UserError("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from error
-
-
-def _check_plugins(config: Config) -> None:
-    """Check what only the plug-ins know: a system's settings and roles, a benchmark's name and splits, the scores, the
-    settings of a source, the objective."""
-    for key, system in config.systems.items():
-        load_system(system, key)
-    named: dict[str, SplitConfig] = {}
-    if not is_missing(config.questions):
-        named |= {f"questions.{name}": getattr(config.questions, name) for name in SPLITS}
-    named |= {f"evaluation.benchmarks.{name}": split for name, split in config.evaluation.benchmarks.items()}
-    for key, split in named.items():
-        if split.benchmark:
-            try:
-                load_benchmark(split.benchmark).split(split)
-            except UserError as error:
-                raise UserError(f"{key}.{error}") from error
-    for name, source in config.sources.items():
-        if isinstance(source, PluginConfig):
-            load_source(name, source)
-    _check_scores(config)
-    load_objective(config.training)
-
-
-def _check_scores(config: Config) -> None:
-    """Check the names of all scores, the judge's prompts, and that its model is there where one of them is judged."""
-    judge_prompts(config.rewards)
-    weights, scores = config.rewards.weights, config.evaluation.scores
-    found = [load_reward(name, "rewards.weights" + ("" if is_path(name) else f".{name}")) for name in weights]
-    found += [load_reward(name, "evaluation.scores") for name in scores]
-    judge = config.rewards.judge
-    # Only where the file names a judge: a config that only builds an index, searches or asks needs none.
-    named = judge != RewardsConfig().judge and any(reward.needs_judge for reward in found)
-    if named and (problem := config.why_no_model("rewards.judge", judge)):
-        raise UserError(problem)
-    if config.rewards.audit is not None:
-        _check_audit(config, config.rewards.audit)
-
-
-def _check_audit(config: Config, audit: AuditConfig) -> None:
-    """Check that an audit differs from what selects, and that its scores and its judge are there."""
-    key, rewards, judge = "rewards.audit.weights", config.rewards, audit.judge or config.rewards.judge
-    found = [load_reward(name, key) for name in audit.weights or rewards.weights]
-    for reward in found:
-        if reward.of_group:
-            raise UserError(
-                f"{key}: {reward.name} scores a trajectory beside the others of its question, and the audit scores a "
-                "sample of them; name a score of single answers"
-            )
-    is_judged = any(reward.needs_judge for reward in found)
-    if (audit.weights or rewards.weights) == rewards.weights and not (is_judged and judge != rewards.judge):
-        raise UserError(
-            "rewards.audit: has the scores of rewards.weights by the same judge, so it tells nothing new; name other "
-            "scores (rewards.audit.weights) or another judge (rewards.audit.judge)"
-        )
-    if audit.judge and (problem := config.why_no_model("rewards.audit.judge", audit.judge)):
-        raise UserError(problem)

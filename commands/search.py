@@ -6,7 +6,6 @@ searches for the word "mcp".
 
 from __future__ import annotations
 
-import asyncio
 import textwrap
 from collections.abc import Sequence
 
@@ -41,12 +40,14 @@ def search(arguments: Sequence[str], prog: str) -> None:
     given = parser.parse_args(arguments)
     if given.k < 1:
         raise UserError("-k must be at least 1")
-    config = config_of(given)
+    config = config_of(given, plugins=False)
     from retrieval.loader import open_index  # late: it loads Numba
 
     if given.source is None:
         passages = open_index(config.index).search(given.query, given.k)
     else:
+        import asyncio  # late: a search of the index needs none
+
         passages = asyncio.run(_search_source(config, given.source, given.query, given.k))
     if not passages:
         print("no passage matches")

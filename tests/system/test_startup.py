@@ -12,7 +12,7 @@ import pytest
 from commands.config import open_config
 from commands.main import COMMANDS
 from questions.manifest import open_run
-from tests.helpers.experiment import make_experiment
+from tests.helpers.experiment import command, make_experiment
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("accelerate", "datasets", "matplotlib", "peft", "torch", "transformers", "trl", "xgrammar")
@@ -79,3 +79,15 @@ def test_status_imports_nothing_that_samples_trains_or_searches(tmp_path: Path) 
     assert "It resumes with 'index' of round 1" in done.stdout
     unneeded = {*HEAVY, "httpx", "jinja2", "jsonschema", "numba", "numpy", "pyarrow", "scipy", "urllib.request"}
     assert unneeded & set(done.stderr.split()) == set()
+
+
+def test_a_search_loads_no_plug_in_and_works_beside_one_that_cannot_run(tmp_path: Path) -> None:
+    path = make_experiment(tmp_path)
+    assert command("-m", "index_build", "--config", str(path)).returncode == 0
+    wrong = ["--config", str(path), "--set", "system.settings.no_such_setting=1", "harbour"]
+    program = "import sys; from commands.main import main; main(); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program, "search", *wrong], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("  1  "), done.stderr
+    unneeded = {*HEAVY, "agents", "rewards", "training", "asyncio", "scipy.linalg"}
+    assert unneeded & set(done.stderr.split()) == set()
+    assert "no_such_setting" in command("-m", "sampling", *wrong[:-1]).stdout

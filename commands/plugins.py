@@ -1,0 +1,70 @@
+"""What only the plug-ins of a config know: whether a system's settings, a benchmark, scores and sources are right."""
+
+from __future__ import annotations
+
+from agents.core.system import load_system
+from questions.benchmark import load_benchmark
+from ratchet.config import SPLITS, AuditConfig, Config, PluginConfig, RewardsConfig, SplitConfig, is_missing
+from ratchet.errors import UserError
+from ratchet.plugins import is_path
+from retrieval.sources.plugin import load_source
+from rewards.prompts import judge_prompts
+from rewards.reward import load_reward
+from training.objectives.objective import load_objective
+
+
+def check_plugins(config: Config) -> None:
+    """Check what only the plug-ins know: a system's settings and roles, a benchmark's name and splits, the scores, the
+    settings of a source, the objective."""
+    for key, system in config.systems.items():
+        load_system(system, key)
+    named: dict[str, SplitConfig] = {}
+    if not is_missing(config.questions):
+        named |= {f"questions.{name}": getattr(config.questions, name) for name in SPLITS}
+    named |= {f"evaluation.benchmarks.{name}": split for name, split in config.evaluation.benchmarks.items()}
+    for key, split in named.items():
+        if split.benchmark:
+            try:
+                load_benchmark(split.benchmark).split(split)
+            except UserError as error:
+                raise UserError(f"{key}.{error}") from error
+    for name, source in config.sources.items():
+        if isinstance(source, PluginConfig):
+            load_source(name, source)
+    _check_scores(config)
+    load_objective(config.training)
+
+
+def _check_scores(config: Config) -> None:
+    """Check the names of all scores, the judge's prompts, and that its model is there where one of them is judged."""
+    judge_prompts(config.rewards)
+    weights, scores = config.rewards.weights, config.evaluation.scores
+    found = [load_reward(name, "rewards.weights" + ("" if is_path(name) else f".{name}")) for name in weights]
+    found += [load_reward(name, "evaluation.scores") for name in scores]
+    judge = config.rewards.judge
+    # Only where the file names a judge: a config that only builds an index, searches or asks needs none.
+    named = judge != RewardsConfig().judge and any(reward.needs_judge for reward in found)
+    if named and (problem := config.why_no_model("rewards.judge", judge)):
+        raise UserError(problem)
+    if config.rewards.audit is not None:
+        _check_audit(config, config.rewards.audit)
+
+
+def _check_audit(config: Config, audit: AuditConfig) -> None:
+    """Check that an audit differs from what selects, and that its scores and its judge are there."""
+    key, rewards, judge = "rewards.audit.weights", config.rewards, audit.judge or config.rewards.judge
+    found = [load_reward(name, key) for name in audit.weights or rewards.weights]
+    for reward in found:
+        if reward.of_group:
+            raise UserError(
+                f"{key}: {reward.name} scores a trajectory beside the others of its question, and the audit scores a "
+                "sample of them; name a score of single answers"
+            )
+    is_judged = any(reward.needs_judge for reward in found)
+    if (audit.weights or rewards.weights) == rewards.weights and not (is_judged and judge != rewards.judge):
+        raise UserError(
+            "rewards.audit: has the scores of rewards.weights by the same judge, so it tells nothing new; name other "
+            "scores (rewards.audit.weights) or another judge (rewards.audit.judge)"
+        )
+    if audit.judge and (problem := config.why_no_model("rewards.audit.judge", audit.judge)):
+        raise UserError(problem)
