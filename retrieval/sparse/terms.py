@@ -71,8 +71,9 @@ def encoded_queries(load: Callable[[], SparseEncoder]) -> QueryReader:
 def merge_terms(offsets: Numbers, keys: Hashes, weights: Doubles) -> int:
     """Sort every query's terms and add up the weights of those that come twice, in place.
 
-    Returns the largest number of different terms in a query, and -1 where a weight is no number. Term order, not query
-    order: the same terms in another order get the same scores to the last bit.
+    Returns the largest number of different terms in a query, and -1 where a weight is no number. Terms are in their
+    order, and the weights of one that comes twice in that of their sizes: in whatever order a query has them, they get
+    the same scores to the last bit.
     """
     kept = start = largest = 0
     for q in range(len(offsets) - 1):
@@ -80,7 +81,9 @@ def merge_terms(offsets: Numbers, keys: Hashes, weights: Doubles) -> int:
         for gap in GAPS:
             for i in range(start + gap, end):
                 key, weight, at = keys[i], weights[i], i
-                while at >= start + gap and keys[at - gap] > key:
+                while at >= start + gap and (
+                    keys[at - gap] > key or (keys[at - gap] == key and weights[at - gap] > weight)
+                ):
                     keys[at], weights[at] = keys[at - gap], weights[at - gap]
                     at -= gap
                 keys[at], weights[at] = key, weight

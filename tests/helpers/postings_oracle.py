@@ -64,7 +64,7 @@ class Corpus:
         """float64 per chunk: the sum of weight times weight over the query's terms, in ascending term order."""
         scores = np.zeros(self.chunks)
         merged: dict[int, float] = {}
-        for term, weight in query:
+        for term, weight in sorted(query):  # what comes twice is added up by size, in whatever order it was asked
             merged[term] = merged.get(term, 0.0) + float(np.float32(weight))
         for term in sorted(merged, key=(lambda term: term) if self.bm25 is None else _word_hash):
             if term not in self.lists:

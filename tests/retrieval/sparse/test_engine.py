@@ -137,6 +137,17 @@ def test_every_kind_of_block_over_several_windows(
         assert_exact(cut, every, queries, k, threads=threads)
 
 
+def test_a_query_in_another_order_weighs_its_terms_the_same() -> None:
+    """Also where the sum of what one term comes with depends on the order, to the last bit."""
+    query = [(0, 1.0)] * 6 + [(1, 1.0), (0, 2.0**53)]
+    every = corpus([{0: ONE, 1: ONE}])
+    random = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        engine = every.engine(Path(folder))
+        for _ in range(40):
+            assert_exact(engine, every, [[query[i] for i in random.permutation(len(query))]], 1)
+
+
 def usual_queries(count: int) -> list[Query]:
     random = np.random.default_rng(11)
     return [
