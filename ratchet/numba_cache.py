@@ -27,6 +27,7 @@ from numba.core.runtime import rtsys
 from ratchet.packages import ROOT
 
 LONGEST_WAIT = 60.0
+"""Seconds to wait for a kernel that another process compiles; the largest takes 10 on a quiet core."""
 LLVM = Path(__file__).with_name("llvm.py")
 """Beside this file in a checkout and in the wheel, where the packages that hold kernels lie below `ratchet`."""
 

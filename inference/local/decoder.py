@@ -20,7 +20,7 @@ import torch
 from inference.local.attention import Packed, attend_range, attend_tiles
 from inference.local.linear import Progress
 from inference.local.lora import Group, LoraBank
-from inference.local.prepared import FEW_TOKENS, MOST_KEPT, PreparedWeights, as_numbers, share_work
+from inference.local.prepared import FEW_TOKENS, MOST_KEPT, PreparedWeights, as_numbers, fits_blocks, share_work
 from inference.local.vectors import FAST_MATH, Array, as_float, exp, in_format_of
 from inference.weights import linears
 from ratchet.numba_cache import njit
@@ -130,7 +130,8 @@ class Product:
         self._names = tuple(parts)
         weight = torch.cat([one.weight.detach() for one in layers])
         biases = [one.bias.detach() for one in layers if one.bias is not None]
-        rows = weight.to(torch.bfloat16) if keeps_rows and weight.dtype in FEW_TOKENS else None
+        keeps_rows = keeps_rows and weight.dtype in FEW_TOKENS and not fits_blocks(weight)
+        rows = weight.to(torch.bfloat16) if keeps_rows else None
         if rows is not None and not torch.equal(rows.to(weight.dtype), weight):
             rows = None
         self._weights = PreparedWeights(weight, torch.cat(biases) if biases else None, rows)
