@@ -20,6 +20,7 @@ from inference.model_check import check_chat
 from inference.tokenizer import SMALL_MODEL, load_tokenizer
 from questions.flaws import question_flaws
 from questions.formats import BY_NAME
+from questions.leakage import MAX_SHOWN, find_leakage
 from questions.load import LoadedSplit, load_split, read_rows, share_of_questions
 from ratchet.config import SplitConfig, load_config
 from ratchet.errors import UserError
@@ -163,6 +164,13 @@ def read_question_files(paths: Sequence[Path]) -> QuestionSummary:
     everything = [question for split in loaded for question in split.questions]
     flaws = tuple(question_flaws(loaded))
     if len(loaded) == 3:
+        train, _, test = loaded
+        if same := find_leakage(train.questions, test.questions).questions:
+            shown = ", ".join(f"{test.places[one.test]} as {train.places[one.train]}" for one in same[:MAX_SHOWN])
+            raise UserError(
+                f"{len(same)} questions of {test.source} are in {train.source} as well ({shown}): remove them from "
+                "one of the files"
+            )
         first, second, third = (len(split.questions) for split in loaded)
         return QuestionSummary(everything, (first, second, third), flaws)
     if len(everything) < 10:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from index_build.documents import Document
 from question_generation.categories import Category
 from question_generation.language import same_script
-from questions.leakage import normalise_words, word_shingles
+from questions.load import same_question_key
 from ratchet.records import with_title
 from ratchet.words import split_words
 from retrieval.sparse.analyzer import Analyzer
@@ -104,8 +104,9 @@ def _runs(text: str, words: int) -> set[tuple[str, ...]]:
 
 
 def question_shingles(text: str) -> frozenset[str]:
-    """The three-word runs by which two questions are compared, as the leakage check does."""
-    return word_shingles(normalise_words(text))
+    """The three-word runs by which two questions are compared, or the words of a shorter one."""
+    words = same_question_key(text).split()
+    return frozenset(words if len(words) < 3 else map(" ".join, zip(words, words[1:], words[2:], strict=False)))
 
 
 class AcceptedQuestions:

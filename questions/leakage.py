@@ -1,132 +1,65 @@
 """Leakage: what training and evaluation share, and the checks that stop a run because of it (`questions.leakage`).
 
-Questions are compared in two ways. Exact: the same words in the same order, whatever the case and the punctuation.
-Near: the Jaccard overlap of the sets of three-word shingles is 0.8 or more; a question of one or two words has its
-words instead of shingles. The overlap is computed exactly: two sets that overlap so much share one of their rarest
-members (prefix filtering), so only questions that share a rare shingle are compared. A paraphrase is not found. Gold
-documents are compared by id and by title.
+Two questions are the same where they have the same words in the same order, whatever the case and the punctuation
+(`same_question_key`): neither a paraphrase nor a question with one word more is found. Gold documents are compared by
+id and by title.
 
 `check_leakage` compares a config's splits before sampling and training. `check_adapter_leakage` checks an adapter,
-whatever config it was trained with: beside it lie digests of its training questions, so the same questions and gold
-documents are found without their texts; nearly the same questions are not.
+whatever config it was trained with: beside it lie digests of its training questions, so both are found without their
+texts.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from questions.load import LoadedSplit, load_split
+from questions.load import LoadedSplit, load_split, same_question_key
 from ratchet.config import Config, LeakageConfig
 from ratchet.errors import UserError
 from ratchet.files import read_json_file
 from ratchet.records import Question, content_key
-from ratchet.words import fold_text, split_words
 
 TRAINING_QUESTIONS = "training_questions.json"
 """Beside an adapter: what `training_question_digests` made."""
 MAX_SHOWN = 3
 """How many leaked questions a message shows."""
-SHINGLE_WORDS = 3
-NEAR = 0.8
-"""The Jaccard overlap from which on two questions are nearly the same."""
 
 
 @dataclass(frozen=True)
 class LeakageMatch:
-    """A test question, and the training question that it shares most with."""
+    """A test question, and a training question that it shares something with: their ids."""
 
-    kind: Literal["exact", "near", "document"]
     train: str
     test: str
-    """Ids of the two questions."""
-    score: float
-    """exact: 1. near: Jaccard. document: the share of the test question's gold documents that training has."""
+    share: float = 1.0
+    """Of the test question's gold documents, the share that training has."""
 
 
 @dataclass(frozen=True)
 class Leakage:
-    """At most one of a kind for each test question, in the test's order."""
+    """At most one match of a kind for each test question, in the test's order."""
 
-    exact: tuple[LeakageMatch, ...] = ()
-    near: tuple[LeakageMatch, ...] = ()
-    """Of questions that are not there word for word."""
+    questions: tuple[LeakageMatch, ...] = ()
+    """Questions that training has as well."""
     documents: tuple[LeakageMatch, ...] = ()
-
-    @property
-    def questions(self) -> tuple[LeakageMatch, ...]:
-        return self.exact + self.near
+    """Questions with a gold document that training has as well."""
 
 
-def find_leakage(train: Sequence[Question], test: Sequence[Question], near: float = NEAR) -> Leakage:
+def find_leakage(train: Sequence[Question], test: Sequence[Question]) -> Leakage:
     """What of `test` is in `train`."""
-    words = [normalise_words(question.text) for question in train]
-    asked = [normalise_words(question.text) for question in test]
-    known = {text: i for i, text in reversed(list(enumerate(words)))}
-    exact = [
-        LeakageMatch("exact", train[known[text]].id, q.id, 1.0)
-        for q, text in zip(test, asked, strict=True)
-        if text in known
-    ]
-    left = [j for j, text in enumerate(asked) if text not in known]
-    pairs = nearest_neighbours([word_shingles(text) for text in words], [word_shingles(asked[j]) for j in left], near)
-    close = [LeakageMatch("near", train[i].id, test[left[j]].id, score) for j, (i, score) in sorted(pairs.items())]
-    return Leakage(tuple(exact), tuple(close), tuple(_shared_documents(train, test)))
-
-
-def normalise_words(text: str) -> str:
-    """The words of a text (ratchet/words.py), one blank apart; a text without words stays as it is."""
-    return " ".join(split_words(text)) or fold_text(text).strip()
-
-
-def word_shingles(text: str) -> frozenset[str]:
-    """What two questions are compared by: the three-word runs of a normalised text, or the words of a shorter one."""
-    words = text.split()
-    if len(words) < SHINGLE_WORDS:
-        return frozenset(words)
-    return frozenset(" ".join(words[i : i + SHINGLE_WORDS]) for i in range(len(words) - SHINGLE_WORDS + 1))
-
-
-def nearest_neighbours(
-    train: Sequence[frozenset[str]], test: Sequence[frozenset[str]], near: float
-) -> dict[int, tuple[int, float]]:
-    """For the test sets that have one: the training set of the highest Jaccard overlap of `near` or more."""
-    frequency = Counter(run for runs in (*train, *test) for run in runs)
-    by_rare_run: dict[str, list[int]] = defaultdict(list)
-    for i, runs in enumerate(train):
-        for run in _rarest(runs, frequency, near):
-            by_rare_run[run].append(i)
-    best: dict[int, tuple[int, float]] = {}
-    for j, runs in enumerate(test):
-        for i in sorted({i for run in _rarest(runs, frequency, near) for i in by_rare_run.get(run, ())}):
-            score = jaccard(train[i], runs)
-            if score >= near and score > best.get(j, (0, 0.0))[1]:
-                best[j] = (i, score)
-    return best
-
-
-def _rarest(runs: frozenset[str], frequency: Counter[str], near: float) -> list[str]:
-    """So many of the rarest that a set which overlaps by `near` must hold one of them: all but `near` of them, and one.
-
-    An overlap of `near` means at least near * len(runs) members in common, so at most the others are missing.
-    """
-    common = math.ceil(near * len(runs) - 1e-9)
-    return sorted(runs, key=lambda run: (frequency[run], run))[: len(runs) - common + 1]
-
-
-def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
-    """The size of the intersection over the size of the union."""
-    return len(first & second) / len(first | second)
+    known = {same_question_key(question.text): question.id for question in reversed(train)}
+    keys = [(question.id, same_question_key(question.text)) for question in test]
+    same = tuple(LeakageMatch(known[key], name) for name, key in keys if key in known)
+    return Leakage(same, tuple(_shared_documents(train, test)))
 
 
 def gold_documents(question: Question) -> frozenset[str]:
     """Its gold documents by id and by title, so that the two do not mix."""
-    titles = (f"title {normalise_words(title)}" for title in question.gold_titles)
+    titles = (f"title {same_question_key(title)}" for title in question.gold_titles)
     return frozenset((*(f"id {document}" for document in question.gold_ids), *titles))
 
 
@@ -139,7 +72,7 @@ def _shared_documents(train: Sequence[Question], test: Sequence[Question]) -> It
         documents = sorted(gold_documents(question))
         shared = [document for document in documents if document in known]
         if shared:
-            yield LeakageMatch("document", known[shared[0]], question.id, len(shared) / len(documents))
+            yield LeakageMatch(known[shared[0]], question.id, len(shared) / len(documents))
 
 
 @dataclass(frozen=True)
@@ -156,7 +89,8 @@ class SplitLeakage:
     def shown(self, leaks: Sequence[LeakageMatch]) -> list[str]:
         """The first few matches as text."""
         return [
-            f"{leak.test} ({self.sources[1]}) and {leak.train} ({self.sources[0]}): {leak.kind} {leak.score:.2f}"
+            f"{leak.test} ({self.sources[1]}) and {leak.train} ({self.sources[0]})"
+            + (f": {leak.share:.0%} of its gold documents" if leak.share < 1 else "")
             for leak in leaks[:MAX_SHOWN]
         ]
 
@@ -189,8 +123,7 @@ def check_leakage(config: Config) -> list[str]:
         leaks, strict = overlap.leaks, overlap.second != "questions.dev"
         part = f"of the {overlap.count} questions of {overlap.second}"
         if leaks.questions:
-            ways = f"{len(leaks.exact)} word for word, {len(leaks.near)} nearly"
-            message = f"{len(leaks.questions)} {part} are in {train} as well ({ways})"
+            message = f"{len(leaks.questions)} {part} are in {train} as well"
             warnings += _stop_or_warn("questions", modes, strict, message, overlap.shown(leaks.questions))
         if leaks.documents:
             message = f"{len(leaks.documents)} {part} have a gold document in common with {train}"
@@ -245,21 +178,21 @@ def check_adapter_leakage(
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot read ({error}); train again, or remove it to go without the check") from error
     same = [question.id for question in questions if _question_digest(question) in asked]
-    near = [question.id for question in questions if _document_digests(question) & documents]
+    shared = [question.id for question in questions if _document_digests(question) & documents]
     part = f"of the {len(questions)} questions of {name}"
     warnings: list[str] = []
     if same:
         warnings += _stop_or_warn(
             "questions", modes, strict, f"{adapter} was trained on {len(same)} {part}", same[:MAX_SHOWN]
         )
-    if near:
-        message = f"{adapter} was trained on gold documents of {len(near)} {part}"
-        warnings += _stop_or_warn("documents", modes, strict, message, near[:MAX_SHOWN])
+    if shared:
+        message = f"{adapter} was trained on gold documents of {len(shared)} {part}"
+        warnings += _stop_or_warn("documents", modes, strict, message, shared[:MAX_SHOWN])
     return warnings
 
 
 def _question_digest(question: Question) -> str:
-    return content_key("question", normalise_words(question.text))
+    return content_key("question", same_question_key(question.text))
 
 
 def _document_digests(question: Question) -> set[str]:

@@ -35,6 +35,7 @@ from ratchet.hub import hub_reason, leave_unreachable_hub
 from ratchet.parquet import parquet_rows
 from ratchet.records import Question, questions_digest
 from ratchet.runfolder import file_digest
+from ratchet.words import fold_text, split_words
 from retrieval.memory.names import by_shared_names
 
 logger = logging.getLogger(__name__)
@@ -231,16 +232,26 @@ def sample_questions(questions: Sequence[Question], size: int, seed: int) -> lis
 def share_of_questions(questions: Sequence[Question], share: tuple[float, float], seed: int) -> list[Question]:
     """The questions between two shares (0 to 1) of a random order, which depends on the seed and the questions' texts.
 
-    Shares that do not overlap have no question in common. Equal questions are neighbours in the order.
+    Shares that do not overlap have no question in common: those that are the same (`same_question_key`) are neighbours
+    in the order, and a bound between them moves in front of the first one.
     """
-    drawn = sorted(range(len(questions)), key=lambda i: (_sample_order(seed, same_question_key(questions[i].text)), i))
-    first, last = (round(bound * len(questions)) for bound in share)
+    order = [_sample_order(seed, same_question_key(question.text)) for question in questions]
+    drawn = sorted(range(len(questions)), key=lambda i: (order[i], i))
+
+    def place(bound: float) -> int:
+        at = round(bound * len(drawn))
+        while 0 < at < len(drawn) and order[drawn[at - 1]] == order[drawn[at]]:
+            at -= 1
+        return at
+
+    first, last = map(place, share)
     return [questions[i] for i in sorted(drawn[first:last])]
 
 
 def same_question_key(text: str) -> str:
-    """Equal for texts that differ in case and blanks alone."""
-    return " ".join(text.casefold().split())
+    """Equal for texts that are the same question: the words (ratchet/words.py), whatever their case and what stands
+    between them; of a text without words, all of it."""
+    return " ".join(split_words(text)) or fold_text(text).strip()
 
 
 def _sample_order(seed: int, text: str) -> bytes:

@@ -13,7 +13,7 @@ from evaluation.arms import ArmPlan, ArmStatus, arm_status
 from evaluation.comparisons import primary_measure
 from evaluation.question_sets import QuestionSet
 from evaluation.sweep.checkpoints import Checkpoint, find_checkpoints
-from questions.leakage import normalise_words
+from questions.load import same_question_key
 from ratchet.config import Config, LeakageConfig, SystemConfig
 from ratchet.config.sweep import BASE
 from ratchet.errors import UserError
@@ -107,8 +107,8 @@ def _question_set(config: Config, name: str, stage: Stage) -> SweepQuestionSet:
 
 def _check_apart(modes: LeakageConfig, dev: Sequence[SweepQuestionSet], test: SweepQuestionSet) -> None:
     """Warn or raise UserError where test has questions of dev, whose numbers are optimistically biased."""
-    known = {normalise_words(question.text) for asked in dev for question in asked.questions}
-    both = sum(normalise_words(question.text) in known for question in test.questions)
+    known = {same_question_key(question.text) for asked in dev for question in asked.questions}
+    both = sum(same_question_key(question.text) in known for question in test.questions)
     if not both or modes.questions == "off":
         return
     message = f"{both} of the {len(test.questions)} questions of {test.name} are in the sweep's dev sets as well"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from questions.leakage import NEAR, SplitLeakage
+from questions.leakage import SplitLeakage
 from ratchet.console import wide_console
 from ratchet.tables import new_table, print_table
 
@@ -15,11 +15,11 @@ WIDTH = 160
 
 def print_leaks(overlaps: Sequence[SplitLeakage], out: TextIO | None = None) -> None:
     """Print how many questions every two splits share, and which."""
-    counted = ("questions", "word for word", f"nearly (>= {NEAR:g})", "sharing a gold document")
+    counted = ("questions", "also there", "sharing a gold document")
     table = new_table("", ("of", "in"), counted)
     for overlap in overlaps:
         leaks = overlap.leaks
-        counts = (len(leaks.exact), len(leaks.near), len(leaks.documents))
+        counts = (len(leaks.questions), len(leaks.documents))
         shown = (f"[red]{count}[/]" if count else "0" for count in counts)
         table.add_row(overlap.second, overlap.first, str(overlap.count), *shown)
     print_table(table, out)

@@ -64,7 +64,7 @@ class LeakageConfig(Section):
     """What happens when training and evaluation share questions or documents."""
 
     questions: Literal["stop", "warn", "off"] = "stop"
-    """What to do where the same question is in both, exactly or nearly."""
+    """What to do where the same question is in both: the same words in the same order."""
     documents: Literal["stop", "warn", "off"] = "warn"
     """What to do where questions of both have the same gold document."""
     corpus: Literal["stop", "warn", "off"] = "off"

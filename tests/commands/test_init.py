@@ -173,10 +173,10 @@ def test_a_model_of_a_hub_that_cannot_be_reached_is_a_warning(
 
 def test_flaws_of_several_files_are_named_by_file_and_line(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = (mine / "q.csv").read_text().splitlines()
-    for name, part in (("train", rows[1:6]), ("dev", rows[6:8]), ("test", [*rows[8:], rows[1]])):
+    for name, part in (("train", rows[1:6]), ("dev", [*rows[6:8], rows[1]]), ("test", rows[8:])):
         (mine / f"{name}.csv").write_text("\n".join([rows[0], *part]))
     main(["notes", "train.csv", "dev.csv", "test.csv"])
-    assert "(test.csv:5 as train.csv:2)" in capsys.readouterr().out
+    assert "(dev.csv:4 as train.csv:2)" in capsys.readouterr().out
     for name in ("train", "test"):
         (mine / f"{name}.csv").write_text("question,answer\n ,x\n")
     with pytest.raises(UserError) as caught:

@@ -49,7 +49,7 @@ def test_brackets_are_no_part_of_an_id(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="have ids that the index holds already"):
         add(config, tmp_path, [{**B[0], "id": "urn:uuid:1"}])
     bracketed = Question(id="r", text="!", gold_ids=("<urn:uuid:1>",))
-    assert [match.kind for match in find_leakage([question], [bracketed], 0.8).documents] == ["document"]
+    assert len(find_leakage([question], [bracketed]).documents) == 1
 
 
 def test_an_index_with_added_documents_is_the_one_built_of_all(tmp_path: Path, config: IndexConfig) -> None:

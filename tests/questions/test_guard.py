@@ -42,37 +42,36 @@ def config_of(folder: Path, leakage: Any = None, **texts: Any) -> Config:
 
 
 SAME = [{"text": "Who built the harbour?"}, {"text": "Where is the tower of the northern isle of Velm now?"}]
-NEAR = [{"text": "who built THE harbour"}, {"text": "So where is the tower of the northern isle of Velm now?"}]
+AGAIN = [{"text": "who built THE harbour"}, {"text": "Where is the tower of the Northern Isle of Velm now"}]
 
 
 @pytest.mark.parametrize("where", ["test", "extra"])
 def test_training_on_evaluated_questions_stops_with_the_pairs_and_the_way_out(tmp_path: Path, where: str) -> None:
     key = "questions.test" if where == "test" else "evaluation.benchmarks.extra"
     with pytest.raises(UserError) as caught:
-        check_leakage(config_of(tmp_path, train=SAME, **{where: NEAR}))
+        check_leakage(config_of(tmp_path, train=SAME, **{where: AGAIN}))
     message = str(caught.value)
-    assert f"2 of the 2 questions of {key} are in questions.train as well (1 word for word, 1 nearly)" in message
-    assert f"{where}-0 ({tmp_path / where}.jsonl) and train-0 ({tmp_path / 'train'}.jsonl): exact 1.00" in message
-    assert f"{where}-1" in message and "near 0.9" in message
-    assert "questions.leakage.questions=warn" in message
-    [warning] = check_leakage(config_of(tmp_path, {"questions": "warn"}, train=SAME, **{where: NEAR}))
+    assert f"2 of the 2 questions of {key} are in questions.train as well" in message
+    assert f"{where}-0 ({tmp_path / where}.jsonl) and train-0 ({tmp_path / 'train'}.jsonl)" in message
+    assert f"{where}-1" in message and "questions.leakage.questions=warn" in message
+    [warning] = check_leakage(config_of(tmp_path, {"questions": "warn"}, train=SAME, **{where: AGAIN}))
     assert warning.startswith("warning: 2 of the 2 questions")
-    assert check_leakage(config_of(tmp_path, {"questions": "off"}, train=SAME, **{where: NEAR})) == []
+    assert check_leakage(config_of(tmp_path, {"questions": "off"}, train=SAME, **{where: AGAIN})) == []
 
 
 def test_dev_is_a_warning_and_so_is_a_shared_document_unless_asked_for(tmp_path: Path) -> None:
-    [warning] = check_leakage(config_of(tmp_path, train=SAME, dev=NEAR))
+    [warning] = check_leakage(config_of(tmp_path, train=SAME, dev=AGAIN))
     assert "of questions.dev" in warning
     gold = {"train": [{"text": "Who?", "gold_ids": ["d"]}], "test": [{"text": "Where is it?", "gold_ids": ["d", "e"]}]}
     [warning] = check_leakage(config_of(tmp_path, **gold))
     assert "1 of the 1 questions of questions.test have a gold document in common" in warning
-    with pytest.raises(UserError, match=r"document 0\.50\n.*questions\.leakage\.documents=warn"):
+    with pytest.raises(UserError, match=r": 50% of its gold documents\n.*questions\.leakage\.documents=warn"):
         check_leakage(config_of(tmp_path, {"documents": "stop"}, **gold))
     assert check_leakage(config_of(tmp_path, {"documents": "off"}, **gold)) == []
 
 
 def test_sampling_stops_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config_of(tmp_path, train=SAME, test=NEAR)
+    config_of(tmp_path, train=SAME, test=AGAIN)
     monkeypatch.setattr(sys, "argv", ["sampling", "--config", str(tmp_path / "config.yaml")])
     with pytest.raises(UserError, match=r"are in questions\.train as well"):
         sample()
@@ -120,8 +119,8 @@ def test_the_manifest_keeps_what_was_used_and_follows_the_benchmarks(tmp_path: P
 
 
 def test_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = config_of(tmp_path, train=SAME, test=NEAR)
+    config = config_of(tmp_path, train=SAME, test=AGAIN)
     print_leaks(leakage_between_splits(config))
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if line.startswith("  questions.test"))
-    assert row.split() == ["questions.test", "questions.train", "2", "1", "1", "0"]
+    assert row.split() == ["questions.test", "questions.train", "2", "2", "0"]

@@ -1,58 +1,69 @@
-"""What counts as a leak, checked against a plain search through all pairs."""
+"""What counts as a leak, and that `ratchet init`, the division of one file and the leakage check agree on it."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import json
+from itertools import pairwise
+from pathlib import Path
 
-from questions.leakage import find_leakage, jaccard, normalise_words, word_shingles
+import pytest
+
+from commands.init import read_question_files
+from questions.leakage import find_leakage
+from questions.load import load_split
+from ratchet.config import SplitConfig
+from ratchet.errors import UserError
 from ratchet.records import Question
 
-WORDS = st.lists(st.sampled_from(["who", "rules", "the", "isle", "of", "Velm", "tarn?"]), max_size=9).map(" ".join)
-ASKED = st.lists(WORDS, max_size=9)
+PAIRS = [
+    ("Who rules Velm?", "who rules  VELM"),
+    ("Who rules “Velm”?", 'Who rules "Velm"'),
+    ("Ｗho rules Velm", "Who rules Velm"),
+    ("Who rules Velm-Tarn?", "Who rules Velm, Tarn"),
+    ("!", " ! "),
+]
 
 
-def questions(name: str, texts: list[str]) -> list[Question]:
-    return [Question(id=f"{name}{i}", text=text) for i, text in enumerate(texts)]
-
-
-@given(ASKED, ASKED, st.sampled_from([0.1, 0.3, 0.5, 2 / 3, 0.8, 1.0]))
-def test_it_finds_what_a_look_at_every_pair_finds(train: list[str], test: list[str], near: float) -> None:
-    leaks = find_leakage(questions("a", train), questions("b", test), near)
-    exact = {f"b{j}" for j, text in enumerate(test) if normalise_words(text) in map(normalise_words, train)}
-    assert {leak.test for leak in leaks.exact} == exact
-    best: dict[str, float] = {}
-    for j, text in enumerate(test):
-        runs = word_shingles(normalise_words(text))
-        scores = [
-            jaccard(word_shingles(normalise_words(t)), runs) for t in train if word_shingles(normalise_words(t)) | runs
-        ]
-        if f"b{j}" not in exact and scores and max(scores) >= near:
-            best[f"b{j}"] = max(scores)
-    assert {leak.test: leak.score for leak in leaks.near} == best
-    for leak in leaks.near:
-        one, other = train[int(leak.train[1:])], test[int(leak.test[1:])]
-        assert jaccard(word_shingles(normalise_words(one)), word_shingles(normalise_words(other))) == leak.score
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_the_same_question_in_other_dress(one: str, other: str) -> None:
+    [leak] = find_leakage([Question(id="a", text=one)], [Question(id="b", text=other)]).questions
+    assert (leak.train, leak.test) == ("a", "b")
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "kind"),
-    [
-        ("Who rules Velm?", "who rules  VELM", "exact"),
-        ("Who rules “Velm”?", 'Who rules "Velm"', "exact"),
-        ("Ｗho rules Velm", "Who rules Velm", "exact"),
-        ("who was the first king of the isle of Velm", "so who was the first king of the isle of Velm?", "near"),
-        ("Velm ruler", "ruler, Velm", "near"),  # too short for runs: its words
-        ("Velm ruler", "Velm ruler now", ""),
-        ("Who was the father of Ada Pell?", "Who was the father of Jory Fenn?", ""),  # one template, two questions
-        ("?", "!", ""),
-        ("!", " ! ", "exact"),
-    ],
+    ("one", "other"), [("Velm ruler", "Velm ruler now"), ("Velm ruler", "ruler, Velm"), ("?", "!"), ("Is it?", "It is")]
 )
-def test_the_same_question_in_other_dress(one: str, other: str, kind: str) -> None:
-    leaks = find_leakage(questions("a", [one]), questions("b", [other]), near=0.8)
-    assert [leak.kind for leak in leaks.questions] == ([kind] if kind else [])
+def test_another_question(one: str, other: str) -> None:
+    assert not find_leakage([Question(id="a", text=one)], [Question(id="b", text=other)]).questions
+
+
+def write(path: Path, texts: list[str]) -> Path:
+    rows = ({"id": f"{path.stem}-{i}", "text": text, "answers": ["x"]} for i, text in enumerate(texts))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_question_is_in_one_share_of_a_file(tmp_path: Path, seed: int) -> None:
+    texts = [text for i in range(20) for text in (f"Who rules isle {i}?", f"who rules ISLE {i}", f"Who rules isle {i}")]
+    path = write(tmp_path / "all.jsonl", texts)
+    bounds = (0.0, 0.7, 0.8, 1.0)
+    parts = [load_split(SplitConfig(path=str(path), share=share), seed).questions for share in pairwise(bounds)]
+    assert sorted(question.id for part in parts for question in part) == sorted(f"all-{i}" for i in range(60))
+    train, dev, test = parts
+    assert not find_leakage(train, [*dev, *test]).questions and not find_leakage(dev, test).questions
+
+
+def test_init_refuses_three_files_whose_config_would_be_refused(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.jsonl", [one for one, _ in PAIRS])
+    dev = write(tmp_path / "dev.jsonl", ["Who rules Tarn?"])
+    test = write(tmp_path / "test.jsonl", [other for _, other in PAIRS])
+    with pytest.raises(
+        UserError,
+        match=r"5 questions of .*test\.jsonl are in .*train\.jsonl as well \(.*test\.jsonl:1 as .*train\.jsonl:1",
+    ):
+        read_question_files([train, dev, test])
+    assert read_question_files([train, dev, write(tmp_path / "other.jsonl", ["Who rules Oskel?"])]).splits == (5, 1, 1)
 
 
 def test_a_shared_gold_document_is_one_by_id_or_by_title() -> None:
@@ -65,5 +76,5 @@ def test_a_shared_gold_document_is_one_by_id_or_by_title() -> None:
         Question(id="d", text="Why is it?", gold_titles=("isle of velm",)),
         Question(id="e", text="What is it?", gold_titles=("d1",), gold_ids=("Isle of Velm",)),
     ]
-    found = [(leak.test, leak.train, leak.score) for leak in find_leakage(train, test, 0.8).documents]
+    found = [(leak.test, leak.train, leak.share) for leak in find_leakage(train, test).documents]
     assert found == [("c", "a", 0.5), ("d", "b", 1.0)]
