@@ -1,6 +1,7 @@
 """From text to words, for everything that compares texts by words: the index, its queries, and rewards.
 
-- Case is folded after NFKC, so that composed and decomposed, full-width and upper-case letters compare equal.
+- Case is folded after NFKC, so that composed and decomposed, full-width and upper-case letters compare equal. H₂O is
+  H2O; a power, an index or a fraction stays apart from the number before it (ratchet/raised.py).
 - A word is a run of letters and digits. Its combining marks (Unicode's Mn and Mc) belong to it: vowel signs, points.
 - Invisible characters vanish (Cf and default ignorables): soft hyphens, zero-width ones, variation selectors.
 - Han, Hiragana, Katakana, Thai, Lao, Khmer and Myanmar are written without blanks between words. Of a run of their
@@ -16,7 +17,9 @@ from operator import add
 
 import regex
 
-WORD_RULES = 1
+from ratchet.raised import separate_numbers
+
+WORD_RULES = 2
 """Raise it when the words of a text change: an index of words that were split by other rules is refused."""
 
 LETTER = r"\p{L}\p{N}"
@@ -87,13 +90,15 @@ def _fold_case(text: str) -> str:
 
 def without_invisible(text: str) -> str:
     """The text in NFKC without invisible characters."""
-    return nfkc(INVISIBLE.sub("", nfkc(text)))
+    # NFKC makes some invisible characters of others. Before it, none may part a number from its power.
+    return nfkc(INVISIBLE.sub("", nfkc(INVISIBLE.sub("", text))))
 
 
 def nfkc(text: str) -> str:
-    """The text in NFKC. Of more than 30 marks in a row, which no language has (Unicode Standard Annex 15, stream-safe
-    text), the first 30 are kept: the time that normalising takes grows with the square of their number."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", LONG_MARKS.sub(r"\1", text))
+    """The text in NFKC, with its numbers apart. Of more than 30 marks in a row, which no language has (Unicode Standard
+    Annex 15, stream-safe text), the first 30 are kept: the time that normalising takes grows with the square of their
+    number."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", separate_numbers(LONG_MARKS.sub(r"\1", text)))
 
 
 def separate_unspaced(text: str, pairs: bool = True) -> str:

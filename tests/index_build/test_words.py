@@ -22,7 +22,7 @@ from tests.helpers.building import DOCUMENTS, build, corpus, tree
 from tests.helpers.tiny_index import write_documents
 
 # Every width in UTF-8, case that depends on what is around it, letters that NFKC changes, marks, digits, and breaks.
-ODD = "aZ09_' \n\0ÀßİıſΣσςée\u0301ﬁ½²Ⅷ界ーｱ゙한\u1112\u1161क्षिا\u200d\u00adกำ่İ\u0307٣𝔘😀𐐀\ud800\udfff"
+ODD = "aZ09_' \n\0ÀßİıſΣσςée\u0301ﬁ½²⁻₂①™Ⅷ界ーｱ゙한\u1112\u1161क्षिا\u200d\u00adกำ่İ\u0307٣𝔘😀𐐀\ud800\udfff"
 TEXTS = st.one_of(st.text(), st.text(ODD), st.text("abC é1"))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ratchet.text import normalise_answer, shortened
 from ratchet.words import fold_text, padded_words, separate_unspaced, spaced_words, split_words
 
-ODD = "aZ09_' \n\0ÀßİıſΣσςée\u0301\u0307iﬁ½²Ⅷ界ーｱﾞかー한\u1112\u1161क्षिा\u200d\u00ad\ufe0f\ufeffกำ่٣𝔘😀𐐀\ud800"
+ODD = "aZ09_' \n\0ÀßİıſΣσςée\u0301\u0307iﬁ½²⁻₂①™Ⅷ界ーｱﾞかー한\u1112\u1161क्षिा\u200d\u00ad\ufe0f\ufeffกำ่٣𝔘😀𐐀\ud800"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,11 @@ ODD = "aZ09_' \n\0ÀßİıſΣσςée\u0301\u0307iﬁ½²Ⅷ界ーｱﾞかー�
         ("ខ្មែរ", "ខ្មែ មែរ"),
         ("မြန်မာ", "မြန် န်မာ"),
         ("don´t 1\ufe0f\u20e3 \u0301 ❤\ufe0f", "don t 1"),
+        ("H₂O CO₂ m² x²³ Ca²⁺ Fe³⁺", "h2o co2 m2 x23 ca2 fe3"),
+        ("10⁶ 10⁻¹² 2.5×10³ 10⁶5 SO₄²⁻ ²³⁸U ²³⁸₉₂U", "10 6 10 12 2 5 10 3 10 6 5 so4 2 238u 238 92u"),
+        ("1½ 1¹⁄₂ ½ 3¼5 ①② 7⑳ 1₂ 5㎢ 3月㋀", "1 1 2 1 1 2 1 2 3 1 4 5 1 2 7 20 1 2 5 km2 3 月 1 月"),
+        ("10\u200b⁶ 10\ufe0f⁶", "10 6 10 6"),
+        ("harbour¹ sin²x Lipitor™", "harbour 1 sin 2x lipitor tm"),
         ("", ""),
     ],
 )
