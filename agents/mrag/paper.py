@@ -265,11 +265,12 @@ class Paper:
         return variant(Review, self.explanations)
 
     def read_judgement(self, review: Any, page: Page) -> PageJudgement:
-        """What the searcher decided. Documents that it numbers by their place are those of the page."""
-        given, shown = [judged.doc_id for judged in review.relevance], [number for number, _ in page.passages]
-        judged = zip(rebase(given, shown) or given, review.relevance, strict=True)
-        yes = {number for number, judgement in judged if judgement.is_relevant}
-        relevant = tuple(passage for number, passage in page.passages if number in yes)
+        """What the searcher decided. Ids are those of any document that it was shown, as in table 2, which judges
+        some of an earlier page again; numbers that it was not shown for this query may be places on the page."""
+        given = [judged.doc_id for judged in review.relevance]
+        ids = rebase(given, [number for number, _ in page.passages], page.of_query) or given
+        yes = {number for number, judged in zip(ids, review.relevance, strict=True) if judged.is_relevant}
+        relevant = tuple(passage for number, passage in page.shown.items() if number in yes)
         return PageJudgement(relevant, review.end_search, review.new_search_query if review.change_search_query else "")
 
     def _entry(self, agent: str) -> str:

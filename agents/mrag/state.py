@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agents.core.tools import Tools
@@ -20,6 +20,10 @@ class Page:
 
     query_id: int
     passages: tuple[tuple[int, Passage], ...]
+    shown: Mapping[int, Passage]
+    """All documents of the trajectory's pages, this one's among them, by number."""
+    of_query: Collection[int]
+    """The numbers on the query's pages, this one's among them."""
     remark: str = ""
     """Why there are none."""
 
@@ -30,9 +34,10 @@ class QueryState:
 
     id: int
     turns: int = 0
-    offset: int = 0
+    shown: list[int] = field(default_factory=list)
+    """The numbers of the documents read, in their order."""
     ended: bool = False
-    """The index has nothing beyond `offset`."""
+    """The index has nothing more."""
 
 
 @dataclass
@@ -50,6 +55,7 @@ class State:
     dialogues: dict[str, Dialogue] = field(default_factory=dict)
     _queries: dict[str, QueryState] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
+    _pages: dict[int, Passage] = field(default_factory=dict)
     _shown: dict[str, set[str]] = field(default_factory=dict)
     _notes_given: dict[str, int] = field(default_factory=dict)
 
@@ -70,21 +76,22 @@ class State:
         return self.dialogues[agent]
 
     async def next_page(self, query: str) -> Page:
-        """The documents that follow those already seen for this query, whichever call of the searcher saw them."""
-        name = " ".join(query.casefold().split())
-        state = self._queries.setdefault(name, QueryState(len(self._queries)))
+        """The documents that follow those already seen for exactly this text, whichever call of the searcher saw
+        them: an encoder may rank another spelling in another way."""
+        state = self._queries.setdefault(query, QueryState(len(self._queries)))
         if state.ended:
-            return Page(state.id, (), NO_MORE)
+            return Page(state.id, (), self._pages, state.shown, NO_MORE)
         if state.turns >= self.settings.max_same_query:
-            return Page(state.id, (), USED_UP)
+            return Page(state.id, (), self._pages, state.shown, USED_UP)
         k = self.settings.documents_per_turn
-        passages = await self.tools.search("searcher", query, k, state.offset)
+        passages = await self.tools.search("searcher", query, k, len(state.shown))
         state.turns += 1
-        state.offset += len(passages)
         state.ended = len(passages) < k
         self._shown.setdefault("searcher", set()).update(p.id for p in passages)
-        shown = tuple((self._numbers.setdefault(p.id, len(self._numbers) + 1), p) for p in passages)
-        return Page(state.id, shown, "" if passages else NO_MORE)
+        page = tuple((self._numbers.setdefault(p.id, len(self._numbers) + 1), p) for p in passages)
+        state.shown += [number for number, _ in page]
+        self._pages |= dict(page)
+        return Page(state.id, page, self._pages, state.shown, "" if passages else NO_MORE)
 
     def unseen(self, agent: str) -> tuple[list[Passage], list[str]]:
         """Supporting documents and others' notes that this agent has not been given yet; from now on it has."""

@@ -131,19 +131,37 @@ STRAY = json.dumps(json.loads(review({1: True}, end=False)) | {"new_search_query
         ("harbour", [CHANGE, review({}, end=True)], [("harbour", 0), ("harbour", 2)], [ADA]),
         ("harbour", [STRAY, review({}, end=True)], [("harbour", 0), ("harbour", 2)], [ADA]),
         ("harbour", [review({2: True, 3: True, 99: True}, end=True)], [("harbour", 0)], [MILL]),
-        # documents numbered by their place are those of the page
+        # Ids are literal: table 2 judges documents of an earlier page again.
+        ("harbour", [review({0: False, 1: True}, end=True)], [("harbour", 0)], [ADA]),
         (
             "harbour",
-            [review({0: False, 1: True}, end=False), review({1: True, 2: False}, end=True)],
+            [review({}, end=False), review({1: True, 2: False}, end=True)],
+            [("harbour", 0), ("harbour", 2)],
+            [ADA],
+        ),
+        (
+            "harbour",
+            [review({}, end=False), review({2: True, 3: True}, end=True)],
             [("harbour", 0), ("harbour", 2)],
             [MILL, QUAY],
+        ),
+        # Places on the page: none of them was shown for this query.
+        *(
+            (
+                "harbour",
+                [review({}, end=False, new="tide"), review({first: False, first + 1: True}, end=True)],
+                [("harbour", 0), ("tide", 0)],
+                kept,
+            )
+            for first, kept in ((0, [SEA]), (1, [SEA]), (2, [QUAY]), (4, []))
         ),
     ],
 )
 async def test_the_searcher_goes_on_changes_its_query_or_ends(
     first: str, turns: list[str], asked: list[tuple[str, int]], kept: list[Any]
 ) -> None:
-    shelf = Shelf({**SHELF, "many": [passage(n) for n in range(1, 40)], "few": [ADA, MILL, QUAY]})
+    more = {"many": [passage(n) for n in range(1, 40)], "few": [ADA, MILL, QUAY], "tide": [QUAY, SEA]}
+    shelf = Shelf({**SHELF, **more})
     trajectory = await play(mrag(), engine([act("searcher"), query(first), *turns, act("finisher")]), shelf)
     assert trajectory.status == "finished" and trajectory.passages == tuple(kept)
     assert [(words, offset) for words, _, offset in shelf.asked] == asked
@@ -163,10 +181,12 @@ async def test_a_dry_query_is_told_once_and_then_ends_the_search(size: int, turn
 
 
 async def test_a_query_issued_again_goes_on_where_it_was() -> None:
-    shelf = Shelf({"harbour": [ADA, MILL, QUAY, SEA], "Harbour ": [ADA, MILL, QUAY, SEA]})
-    agent = engine([*SHORT, act("searcher"), query("Harbour "), review({3: True}, end=True), act("finisher")])
+    shelf = Shelf({"harbour": [ADA, MILL, QUAY, SEA], "Harbour": [SEA, MILL]})
+    other = [act("searcher"), query("Harbour"), review({}, end=True, query_id=1)]  # ranked in its own way
+    again = [act("searcher"), query("harbour"), review({4: True}, end=True)]
+    agent = engine([*SHORT, *other, *again, act("finisher")])
     trajectory = await play(mrag(), agent, shelf)
-    assert shelf.asked == [("harbour", 2, 0), ("Harbour ", 2, 2)]
+    assert shelf.asked == [("harbour", 2, 0), ("Harbour", 2, 0), ("harbour", 2, 2)]
     assert trajectory.passages == (ADA, QUAY)
     assert len([c for c in trajectory.conversations if c.role == "searcher"]) == 1
     assert "Query ID: 0" in told(agent, "searcher")[-1]["content"]

@@ -83,9 +83,10 @@ def test_claims_drawn_once_serve_every_run(tmp_path: Path) -> None:
         ([(1, 1), (2, -1), (3, -1)], [1, -1, -1], None),
         ([(3, -1), (1, 1), (2, 0)], [1, 0, -1], None),  # in another order
         ([(0, 1), (1, -1), (2, -1)], [1, -1, -1], None),  # from 0
-        ([(11, 1), (12, 0), (13, -1)], [1, 0, -1], None),
+        ([(11, 1), (12, 0), (13, -1)], None, None),  # neither these ids nor places
+        ([(2, 1), (3, 0), (4, -1)], None, None),
         ([(1, 1), (1, -1), (2, 0), (2, 0), (3, 1)], [None, 0, 1], None),  # contradicted, said twice
-        ([(0, 1), (2, 0), (1, -1)], None, None),  # neither these ids nor a run in order
+        ([(0, 1), (2, 0), (1, -1)], None, None),  # nor in their order
         ([(0, 1), (1, -1)], None, None),
         ([(1, 1), (2, -1)], None, [1, -1, None]),
         ([], None, [None, None, None]),
