@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.measures import BY_NAME, MATCHES, MEASURES, form_of, strict_form
+from evaluation.measures.measures import BY_NAME, MATCHES, MEASURES, direction, form_of, strict_form
 from evaluation.measures.verdicts import MACRO_F1
 from evaluation.results import Arm, Results
 
@@ -66,14 +66,19 @@ def format_estimate(estimate: Estimate | None, name: str) -> str:
 
 
 def format_difference(difference: Difference | None, name: str) -> str:
-    """'+0.33 [0.24, 0.42]', green where clearly better and red where clearly worse."""
+    """'+0.33 [0.24, 0.42]', in the colour of `coloured`."""
     if difference is None or difference.mean is None:
         return "-"
-    digits, better = BY_NAME[name].digits, BY_NAME[name].better
+    digits = BY_NAME[name].digits
     text = f"{format_number(difference.mean, digits, sign=True)} {escape(format_interval(difference, digits))}".rstrip()
-    if not difference.clear or not better:
-        return text
-    return f"[{'green' if (difference.mean > 0) == (better == 'higher') else 'red'}]{text}[/]"
+    return coloured(text, difference, name)
+
+
+def coloured(text: str, difference: Difference, name: str) -> str:
+    """A difference's text as markup: green where it is clearly better and red where it is clearly worse, by the p value
+    that it has."""
+    colour = {"better": "green", "worse": "red", "": ""}[direction(difference, name)]
+    return f"[{colour}]{text}[/]" if colour else text
 
 
 def paired_estimate(estimate: Estimate | None, difference: Difference | None, after: bool = False) -> Estimate | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evaluation.measures.estimates import Difference
 from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
-from evaluation.measures.measures import BY_NAME, answered_measure, strict_form
+from evaluation.measures.measures import BY_NAME, answered_measure, direction, strict_form
 from evaluation.measures.retrieval import LOSSES
 from evaluation.results import BaselineComparison, Comparison
 
@@ -19,18 +19,18 @@ def verdict(
 ) -> tuple[str, str]:
     """(the verdict in a few words, the sentences with its numbers); no words where the numbers allow no verdict.
 
-    Clear means that the interval excludes zero. A gain is one in form only where the share of answers clearly rose,
-    and the answers themselves did not clearly become better. `best` is the best untrained baseline, `rival` the best of
-    those that were trained too.
+    `direction` says what is better or worse, and what is not clear. A gain is one in form only where the share of
+    answers clearly rose, and the answers themselves did not clearly become better. `best` is the best untrained
+    baseline, `rival` the best of those that were trained too.
     """
     if comparison is None:
         return "", "The base model alone was measured: there is no adapter to compare it with."
     difference = comparison.measures.get(primary, Difference(n=0))
     sentences = [f"{_numbers(difference, primary)}."]
     words = form_only = ""
-    if difference.clear:
-        words = f"The trained model is {_direction(difference, primary)}"
-        form_only = " in form only" if words.endswith("better") and comparison.gain.is_form_only else ""
+    if found := direction(difference, primary):
+        words = f"The trained model is {found}"
+        form_only = " in form only" if found == "better" and comparison.gain.is_form_only else ""
     elif difference.low is not None:
         words = "No clear difference"
     if comparison.gain.form.mean or comparison.gain.enforced is not None:
@@ -64,10 +64,10 @@ def gain_sentence(gain: Gain, primary: str) -> str:
 def selection_sentence(selection: Difference, primary: str) -> str:
     """What selection is worth, by the difference between the trained model and that of a random selection."""
     worth = f"{selection.mean:+.2f}{_interval(selection)}"
-    title, questions = BY_NAME[primary].short, _questions(selection.n)
-    if selection.clear:
-        return f"Selection is worth {worth} in {title} over random trajectories, on {questions}."
-    return f"Selection shows no clear difference from random trajectories: {worth} in {title} on {questions}."
+    title, questions = BY_NAME[primary].short, f"{_chance(selection)} on {_questions(selection.n)}"
+    if selection.is_clear():
+        return f"Selection is worth {worth} in {title} over random trajectories{questions}."
+    return f"Selection shows no clear difference from random trajectories: {worth} in {title}{questions}."
 
 
 def loss_sentence(comparison: Comparison) -> str | None:
@@ -104,10 +104,9 @@ def _with_baseline(words: str, form_only: str, difference: Difference, best: Bas
     baseline = (
         f"the best untrained baseline, {best.name}" if best.candidates > 1 else f"the untrained baseline {best.name}"
     )
-    against_base = _direction(difference, primary) if difference.clear else ""
-    against_best = _direction(best.difference, primary) if best.difference.clear else ""
+    against_base, against_best = direction(difference, primary), direction(best.difference, primary)
     second = f"{against_best} than {baseline}" if against_best else f"not clearly different from {baseline}"
-    if best.difference.mean and _direction(best.difference, primary) == "worse":  # clearly or not
+    if (best.difference.mean or 0.0) * (-1 if BY_NAME[primary].better == "lower" else 1) < 0:  # clearly or not
         ahead = "" if against_best == "worse" else ", which is ahead"
         second += f"{ahead}: use {best.name}"
     if not against_base:
@@ -140,10 +139,6 @@ def _questions(count: int) -> str:
     return f"{count} question{'' if count == 1 else 's'}"
 
 
-def _direction(difference: Difference, primary: str) -> str:
-    return "better" if ((difference.mean or 0.0) > 0) != (BY_NAME[primary].better == "lower") else "worse"
-
-
 def _numbers(difference: Difference, primary: str) -> str:
     """'F1 0.08 -> 0.48: +0.40 [0.31, 0.49], p < 0.001 on 100 questions'"""
     title = BY_NAME[primary].short
@@ -151,8 +146,14 @@ def _numbers(difference: Difference, primary: str) -> str:
         return f"{title}: no question has a value in both arms, so base and trained cannot be compared"
     if difference.low is None or difference.p is None:
         return f"{title} {_change(difference)} on one question, which says nothing about other questions"
-    chance = "p < 0.001" if difference.p < 0.001 else f"p = {difference.p:.3f}"
-    return f"{title} {_change(difference)}, {chance} on {difference.n} questions"
+    return f"{title} {_change(difference)}{_chance(difference)} on {difference.n} questions"
+
+
+def _chance(difference: Difference) -> str:
+    """', p = 0.125', empty where there is no test."""
+    if difference.p is None:
+        return ""
+    return ", p < 0.001" if difference.p < 0.001 else f", p = {difference.p:.3f}"
 
 
 def _change(difference: Difference) -> str:

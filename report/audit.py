@@ -76,9 +76,9 @@ def _parting(first: int, before: Audit, second: int, after: Audit) -> str:
         f"From round {first} to round {second} the reward rose ({_with_interval(reward)}) while the audit fell "
         f"({_with_interval(audit)}), on {reward.n} questions that both rounds have"
     )
-    if reward.clear and audit.clear:
+    if reward.is_clear() and audit.is_clear():
         return f"{said}: the model may have learnt to please the reward. Read its answers before you train further."
-    return f"{said}. This may be chance: not both intervals exclude zero. More rewards.audit.questions would tell."
+    return f"{said}. This may be chance: not both changes are clear. More rewards.audit.questions would tell."
 
 
 def _change(before: Audit, after: Audit, opinion: Opinion) -> Difference:

@@ -10,7 +10,7 @@ from typing import Any
 from evaluation.arm_folders import results_path
 from evaluation.formats import format_p_value
 from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.measures import BY_NAME
+from evaluation.measures.measures import BY_NAME, direction
 from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
 from ratchet.config.evaluation import FINAL
 from ratchet.files import read_record
@@ -138,21 +138,8 @@ def _selected(selection: Selection | None) -> dict[str, Any]:
 
 
 def tone_of(difference: Difference | None, name: str) -> str:
-    """'good' or 'bad' for a significant difference in a measure with a better direction, else ''.
-
-    Significant: the interval excludes zero and p is below 0.05. Either alone may be chance on few questions.
-    """
-    better = BY_NAME[name].better
-    if (
-        not better
-        or difference is None
-        or difference.mean is None
-        or not difference.clear
-        or difference.p is None
-        or difference.p >= 0.05
-    ):
-        return ""
-    return "good" if (difference.mean > 0) == (better == "higher") else "bad"
+    """The style of a difference: 'good' where it is clearly better, 'bad' where it is clearly worse, else ''."""
+    return {"better": "good", "worse": "bad", "": ""}[direction(difference, name)]
 
 
 def number(value: float | None, digits: int, sign: bool = False) -> str:

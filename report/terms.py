@@ -12,11 +12,12 @@ TERMS = {
     "as returned": "As returned: as strict, but an answer at the end of the budget counts, as in mRAG's paper.",
     "lenient": "Lenient: only over the trajectories that have an answer, however they ended.",
     "interval": "The 95% interval of the mean: its range in 95% of resamples of the questions (bootstrap). A "
-    "difference whose interval holds 0 may be chance.",
+    "difference whose interval holds 0 may be chance, and with few questions one whose interval does not.",
     "p": "The probability of a difference at least this large if training changed nothing (paired sign-flip test over "
     "questions). Below 0.05 is usually called significant.",
-    "difference": "Trained minus base, paired by question. Green is better and red is worse, where the interval "
-    "excludes 0 and p is below 0.05; without a colour the difference may be chance.",
+    "difference": "Trained minus base, paired by question. Green is better and red is worse, where p is below "
+    "0.05 and the interval excludes 0 (where fewer than 10 questions changed, by p alone); without a colour the "
+    "difference may be chance.",
     "changes": "Questions whose main measure rose (gained) or fell (broken) against base by 0.5 or more: with labels, "
     "those that became right or wrong. Sampling the base model again shows how many change by chance.",
     "base": "The model without an adapter.",

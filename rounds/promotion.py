@@ -14,7 +14,7 @@ from statistics import NormalDist, stdev
 from evaluation.arm_folders import results_path
 from evaluation.comparisons import measure_difference
 from evaluation.measures.estimates import Difference
-from evaluation.measures.measures import BY_NAME
+from evaluation.measures.measures import BY_NAME, direction
 from evaluation.measures.statistics import paired
 from evaluation.results import BASE, PARENT, TRAINED
 from evaluation.round_arms import evaluate, run_arms
@@ -40,8 +40,9 @@ def decide(difference: Difference, level: float, measure: str) -> tuple[bool, st
     )
     if difference.mean <= 0:
         return False, f"Not promoted, since it is not better than its parent: {numbers}."
-    if difference.p >= level:
-        return False, f"Not promoted, since chance may explain the gain (p is not below {level:g}): {numbers}."
+    if direction(difference, measure, level) != "better":
+        why = f"p is not below {level:g}" if difference.p >= level else "the 95% interval holds 0"
+        return False, f"Not promoted, since chance may explain the gain ({why}): {numbers}."
     return True, f"Promoted: {numbers}."
 
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from ratchet.records import Record
 
+LEVEL = 0.05
+"""The significance level of everything that is called better or worse."""
+FEW = 10
+"""With fewer questions whose values differ, a bootstrap interval is too narrow to say anything."""
+
 
 class Estimate(Record):
     """The mean of a measure over questions, with its interval."""
@@ -35,8 +40,12 @@ class Difference(Record):
     """Two-sided p value of the paired sign-flip test; of a statistic that is no mean, of `_swap_p`."""
     n: int
     """Questions that have both values."""
+    changed: int | None = None
+    """Of these, the questions whose two values differ; None in results of versions that did not count them."""
 
-    @property
-    def clear(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+    def is_clear(self, level: float = LEVEL) -> bool:
+        """Whether chance does not explain the difference: p is below `level`, and the interval excludes zero. Where
+        fewer than FEW questions changed, p alone decides."""
+        if self.low is None or self.high is None or self.p is None or self.p >= level:
+            return False
+        return self.low > 0 or self.high < 0 or (self.changed is not None and self.changed < FEW)

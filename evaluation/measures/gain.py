@@ -110,4 +110,4 @@ def label_floor(questions: Sequence[Question]) -> LabelFloor | None:
 
 
 def _rose(difference: Difference) -> bool:
-    return difference.clear and (difference.mean or 0.0) > 0
+    return difference.is_clear() and (difference.mean or 0.0) > 0

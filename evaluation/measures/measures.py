@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, get_args
 
+from evaluation.measures.estimates import LEVEL, Difference
 from evaluation.measures.retrieval import LOSSES, lookups, losses, retrieval_measures
 from ratchet.errors import UserError
 from ratchet.plugins import is_path, short_name
@@ -183,6 +184,15 @@ class _Measures(dict[str, Measure]):
 
 
 BY_NAME: Mapping[str, Measure] = _Measures({measure.name: measure for measure in MEASURES})
+
+
+def direction(difference: Difference | None, name: str, level: float = LEVEL) -> Literal["better", "worse", ""]:
+    """What a difference in a measure is called everywhere: empty where it is not clear (`Difference.is_clear`), or
+    neither direction is good in itself."""
+    better = BY_NAME[name].better
+    if difference is None or not difference.mean or not better or not difference.is_clear(level):
+        return ""
+    return "better" if (difference.mean > 0) == (better == "higher") else "worse"
 
 
 def measure(

@@ -76,7 +76,8 @@ def _table(results: SweepResults, title: str, cells: Sequence[CellResult]) -> Ta
                 escape(cell.checkpoint) + (" *" if (cell.system, cell.checkpoint) in chosen else ""),
                 str(estimate.n if estimate else 0),
                 format_estimate(estimate, asked.measure),
-                format_difference(cell.difference, asked.measure) + paired_count(cell.difference, estimate)
+                format_difference(cell.difference.model_copy(update={"p": cell.p_holm}), asked.measure)
+                + paired_count(cell.difference, estimate)
                 if cell.difference
                 else "",
                 "" if cell.p_holm is None else format_p(cell.p_holm),

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.formats import (
+    coloured,
     format_difference,
     format_mean,
     format_number,
@@ -107,13 +108,13 @@ def _method_table(results: Results, adjusted: Mapping[str, float]) -> Table:
     table = new_table(title, ["method"], headings, LABELLED if _labelled(results) else CAPTION)
     for arm in results.arms:
         difference = results.difference(arm.name)
-        p = adjusted.get(arm.name)
+        p, own_f1 = adjusted.get(arm.name), results.difference(arm.name, "macro_f1")
         table.add_row(
             label(arm),
             *(percent(arm.measures.get(name)) for name in quality),
-            _signed(difference) + paired_count(difference, arm.measures.get(results.primary)),
+            _signed(difference, results.primary, p) + paired_count(difference, arm.measures.get(results.primary)),
             "" if p is None else format_p(p),
-            _signed(results.difference(arm.name, "macro_f1"))
+            _signed(own_f1, "macro_f1", own_f1.p if own_f1 else None)
             if _labelled(results)
             else percent(arm.measures.get("answer_recall"), interval=False),
             *(format_mean(arm.measures.get(name), name) for name in costs),
@@ -184,12 +185,11 @@ def percent(estimate: Estimate | Difference | None, interval: bool = True, signe
     return f"{mean} [dim]\\[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}][/dim]"
 
 
-def _signed(difference: Difference | None) -> str:
-    """A difference, green where clearly better and red where clearly worse."""
+def _signed(difference: Difference | None, name: str, p: float | None) -> str:
+    """A difference, in the colour that it has by this p value."""
     if difference is None or difference.mean is None:
         return ""
-    text = percent(difference, signed=True)
-    return f"[{'green' if difference.mean > 0 else 'red'}]{text}[/]" if difference.clear else text
+    return coloured(percent(difference, signed=True), difference.model_copy(update={"p": p}), name)
 
 
 def _average(arms: Sequence[Arm], name: str, first: Results) -> Estimate | None:

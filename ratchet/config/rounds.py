@@ -23,5 +23,6 @@ class RoundsConfig(Section):
     model, as in ReST-EM (Singh et al. 2023, arXiv 2312.06585). In both cases the round samples with the last promoted
     adapter."""
     level: float = Field(0.05, gt=0, lt=1)
-    """Significance level of promotion. An adapter is promoted if its mean on dev is higher than its parent's and the
-    paired test has a p-value below this. With one round there is no test."""
+    """Significance level of promotion. An adapter is promoted if its mean on dev is higher than its parent's, the
+    paired test has a p-value below this and, where at least ten questions changed, the 95% interval of the difference
+    excludes zero. With one round there is no test."""

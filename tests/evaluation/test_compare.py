@@ -262,11 +262,13 @@ def outcomes(right: list[bool]) -> tuple[list[Question], list[Trajectory]]:
     [
         ([False] * 20, [True] * 15 + [False] * 5, "The trained model is better. F1 0.00 -> 0.75: +0.75 ["),
         ([True] * 20, [False] * 15 + [True] * 5, "The trained model is worse. F1 1.00 -> 0.25: -0.75 ["),
+        ([False] * 12, [True] * 4 + [False] * 8, "No clear difference. F1 0.00 -> 0.33: +0.33 [0.08, 0.58], p = 0.125"),
+        ([False] * 12, [True] * 6 + [False] * 6, "The trained model is better. F1 0.00 -> 0.50: +0.50 [0.25, 0.75], p"),
         ([True, False] * 10, [False, True] * 10, "No clear difference. F1 0.50 -> 0.50: +0.00 ["),
         ([False], [True], "F1 0.00 -> 1.00: +1.00 on one question, which says nothing"),
     ],
 )
-def test_the_verdict_follows_the_interval(before: list[bool], after: list[bool], expected: str) -> None:
+def test_the_verdict_follows_the_interval_and_the_test(before: list[bool], after: list[bool], expected: str) -> None:
     arms = []
     for name, right in (("base", before), ("adapter", after)):
         questions, made = outcomes(right)
@@ -345,7 +347,7 @@ def test_the_verdict_of_nothing_to_compare() -> None:
     assert verdict(None, "f1")[0] == ""
     a, b = (make_arm(n, "s", "p", [], [], {}, (), {}) for n in "ab")
     assert "cannot be compared" in verdict(compare(a, b, [], "f1", 0), "f1")[1]
-    assert not Difference(n=0).clear
+    assert not Difference(n=0).is_clear()
 
 
 def test_long_form_questions_are_judged_by_correctness() -> None:

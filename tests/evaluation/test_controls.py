@@ -91,7 +91,7 @@ def test_a_promotion_on_dev_samples_the_base_again_once_for_all_rounds_and_no_ra
     ("random", "expected"),
     [
         (10, "Selection is worth +0.28 ["),
-        (24, "Selection shows no clear difference from random trajectories: +0.00 [0.00, 0.00] in F1 on 50 questions."),
+        (24, "Selection shows no clear difference from random trajectories: +0.00 [0.00, 0.00] in F1, p = 1.000 on"),
         (40, "Selection is worth -0.32 ["),
     ],
 )
@@ -100,7 +100,8 @@ def test_the_headline_says_what_selection_is_worth_over_random_trajectories(rand
     control = arms[2].model_copy(update={"name": "random selection"})
     worth = selection_gain([arms[0], arms[1], control], "f1", 0)
     numbers = verdict(compare(arms[0], arms[1], questions, "f1", 0), "f1", selection=worth)[1]
-    assert expected in numbers and ("in F1 over random trajectories, on 50 questions." in numbers) == (random != 24)
+    assert expected in numbers
+    assert ("in F1 over random trajectories, p < 0.001 on 50 questions." in numbers) == (random != 24)
     assert selection_gain(arms[:2], "f1", 0) is None
 
 

@@ -50,7 +50,7 @@ def test_a_slow_fall_is_seen_since_the_first_round() -> None:
     assert len(said) == 1 and said[0].startswith("From round 1 to round 4 ")
     [few] = sentences(an_audit([(0.4, 0.5), (0.5, 0.5)]), an_audit(mixed))
     assert "on 2 questions" in few and few.endswith(
-        "This may be chance: not both intervals exclude zero. More rewards.audit.questions would tell."
+        "This may be chance: not both changes are clear. More rewards.audit.questions would tell."
     )
 
 

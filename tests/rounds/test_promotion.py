@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from commands.rounds import main
+from evaluation.formats import format_difference
 from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import paired_difference
 from questions.manifest import open_run
@@ -21,6 +22,7 @@ from ratchet.config import Config, RoundsConfig
 from ratchet.files import write_json
 from ratchet.runfolder import RunFolder
 from ratchet.selection import QuestionChoice, Selection
+from report.rounds import tone_of
 from rounds.artefacts import File
 from rounds.facts import collect_facts
 from rounds.promoted import best_round, kept_any, last_promoted, last_round, read_promotions, why_it_ended
@@ -31,10 +33,7 @@ from tests.helpers.planned_run import experiment
 
 
 def difference(before: list[float], after: list[float]) -> Difference:
-    found = paired_difference(before, after, seed=1)
-    return Difference(
-        before=found.before, after=found.after, mean=found.mean, low=found.low, high=found.high, p=found.p, n=found.n
-    )
+    return paired_difference(before, after, seed=1)
 
 
 def decided(run: RunFolder, number: int, promoted: bool, measure: str = "f1") -> None:
@@ -63,6 +62,13 @@ def test_better_by_chance_is_not() -> None:
     promoted, reason = decide(difference([0.0] * 5, [1.0] * 5), 0.05, "f1")
     assert not promoted and "p is not below 0.05" in reason and "p = 0.0625 on 5 questions" in reason
     assert decide(difference([0.0] * 5, [1.0] * 5), 0.07, "f1")[0], "the level is the config's"
+
+
+def test_what_is_promoted_is_what_tables_call_better() -> None:
+    gain = difference([0.0] * 20, [1.0] * 12 + [0.0] * 8).model_copy(update={"low": 0.0})
+    promoted, reason = decide(gain, 0.05, "f1")
+    assert not promoted and "chance may explain the gain (the 95% interval holds 0)" in reason
+    assert tone_of(gain, "f1") == "" and not format_difference(gain, "f1").startswith("[green]")
 
 
 def test_worse_or_equal_is_not_however_clear() -> None:

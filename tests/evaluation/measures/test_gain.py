@@ -47,7 +47,7 @@ def test_more_answers_that_are_no_better_are_a_gain_in_form_only() -> None:
     base = arm("base", QUESTIONS, ["right", "wrong", "unparsed", "unparsed", "unparsed", "unparsed"])
     trained = arm("adapter", QUESTIONS, ["right", "wrong", "right", "wrong", "right", "wrong"])
     comparison = compare(base, trained, QUESTIONS, "accuracy", 0)
-    assert comparison.measures["accuracy"].clear
+    assert comparison.measures["accuracy"].is_clear()
     assert (comparison.gain.form.before, comparison.gain.form.after) == (pytest.approx(1 / 3), 1)
     assert (comparison.gain.substance.n, comparison.gain.substance.mean) == (20, 0)
     words, sentences = verdict(comparison, "accuracy", floor=label_floor(QUESTIONS))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evaluation.measures import statistics
+from evaluation.measures.estimates import Difference
 from evaluation.measures.statistics import bootstrap_interval, holm, paired_difference, sign_flip_p, stratified_interval
 
 values = st.lists(st.floats(-100, 100, allow_nan=False), min_size=2, max_size=40)
@@ -41,6 +42,28 @@ def test_p_of_known_cases() -> None:
     assert sign_flip_p([0.0, 0.0], 0, 10_000) == 1.0
     assert sign_flip_p([0.5], 0, 10_000) == 1.0, "one question can tell nothing"
     assert sign_flip_p([1.0] * 40, 0, 999) == pytest.approx(1 / 1000), "never zero: the seen flip is one of them"
+
+
+@pytest.mark.parametrize("unchanged", [0, 1, 6, 40])
+def test_clear_is_what_the_exact_test_says_wherever_few_questions_changed(unchanged: int) -> None:
+    for gains in range(10):
+        for losses in range(10 - gains):
+            before = [0.0] * gains + [1.0] * (losses + unchanged)
+            found = paired_difference(before, [1.0] * gains + [0.0] * losses + [1.0] * unchanged, 0)
+            if not before:
+                continue
+            exact = stats.binomtest(gains, gains + losses).pvalue if gains + losses else 1.0
+            assert found.p == pytest.approx(exact) and found.changed == gains + losses
+            assert found.is_clear() == (exact < 0.05), (gains, losses)
+
+
+def test_with_more_questions_interval_and_test_have_to_agree() -> None:
+    both = Difference(mean=0.2, low=0.1, high=0.3, p=0.04, n=30, changed=12)
+    assert both.is_clear() and not both.is_clear(level=0.01)
+    assert not both.model_copy(update={"low": 0.0}).is_clear()
+    assert not both.model_copy(update={"p": 0.05}).is_clear() and not both.model_copy(update={"p": None}).is_clear()
+    assert both.model_copy(update={"low": 0.0, "changed": 9}).is_clear(), "p alone"
+    assert not both.model_copy(update={"low": 0.0, "changed": None}).is_clear(), "of an earlier version"
 
 
 def test_one_question_has_no_interval_and_equal_ones_a_point() -> None:

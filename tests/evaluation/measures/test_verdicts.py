@@ -131,7 +131,7 @@ def test_the_difference_of_macro_f1_is_paired() -> None:
     before, after = "SR" * 10 + "RS" * 10, "SR" * 16 + "RS" * 4
     found = results_of(claims(gold), {"base": [before], "other": [after]}).comparisons[0].measures["macro_f1"]
     assert (found.before, found.after, found.mean) == pytest.approx((0.5, 0.8, 0.3))
-    assert found.clear and found.p is not None and found.p < 0.02
+    assert found.is_clear() and found.p is not None and found.p < 0.02
     apart = macro_f1_difference(verdicts(gold, before), verdicts(gold, before), 0)
     assert apart is not None and (apart.mean, apart.low, apart.high, apart.p) == (0, 0, 0, 1)
 

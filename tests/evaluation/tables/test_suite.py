@@ -12,7 +12,7 @@ import yaml
 from commands.evaluate import main
 from evaluation.measures.estimates import Estimate
 from evaluation.results import Results
-from evaluation.tables.suite import average_table, print_suite
+from evaluation.tables.suite import _method_table, average_table, print_suite
 from inference.scripted import ScriptedEngine
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory
@@ -132,6 +132,13 @@ def test_p_values_are_corrected_over_everything_that_is_shown() -> None:
     alone = next(line for line in printed(one).splitlines() if line.strip().startswith("other"))
     both = next(line for line in printed(one, one).splitlines() if line.strip().startswith("other"))
     assert " 0.031 " in alone and " 0.062 " in both
+
+
+def test_a_difference_has_the_colour_of_the_p_value_beside_it() -> None:
+    one = results_of("one", [False] * 10, [True] * 6 + [False] * 4)
+    for p, start in ((0.031, "[green]+60.0"), (0.062, "+60.0"), (None, "+60.0")):
+        table = _method_table(one, {} if p is None else {"other": p})
+        assert str(list(table.columns[3].cells)[1]).startswith(start)
 
 
 def test_sampling_the_base_again_is_no_comparison_that_p_values_are_corrected_for() -> None:
