@@ -113,7 +113,7 @@ def paired_difference(before: Sequence[float], after: Sequence[float], seed: int
     differences = (second - first).tolist()
     interval = bootstrap_interval(differences, seed)
     p = sign_flip_p(differences, seed)
-    return _difference(float(first.mean()), float(second.mean()), interval, p, np.count_nonzero(second != first))
+    return _difference(float(first.mean()), float(second.mean()), interval, p, int(np.count_nonzero(second != first)))
 
 
 def statistic_interval(rows: Rows, statistic: Statistic, seed: int) -> Estimate:
@@ -172,13 +172,14 @@ def paired_statistic(before: Rows, after: Rows, statistic: Statistic, seed: int)
     if interval.mean is None:
         return Difference(n=0)
     p = _swap_p(before, after, statistic, seed)
-    changed = np.count_nonzero((before != after).any(axis=1))
+    changed = int(np.count_nonzero((before != after).any(axis=1)))
     return _difference(_at(before, statistic), _at(after, statistic), interval, p, changed)
 
 
 def _difference(before: float, after: float, gain: Estimate, p: float, changed: int) -> Difference:
-    means = Difference(before=before, after=after, mean=gain.mean, low=gain.low, high=gain.high, n=gain.n)
-    return means.model_copy(update={"p": p, "changed": changed})
+    return Difference(
+        before=before, after=after, mean=gain.mean, low=gain.low, high=gain.high, p=p, n=gain.n, changed=changed
+    )
 
 
 def _swap_p(before: Rows, after: Rows, statistic: Statistic, seed: int) -> float:
