@@ -35,7 +35,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet distill") -> N
     check_model_is_open(config.training.model, config.models[config.training.model])
     teacher_run = RunFolder(open_config(arguments.teacher, [], arguments.command).folder)
     agents = round_or_best(teacher_run, arguments.round)
-    folder = open_run(config).round(1)
+    folder = open_run(config, ("train",)).round(1)
     teacher = KeptTrajectories(LearntRound(agents), read_kept_selection(agents))
     selection = distill(teacher, config, folder)
     print(

@@ -175,7 +175,7 @@ def open_round(config: Config, arguments: argparse.Namespace) -> tuple[RoundFold
     if config.members:
         raise UserError("the config has `members`, which `ratchet selftrain` evaluates")
     splits = [arguments.split] if arguments.split else config.evaluation.question_sets
-    return round_or_best(open_run(config), arguments.round), splits
+    return round_or_best(open_run(config, splits), arguments.round), splits
 
 
 STORED = {

@@ -165,10 +165,10 @@ class Experiment:
         from evaluation.round_arms import evaluate
         from inference.adapters import is_adapter
 
-        folder = open_run(self.config).round(round)
+        splits = splits or self.config.evaluation.question_sets
+        folder = open_run(self.config, splits).round(round)
         chosen = Path(adapter) if adapter is not None else folder.adapter
         has_adapter = is_adapter(chosen)
         if adapter is not None and not has_adapter:
             raise UserError(f"{adapter}: there is no adapter here")
-        splits = splits or self.config.evaluation.question_sets
         return evaluate(self.config, folder, splits, chosen if has_adapter else None)

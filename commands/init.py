@@ -164,12 +164,14 @@ def read_question_files(paths: Sequence[Path]) -> QuestionSummary:
     everything = [question for split in loaded for question in split.questions]
     flaws = tuple(question_flaws(loaded))
     if len(loaded) == 3:
-        train, _, test = loaded
-        if same := find_leakage(train.questions, test.questions).questions:
-            shown = ", ".join(f"{test.places[one.test]} as {train.places[one.train]}" for one in same[:MAX_SHOWN])
+        training, _, held_out = loaded
+        if same := find_leakage(training.questions, held_out.questions).questions:
+            shown = ", ".join(
+                f"{held_out.places[one.test]} as {training.places[one.train]}" for one in same[:MAX_SHOWN]
+            )
             raise UserError(
-                f"{len(same)} questions of {test.source} are in {train.source} as well ({shown}): remove them from "
-                "one of the files"
+                f"{len(same)} questions of {held_out.source} are in {training.source} as well ({shown}): remove them "
+                "from one of the files"
             )
         first, second, third = (len(split.questions) for split in loaded)
         return QuestionSummary(everything, (first, second, third), flaws)

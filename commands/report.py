@@ -53,7 +53,7 @@ def write_report(words: Sequence[str], prog: str) -> None:
     from report.gather import gather  # late: --help loads neither the records nor matplotlib
     from report.page import render
 
-    run = open_run(config)
+    run = open_run(config, ())
     again = [] if os.environ.get(IN_LOOP) else stages_to_do_again(config)
     for line in again:
         print(f"warning: {line}; the page shows what came of it", file=sys.stderr)

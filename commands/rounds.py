@@ -47,7 +47,7 @@ def choose(words: Sequence[str], prog: str) -> None:
     from questions.load import load_split
     from rounds import choice
 
-    open_run(config)
+    open_run(config, ("train", "dev"))
     number = arguments.round
     stages = _stages_of(arguments.phase, "choose.sample", "choose")
     with recorded_stages(config, *stages, number=number, anyway=arguments.anyway):
@@ -69,7 +69,7 @@ def promote(words: Sequence[str], prog: str) -> None:
     config = _config_of_rounds(arguments)
     from rounds import promotion
 
-    number, adapter = arguments.round, open_run(config).round(arguments.round).adapter
+    number, adapter = arguments.round, open_run(config, ("dev",)).round(arguments.round).adapter
     stages = _stages_of(arguments.phase, "promote.sample", "promote")
     with recorded_stages(config, *stages, number=number, adapter=adapter, anyway=arguments.anyway):
         if arguments.phase == "sample":

@@ -86,7 +86,7 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
     for name in also:
         load_reward(name, "--also")
     names = list(dict.fromkeys([*(name for name, weight in weights.items() if weight), *also]))
-    round_folder = open_run(config).round(arguments.round)
+    round_folder = open_run(config, ("train",)).round(arguments.round)
     questions = load_questions(config.questions.train, config.seed)
     trajectories = _load_trajectories(questions, round_folder, arguments)
     is_pilot = config.sampling.pilot is not None and _is_pilot(round_folder, trajectories, arguments)

@@ -101,7 +101,7 @@ def _plan(options: argparse.Namespace) -> Sweep:
     if config.members:
         raise UserError("the config has `members`; sweep each member with its own config")
     plan = plan_sweep(config)
-    open_run(config)
+    open_run(config, [asked.name for asked in (*plan.dev, *plan.test)])
     return plan
 
 

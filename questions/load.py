@@ -103,6 +103,13 @@ def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
     return LoadedSplit(selected, str(path), file_digest(path), benchmark.name, name, places)
 
 
+def is_there(split: SplitConfig) -> bool:
+    """Whether the file of a split is there; what is on the hub counts as there."""
+    if not split.benchmark:
+        return Path(split.path).exists()
+    return split.on_hub or load_benchmark(split.benchmark).find(split) is not None
+
+
 def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
     """The split's file. Raises UserError with the names that were looked for, and where to get it."""
     path = benchmark.find(split)

@@ -6,7 +6,7 @@ import copy
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from questions.load import load_split
-from ratchet.config import Config, PathText, SplitConfig, is_missing, written
+from ratchet.config import Config, PathText, is_missing, written
 from ratchet.errors import UserError
 from ratchet.files import read_json_file, write_atomic, write_json
 from ratchet.packages import DISTRIBUTION, IN_WHEEL
@@ -30,9 +30,12 @@ MACHINE = {"device", "url", "serve", "api_key_env", "timeout", "concurrency", "b
 PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "numba", "vllm", "unsloth")
 
 
-def open_run(config: Config) -> RunFolder:
+def open_run(config: Config, uses: Collection[str] | None = None) -> RunFolder:
     """Make or reopen the run folder of a config. Raises UserError with the difference where the config would change
     what is in the folder already; a folder without trajectories accepts any config.
+
+    `uses`: the splits and benchmarks whose questions the command uses, which must be there; by default all. The
+    manifest holds those that commands used so far.
 
     Scoring and evaluating may change on one run (LATER_PASSES): raw output stays as it is, and every score and
     selection carries the settings that made it. So may the machines that it runs on (MACHINE), what happens to leaks,
@@ -40,11 +43,21 @@ def open_run(config: Config) -> RunFolder:
     """
     run = RunFolder(config.folder)
     resolved = config.model_dump(mode="json")
-    if check_same(config) == resolved:
+    is_same = check_same(config) == resolved
+    old = read_json_file(run.manifest) if run.manifest.exists() and (is_same or run.has_trajectories) else {}
+    known = {name: facts for name, facts in old.get("questions", {}).items() if is_same or name in SPLITS}
+    splits = {
+        key.removeprefix("questions.").removeprefix("evaluation.benchmarks."): s for key, s in config.splits.items()
+    }
+    used = {name: split for name, split in splits.items() if name not in known and (uses is None or name in uses)}
+    if is_same and not used:
         return run
+    questions = known | {name: load_split(split, config.seed).facts() for name, split in used.items()}
     documents = () if is_missing(config.index) else config.index.documents
-    manifest = _manifest(run, config.seed, config.splits, documents)  # first, as a missing question file stops here
-    write_json(run.manifest, manifest)
+    # First, as a missing question file stops before it.
+    write_json(run.manifest, (old or _manifest(config.seed, documents)) | {"questions": questions})
+    if is_same:
+        return run
     if not run.has_trajectories:
         write_json(run.overrides, [one for one in config.overrides if key_of(one) != "run"])
     # Last: where a kill leaves the folder without it, all of them are written again.
@@ -147,18 +160,8 @@ def _difference(old: Any, new: Any, key: str = "") -> list[str]:
     return [] if old == new else [f"{key}: {old!r} there, {new!r} now"]
 
 
-def _manifest(
-    run: RunFolder, seed: int, splits: Mapping[str, SplitConfig], documents: Iterable[PathText]
-) -> dict[str, Any]:
-    """A new run's manifest; of a run with trajectories, its manifest with what the config's benchmarks are now."""
-    old: dict[str, Any] = read_json_file(run.manifest) if run.manifest.exists() and run.has_trajectories else {}
-    questions = {name: facts for name, facts in old.get("questions", {}).items() if name in SPLITS}
-    for key, split in splits.items():
-        name = key.removeprefix("questions.").removeprefix("evaluation.benchmarks.")
-        if name not in questions:
-            questions[name] = load_split(split, seed).facts()
-    if old:
-        return old | {"questions": questions}
+def _manifest(seed: int, documents: Iterable[PathText]) -> dict[str, Any]:
+    """A new run's manifest, but for its questions."""
     return {
         "version": VERSION,
         "seed": seed,
@@ -166,7 +169,6 @@ def _manifest(
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _package_version(name))},
         "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-        "questions": questions,
         "documents": {written(name): path_digest(Path(name)) for name in documents},
     }
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from evaluation.arm_folders import arm_store, read_arms
 from inference.adapters import CONFIG, WEIGHTS, adapter_digest, is_adapter
-from questions.load import load_split
+from questions.load import is_there, load_split
 from ratchet.config import Config, IndexConfig, SplitConfig, is_missing
 from ratchet.files import write_json
 from ratchet.records import content_key
@@ -99,6 +99,8 @@ class Questions:
     seed: int
 
     def digest(self, digests: Digests) -> str | None:
+        if not all(map(is_there, self.splits)):
+            return None
         by_split = [digests.questions(split, self.seed) for split in self.splits]
         return by_split[0] if len(by_split) == 1 else content_key("questions", by_split)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ratchet.files import read_segment
 from ratchet.runfolder import RunFolder
-from rounds.artefacts import Artefact, Digests
+from rounds.artefacts import Artefact, Digests, Questions
 from rounds.records import Entry, StageKey
 from rounds.stage import Stage
 
@@ -51,7 +51,10 @@ def reason_to_run(stage: Stage, known: LatestEntries, digests: Digests) -> RunRe
     entry = known.get(stage.key)
     if entry is None or not stage.writes or stage.writes.keys() != entry.outputs.keys():
         return RunReason("not done yet", again=False)
-    if changed := _changed(entry.inputs, digests_of(stage.reads, digests)):
+    now = digests_of(stage.reads, digests)
+    # An evaluation needs no training questions: where their file is not here, they count as they were.
+    away = [name for name, artefact in stage.reads.items() if isinstance(artefact, Questions) and name not in now]
+    if changed := _changed(entry.inputs, now | {name: entry.inputs[name] for name in away if name in entry.inputs}):
         return RunReason(f"its input changed: {changed}", again=True)
     if changed := _changed(entry.outputs, digests_of(stage.writes, digests)):
         return RunReason(f"{changed} changed since it was done", again=True)
