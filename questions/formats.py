@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from questions.cells import Cell, as_text, is_missing, list_in
+from questions.choices import field_name, read_choices
 from questions.labels import label_named, parse_label, set_of
 from ratchet.records import Question
 
@@ -73,11 +74,14 @@ def supporting_titles(facts: Any) -> tuple[str, ...]:
 
 
 def _flashrag(row: Row) -> Row:
+    choices = read_choices(row)
     golden, more = row["golden_answers"], row.get("metadata") or {}
+    more = json.loads(more) if isinstance(more, str) else more
     return {
         "id": as_text(row["id"]),
-        "text": row["question"],
-        "answers": texts(Cell(golden) if isinstance(golden, str) else golden),  # a list, so its text writes one
+        "text": choices["text"] if choices else row["question"],
+        # A list, so its text writes one.
+        "answers": texts(choices["answers"] if choices else Cell(golden) if isinstance(golden, str) else golden),
         "gold_titles": supporting_titles(more.get("supporting_facts")),
         "kind": more.get("type") or more.get("prop") or "",
     }
@@ -125,7 +129,7 @@ def own_fields(row: Row) -> dict[str, str]:
     """
     fields: dict[str, str] = {}
     for name in row:
-        known = "_".join(str(name).lower().split())  # as spreadsheets write them: Question, Gold ids
+        known = field_name(name)
         field = ALIASES.get(known, known)
         if field in Question.model_fields:
             if field in fields.values():
@@ -139,6 +143,7 @@ def own_fields(row: Row) -> dict[str, str]:
 
 def _own(row: Row) -> Row:
     """Ours, as people write it: text or a list, numbers as ids and answers, a list as text in a cell of a table."""
+    row = read_choices(row) or row
     names = own_fields(row)
     given = {name: row[key] for key, name in names.items() if not is_missing(row[key]) and row[key] not in ("", [])}
     if "text" not in given:
