@@ -9,7 +9,7 @@ import regex
 
 RAISED, LOWERED = "¹²³⁰⁴-⁹", "₀-₉"
 ENCLOSED = "¼-¾⅐-⅟↉①-⑳⒈-⒛⓪㉑-㉟㊱-㋋㍘-㍰㍸㍹㎟-㎦㎨㎯㏠-㏾🄀-🄊"
-"""The other characters that are no digits and whose NFKC begins or ends with one: fractions, numbers in circles, units."""
+"""The other characters that are no digits and whose NFKC begins or ends with one: fractions, units, in circles."""
 LETTERS = 3
 """Letters in a row that are a word, whose raised number is a footnote or a power; fewer are a unit or an element."""
 AFTER_WORD = rf"(?<=[\p{{L}}\p{{M}}]{{{LETTERS}}})"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from ratchet.tags import element_text
 from ratchet.text import plain_line
 from retrieval.sources.web.client import Request
-from retrieval.sources.web.parsing import InvalidResponse, inner_text, keywords, read_xml
+from retrieval.sources.web.parsing import InvalidResponse, keywords, read_xml
 from retrieval.sources.web.service import SearchResult, WebService
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -47,14 +48,15 @@ def _read(text: str) -> list[SearchResult]:
         raise InvalidResponse("expected an Atom feed")
     results = []
     for entry in feed.iter(f"{ATOM}entry"):
-        url = inner_text(entry.find(f"{ATOM}id")).strip()
-        summary = plain_line(inner_text(entry.find(f"{ATOM}summary")))
+        url = element_text(entry.find(f"{ATOM}id")).strip()
+        summary = plain_line(element_text(entry.find(f"{ATOM}summary")))
         if "/api/errors" in url:
             raise InvalidResponse(summary[:300])
         paper = PAPER.search(url)
         if paper:
-            results.append(SearchResult(url, inner_text(entry.find(f"{ATOM}title")), summary, id=paper[1]))
-    total, start = (inner_text(feed.find(f"{OPENSEARCH}{name}")).strip()[:9] for name in ("totalResults", "startIndex"))
+            results.append(SearchResult(url, element_text(entry.find(f"{ATOM}title")), summary, id=paper[1]))
+    counts = (feed.find(f"{OPENSEARCH}{name}") for name in ("totalResults", "startIndex"))
+    total, start = (element_text(count).strip()[:9] for count in counts)
     if feed.find(f"{ATOM}entry") is None and total.isdecimal() and int(total) > int(start if start.isdecimal() else 0):
         raise InvalidResponse(f"an empty feed of {total} results", busy=True)  # seen under load
     return results

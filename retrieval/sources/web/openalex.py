@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ratchet.tags import without_tags
 from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import objects_in, read_json, text_of, without_tags
+from retrieval.sources.web.parsing import objects_in, read_json, text_of
 from retrieval.sources.web.service import SearchResult, WebService
 
 OPERATORS = re.compile(r'[*?~"\\]')
@@ -54,8 +55,8 @@ def _read(text: str) -> list[SearchResult]:
     return [
         SearchResult(
             url=(url := text_of(work.get("id"))),
-            title=without_tags(text_of(work.get("display_name"))),
-            text=without_tags(abstract(work.get("abstract_inverted_index"))),
+            title=without_tags(text_of(work.get("display_name")), is_markup=True),
+            text=without_tags(abstract(work.get("abstract_inverted_index")), is_markup=True),
             id=url.rpartition("/")[2],
         )
         for work in objects_in(read_json(text), "results")

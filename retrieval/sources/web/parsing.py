@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
@@ -15,10 +14,6 @@ from ratchet.text import read_json as text_json
 from ratchet.words import WORD, separate_unspaced, without_invisible
 from retrieval.sparse.analyzer import STOP_WORDS
 
-TAG = re.compile(
-    r"</?(?:(?:jats|mml):\w+|b|i|u|em|strong|sub|sup|p|br|div|span|sec|title|italic|bold|h[1-6])(?:\s[^<>]*)?/?>", re.I
-)
-"""Mark-up of snippets and abstracts; other angle brackets are part of the text."""
 TERM = regex.compile(rf"{WORD.pattern}(?:[-'’._]{WORD.pattern})*")
 """A keyword: words that a sign joins are one."""
 MAX_DEPTH = 200
@@ -51,11 +46,6 @@ def plain(text: str) -> str:
     """
     lines = [" ".join(line.split()) for line in plain_text(text).split("\n")]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-
-
-def without_tags(text: str) -> str:
-    """The text of a snippet of HTML."""
-    return html.unescape(TAG.sub("", text))
 
 
 def keywords(query: str, max_words: int = 20) -> list[str]:
@@ -138,8 +128,3 @@ def read_xml(text: str) -> Element:
 def _tag(name: str) -> str:
     """ElementTree's form of a name with its namespace."""
     return f"{{{name}" if "}" in name else name
-
-
-def inner_text(element: Element | None) -> str:
-    """All text inside, mark-up left out."""
-    return "" if element is None else "".join(element.itertext())

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
+from ratchet.tags import element_text
 from ratchet.text import plain_line
 from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import InvalidResponse, inner_text, read_json, read_xml, text_of
+from retrieval.sources.web.parsing import InvalidResponse, read_json, read_xml, text_of
 from retrieval.sources.web.service import SearchResult, WebService
 
 
@@ -67,12 +68,12 @@ def _read_articles(text: str) -> dict[str, SearchResult]:
 
 
 def _search_result(article: Element) -> SearchResult:
-    number = inner_text(article.find(".//PMID")).strip()
+    number = element_text(article.find(".//PMID")).strip()
     title = article.find(".//ArticleTitle")
     parts = [_part(part) for part in article.findall(".//Abstract/AbstractText")]
     return SearchResult(
         url=f"https://pubmed.ncbi.nlm.nih.gov/{number}/",
-        title=inner_text(title if title is not None else article.find(".//BookTitle")),
+        title=element_text(title if title is not None else article.find(".//BookTitle")),
         text="\n".join(part for part in parts if part),
         id=number,
     )
@@ -80,5 +81,5 @@ def _search_result(article: Element) -> SearchResult:
 
 def _part(part: Element) -> str:
     """One part of an abstract, with its label (BACKGROUND, RESULTS...) where it has one."""
-    text, label = plain_line(inner_text(part)), plain_line(part.get("Label", ""))
+    text, label = plain_line(element_text(part)), plain_line(part.get("Label", ""))
     return f"{label}: {text}" if label and text else text

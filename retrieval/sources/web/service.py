@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from ratchet.records import Passage, content_key
+from ratchet.tags import without_tags
 from ratchet.text import plain_line, shortened
 from retrieval.errors import SourceError
 from retrieval.retriever import Retriever
@@ -80,7 +81,7 @@ class WebService(ProcessedSource):
         super().__init__(name, summariser)
         self._client, self._cache = client, cache
         shortens = ("shorter queries",) if self.matches_all_words else ()
-        self.digest = content_key(self.service, client.url, "whole texts", self._processing, *shortens)
+        self.digest = content_key(self.service, client.url, "plain texts", self._processing, *shortens)
 
     @classmethod
     def access(cls, key: str, contact: str) -> Access:
@@ -138,7 +139,7 @@ class WebService(ProcessedSource):
             ) from None
 
     def _passage(self, result: SearchResult, rank: int) -> Passage:
-        title, text = plain_line(result.title), plain(result.text)
+        title, text = plain_line(without_tags(result.title)), plain(without_tags(result.text))
         text = text or title
         return Passage(
             id=f"{self.service}:{plain_line(result.id) or content_key(result.url, text)[:16]}",

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ratchet.tags import without_tags
 from ratchet.text import plain_line
 from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import InvalidResponse, objects_in, read_json, text_of, without_tags
+from retrieval.sources.web.parsing import InvalidResponse, objects_in, read_json, text_of
 from retrieval.sources.web.service import SearchResult, WebService
 
 BUSY = re.compile(r"ratelimited|maxlag|readonly|internal_api_error.*|pool-.*|.*too-busy.*|.*backend-error")
@@ -47,7 +48,6 @@ class Wikipedia(WebService):
             "gsroffset": str(offset),
             "prop": "extracts|info",
             "exintro": "1",
-            "explaintext": "1",
             "exlimit": "max",
             "inprop": "url",
         }
@@ -69,8 +69,9 @@ def _read(text: str) -> list[SearchResult]:
 
 
 def _search_result(item: dict[str, Any], page: dict[str, Any]) -> SearchResult:
-    intro = text_of(page.get("extract")).strip()
-    snippet = plain_line(without_tags(text_of(item.get("snippet"))))
+    # Of HTML: as the plain text that the service offers, 10<sup>6</sup> would be 106.
+    intro = without_tags(text_of(page.get("extract")), is_markup=True).strip()
+    snippet = plain_line(without_tags(text_of(item.get("snippet")), is_markup=True))
     parts = [snippet if snippet not in plain_line(intro) else "", intro]
     return SearchResult(
         url=text_of(page.get("fullurl")) or f"page {item.get('pageid')}",

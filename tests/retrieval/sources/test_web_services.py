@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -144,6 +145,41 @@ async def test_missing_fields_cost_a_result_and_no_more(
     source = opened(up, service, tmp_path)
     up.faults.append(Reply(body=json.dumps(answer)))
     assert [passage.text for passage in await source.search("tides", 9)] == [*texts]
+
+
+WATER = "<p>H<sub>2</sub>O</p><p>10<sup>6</sup> <i>E. coli</i>, a &lt; b<br/>end</p>"
+ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>http://arxiv.org/abs/2401.1</id><title>T</title>
+<summary>
+&lt;p>H&lt;sub>2&lt;/sub>O&lt;/p>&lt;p>10&lt;sup>6&lt;/sup> E. coli, a &lt; b&lt;br/>end&lt;/p></summary></entry>
+</feed>"""
+ARTICLE = """<PubmedArticleSet><PubmedArticle><PMID>7</PMID><ArticleTitle>T</ArticleTitle><Abstract><AbstractText>
+H<sub>2</sub>O <mml:math xmlns:mml="http://www.w3.org/1998/Math/MathML"><mml:msup><mml:mn>10</mml:mn><mml:mn>6</mml:mn>
+</mml:msup></mml:math> <i>E. coli</i>, a &lt; b&lt;br/&gt;end</AbstractText></Abstract></PubmedArticle>
+</PubmedArticleSet>"""
+
+
+@pytest.mark.parametrize(
+    ("service", "answers"),
+    [
+        ("tavily", [{"results": [{"url": "u", "title": "T", "content": WATER}]}]),
+        ("serper", [{"organic": [{"link": "u", "title": "T", "snippet": WATER}]}]),
+        ("semantic_scholar", [{"data": [{"title": "T", "abstract": WATER}]}]),
+        ("openalex", [{"results": [{"id": "x/W1", "abstract_inverted_index": {html.escape(WATER): [0]}}]}]),
+        (
+            "wikipedia",
+            [{"query": {"search": [{"pageid": 5, "title": "T"}], "pages": [{"pageid": 5, "extract": WATER}]}}],
+        ),
+        ("arxiv", [ATOM]),
+        ("pubmed", [{"esearchresult": {"idlist": ["7"]}}, ARTICLE]),
+    ],
+)
+async def test_marked_up_texts_keep_their_words_and_numbers(
+    service: str, answers: list[Any], up: Upstream, tmp_path: Path
+) -> None:
+    source = opened(up, service, tmp_path)
+    up.faults.extend(Reply(body=body if isinstance(body, str) else json.dumps(body)) for body in answers)
+    [passage] = await source.search("tides", 1)
+    assert " ".join(passage.text.split()) == "H2O 10^6 E. coli, a < b end"
 
 
 async def test_what_is_asked_in_the_services_own_words(up: Upstream, tmp_path: Path) -> None:
