@@ -15,8 +15,8 @@ SCRIPTS = {"sup": True, "sub": False}
 """The elements of superscripts (True) and subscripts."""
 BLOCK_NAMES = """abstract blockquote caption center dd disp-formula div dl dt figcaption h1 h2 h3 h4 h5 h6 li list
     list-item ol p pre sec table tbody tfoot thead title tr ul"""
-INLINE_NAMES = """a abbr b bdi bdo big bold cite code del em ext-link font i inline-formula ins italic kbd mark monospace
-    q rb rp rt ruby s samp sc small span strike strong time tt u underline var xref"""
+INLINE_NAMES = """a abbr b bdi bdo big bold cite code del em ext-link font i inline-formula ins italic kbd mark
+    monospace q rb rp rt ruby s samp sc small span strike strong time tt u underline var xref"""
 MATH_NAMES = """alternatives annotation annotation-xml math mfenced mfrac mi mn mo mover mpadded mroot mrow mspace msqrt
     mstyle msub msubsup msup mtable mtd mtext mtr munder munderover semantics tex-math"""
 CELLS = frozenset({"td", "th"})
