@@ -33,7 +33,7 @@ from agents.core.claims import (
     unique,
     write_queries,
 )
-from agents.core.output import JsonObject, at_most
+from agents.core.output import AnyText, JsonObject, at_most
 from agents.core.prompts.documents import DATA
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
@@ -60,9 +60,9 @@ PROMPTS = {
 class Verdict(JsonObject):
     """The verifier's judgement of one claim."""
 
-    reasoning: str = at_most(characters=600)
-    error: str = at_most(characters=300)
-    correction: str = at_most(characters=300)
+    reasoning: AnyText = at_most(characters=600)
+    error: AnyText = at_most(characters=300)
+    correction: AnyText = at_most(characters=300)
     factuality: bool
 
 

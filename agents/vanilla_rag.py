@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.output import JsonObject, json_text
+from agents.core.output import AnyText, JsonObject, json_text
 from agents.core.prompts.documents import DATA, QUESTION, one_line, passage_text
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
@@ -54,7 +54,7 @@ class Settings(Section):
 class Response(JsonObject):
     """The answer as the paper's prompt asks for it."""
 
-    response: str
+    response: AnyText
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:

@@ -199,11 +199,12 @@ ParseState = Literal["free", "ok", "malformed"]
 """free: no schema was asked for. malformed: broke its schema, or was cut off by a limit."""
 
 
-Repair = Literal["fence", "text", "syntax", "type", "null", "unknown_field", "explanation", "length"]
+Repair = Literal["fence", "text", "syntax", "type", "case", "null", "unknown_field", "explanation", "length"]
 """What was tolerated in a JSON reply. fence: a code fence that is not ```json. text: words or other objects around the
-last object. syntax: JSON5, such as a comma too many. type: a value of another type, such as "1" for 1. null: for a
-field that may be absent. unknown_field: one that nobody asked for. explanation: a missing reason that no code reads.
-length: a list or text as long as the grammar of a short reply lets it be, of which the rest is lost."""
+last object. syntax: JSON5, such as a comma too many. type: a value of another type, such as "1" for 1. case: a name
+in other capitals. null: for a field that may be absent. unknown_field: one that nobody asked for. explanation: a
+missing reason that no code reads. length: a list or text as long as the grammar of a short reply lets it be, of which
+the rest is lost."""
 
 
 class ModelCall(Record):

@@ -17,10 +17,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pyjson5
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from inference.thoughts import without_thoughts
 from ratchet.records import Repair
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 Schema = dict[str, Any] | type[BaseModel]
+ANY = "any JSON value"
+"""Title of a field in a schema whose type the field's source leaves open: a grammar asks for the type here, and of a
+reply without one any value is taken. (Titles say nothing to a grammar.)"""
+AnyText = Annotated[str, Field(title=ANY)]
+"""Text: null is none, texts in a list are lines, and what else is no text is its JSON."""
+AnyTexts = Annotated[list[AnyText], Field(title=ANY)]
+"""A list of texts: null is none, and what else is no list is its one item."""
+AnyInteger = Annotated[int | None, WithJsonSchema({"type": "integer", "title": ANY})]
+"""An integer; None where it is none."""
 FENCE_OPENS = re.compile(r"```[^\S\n]*(\w*)\Z")
 BRACE_OR_TEXT = re.compile(r'"(?:\\.|[^"\\])*+"?|\'(?:\\.|[^\'\\\n])*+\'?|//[^\n]*+|/\*.*?(?:\*/|\Z)|[{}]', re.DOTALL)
 """A text or comment that nothing closes reaches to the end (in single quotes, of the line): no part is read twice."""
@@ -256,13 +265,15 @@ class _Fit:
         if alternatives:
             return self._alternative(value, alternatives)
         kind = schema.get("type")
+        if self.tolerant:
+            value = self._name(self._scalar(value, kind), schema)
+            if schema.get("title") == ANY:
+                value = self._counted(value, _as_kind(value, kind))
         if isinstance(value, dict) and kind == "object":
             return self._object(value, schema)
         if isinstance(value, list) and kind == "array":
             items = self._cut(value, schema.get("maxItems"), schema.get("minItems"))
             return [self.value(item, schema.get("items", {})) for item in items]
-        if self.tolerant:
-            value = self._scalar(value, kind)
         return self._cut(value, schema.get("maxLength")) if isinstance(value, str) else value
 
     def _resolved(self, schema: Any) -> Mapping[str, Any]:
@@ -333,6 +344,32 @@ class _Fit:
             typed = int(value)
         elif isinstance(value, int | float) and not isinstance(value, bool) and kind == "string":
             typed = str(value)
+        return self._counted(value, typed)
+
+    def _counted(self, value: Any, typed: Any) -> Any:
         if type(typed) is not type(value):
             self.repairs.add("type")
         return typed
+
+    def _name(self, value: Any, schema: Mapping[str, Any]) -> Any:
+        """The one of the schema's names that a text is in other capitals."""
+        names = schema.get("enum") or [schema.get("const")]
+        if not isinstance(value, str) or value in names:
+            return value
+        word = value.strip().casefold()
+        meant = [name for name in names if isinstance(name, str) and name.casefold() == word]
+        if len(meant) != 1:
+            return value
+        self.repairs.add("case")
+        return meant[0]
+
+
+def _as_kind(value: Any, kind: Any) -> Any:
+    """Any JSON value as a text, as a list, or as an integer or None."""
+    if kind == "array":
+        return value if isinstance(value, list) else [] if value is None else [value]
+    if kind == "integer":
+        return value if type(value) is int else None
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "\n".join(value)
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from agents.core.claims import distinct
-from agents.core.output import JsonObject, at_most
+from agents.core.output import ANY, AnyText, JsonObject, at_most
 from agents.core.prompts.documents import one_line
 
 DECOMPOSE = """\
@@ -15,8 +15,9 @@ Take the text apart into facts to check. Each has a subject, a relation, an obje
 place, quantity or source. Write names in full. Then name the topics. Write one JSON object:
 {"triplets": [{"subject": "...", "relation": "...", "object": "...", "attributions": ["..."]}], "keywords": ["..."]}"""
 
-Short = Annotated[str, at_most(characters=80)]
-Name = Annotated[Short, Field(min_length=1)]
+Short = Annotated[AnyText, at_most(characters=80)]
+Shorts = Annotated[list[Short], Field(title=ANY)]
+Name = Annotated[str, at_most(characters=80), Field(min_length=1)]
 
 
 class Triplet(JsonObject):
@@ -25,14 +26,14 @@ class Triplet(JsonObject):
     subject: Name
     relation: Short
     object: Name
-    attributions: list[Short] = at_most(items=3)
+    attributions: Shorts = at_most(items=3)
 
 
 class Decomposition(JsonObject):
     """The Decomposer's reply: the claim's facts and topics."""
 
     triplets: Annotated[list[Triplet], Field(min_length=1)] = at_most(items=5)
-    keywords: list[Short] = at_most(items=5)
+    keywords: Shorts = at_most(items=5)
 
 
 def entities_of(parts: Decomposition) -> list[str]:

@@ -2,7 +2,8 @@
 
 Source: Salemi et al. 2025, arXiv 2506.10844, figures 15 to 21.
 
-A field's description is also what the prompts say about it, so a prompt and its schema cannot disagree.
+A field's description is also what the prompts say about it, so a prompt and its schema cannot disagree. Where a figure
+names no type, the type here is for grammars, and any JSON value is read (`agents.core.output.ANY`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
-from agents.core.output import JsonObject, at_most, is_explanation
+from agents.core.output import AnyInteger, AnyText, AnyTexts, JsonObject, at_most, is_explanation
 from agents.core.prompts.documents import DATA
 
 M = TypeVar("M", bound=BaseModel)
@@ -22,9 +23,9 @@ class Fields(JsonObject):
     """The fields of an agent's input or reply."""
 
 
-Question = Annotated[str, Field(description="the question that is to be answered")]
+Question = Annotated[AnyText, Field(description="the question that is to be answered")]
 Information = Annotated[
-    str,
+    AnyText,
     Field(description="what is known so far, in full or as a digest; empty when nothing is known yet"),
 ]
 
@@ -50,26 +51,26 @@ class SummarizerInput(WorkerInput):
 class SearcherInput(WorkerInput):
     """Input of the searcher."""
 
-    suggestions: list[str] = Field(description="a list of aspects that are worth searching for")
+    suggestions: AnyTexts = Field(description="a list of aspects that are worth searching for")
 
 
 class ReasonerInput(WorkerInput):
     """Input of the reasoner."""
 
-    aspect: str = Field(description="the aspect of the question to reason about")
+    aspect: AnyText = Field(description="the aspect of the question to reason about")
 
 
 class ValidatorInput(WorkerInput):
     """Input of the validator."""
 
-    response: str = Field(description="the response that is to be checked")
+    response: AnyText = Field(description="the response that is to be checked")
 
 
 class AnswererInput(Fields):
     """Input of the answerer."""
 
     question: Question
-    guidance: str = Field(description="how to build the response and what to cover, without giving the answer away")
+    guidance: AnyText = Field(description="how to build the response and what to cover, without giving the answer away")
     important_information: str = Field(description="the facts that matter most and must appear in the response")
 
 
@@ -92,7 +93,7 @@ class FinisherInput(Fields):
 class Plan(Fields):
     """Reply of the planner."""
 
-    plan: list[str] = Field(
+    plan: AnyTexts = Field(
         description="a list of the steps, in order, that lead to a correct and well-supported response"
     )
 
@@ -100,14 +101,14 @@ class Plan(Fields):
 class Query(Fields):
     """Reply of the searcher at its first turn."""
 
-    search_query: str = Field(description="a query that should bring up useful documents")
+    search_query: AnyText = Field(description="a query that should bring up useful documents")
     search_query_explanation: str = Field(description="why this query")
 
 
 class Relevance(Fields):
     """The searcher's judgement of one document."""
 
-    doc_id: int = Field(description="the ID of a document shown in this turn")
+    doc_id: AnyInteger = Field(description="the ID of a document shown in this turn")
     is_relevant: bool = Field(description="true if it is relevant to the query and helps to answer the question")
     is_relevant_explanation: str = Field(description="why it is relevant or not")
 
@@ -115,14 +116,14 @@ class Relevance(Fields):
 class Review(Fields):
     """Reply of the searcher at every later turn."""
 
-    query_id: int = Field(description="the ID of the query whose results these are")
+    query_id: AnyInteger = Field(None, description="the ID of the query whose results these are")
     relevance: list[Relevance] = Field(description="a list with one object for each document")
     change_search_query: bool = Field(
         description="true to go on with another query, which helps when several turns of this one brought nothing; "
         "false to keep it and see its next documents"
     )
     change_search_query_explanation: str = Field(description="why the query should change or stay")
-    new_search_query: str = Field("", description="the other query; empty unless change_search_query is true")
+    new_search_query: AnyText = Field("", description="the other query; empty unless change_search_query is true")
     end_search: bool = Field(
         description="true when enough has been found or more searching is pointless; must be false when "
         "change_search_query is true"
@@ -133,22 +134,22 @@ class Review(Fields):
 class Summary(Fields):
     """Reply of the summarizer."""
 
-    summary: str = Field(description="a short summary that keeps what matters for the question")
+    summary: AnyText = Field(description="a short summary that keeps what matters for the question")
 
 
 class Analysis(Fields):
     """Reply of the reasoner."""
 
-    analysis: list[str] = Field(description="the reasoning about this aspect, a list with one step in each string")
+    analysis: AnyTexts = Field(description="the reasoning about this aspect, a list with one step in each string")
 
 
 class Criterion(Fields):
     """One demand that the validator found."""
 
-    criteria: str = Field(description="one demand that the question itself makes, such as being short or detailed")
+    criteria: AnyText = Field(description="one demand that the question itself makes, such as being short or detailed")
     criteria_explanation: str = Field(description="how the question makes it")
     is_response_valid: bool = Field(description="true if the response meets it")
-    is_response_valid_feedback: str = Field(description="in what way it does or does not, and what would help")
+    is_response_valid_feedback: AnyText = Field(description="in what way it does or does not, and what would help")
 
 
 class Validation(Fields):
@@ -158,15 +159,15 @@ class Validation(Fields):
         description="a list with one object for each demand, empty if there is none"
     )
     is_groundedly_supported: bool = Field(description="true if the information supports every part of the response")
-    is_groundedly_supported_feedback: str = Field(description="which parts lack support and how to mend that")
+    is_groundedly_supported_feedback: AnyText = Field(description="which parts lack support and how to mend that")
     is_correctly_answered: bool = Field(description="true if the response answers the question correctly")
-    is_correctly_answered_feedback: str = Field(description="what is wrong or missing and how to mend it")
+    is_correctly_answered_feedback: AnyText = Field(description="what is wrong or missing and how to mend it")
 
 
 class Response(Fields):
     """Reply of the answerer and the reviser."""
 
-    response: str = Field(description="the response: correct, to the point, and supported by the information given")
+    response: AnyText = Field(description="the response: correct, to the point, and supported by the information given")
 
 
 class SearchResult(Fields):

@@ -110,6 +110,30 @@ async def test_the_reviser_is_refused_before_any_response_and_that_counts() -> N
     assert notes(trajectory)[0].startswith("refused")
 
 
+LOOSE = [
+    act("planner", information=None),
+    say(plan="find the builder"),
+    act("searcher", suggestions="who built it", information=["nothing", "yet"]),
+    query("harbour"),
+    json.dumps({key: value for key, value in json.loads(review({1: True}, end=True)).items() if key != "query_id"}),
+    act("reasoner", information={"builder": "Ada"}),
+    say(analysis="Ada built it"),
+    act("answerer", guidance=["one name", "short"]).replace("answerer", "Answerer"),
+    say(response=["Ada"]),
+    act("finisher"),
+]
+
+
+async def test_a_value_of_which_the_figures_name_no_type_may_be_any_and_is_counted() -> None:
+    agent = engine(LOOSE)
+    trajectory = await play(mrag() | {"malformed": "reask"}, agent, Shelf(SHELF))
+    assert (trajectory.status, trajectory.answer, trajectory.passages) == ("finished", "Ada", (ADA,))
+    loose = [1, 1, 1, 0, 0, 1, 1, 1, 1, 0]
+    assert [bool(call.repairs) for call in trajectory.model_calls] == [bool(one) for one in loose]
+    [answerer] = [c.messages[-1]["content"] for c in agent.calls if c.messages[0]["content"].startswith("You write")]
+    assert json.loads(answerer)["plan"] == "one name\nshort"
+
+
 # The searcher
 
 CHANGE = json.dumps(json.loads(review({1: True}, end=False)) | {"change_search_query": True})

@@ -7,9 +7,13 @@ import time
 from typing import Any, Literal
 
 import pytest
+from pydantic import Field
 
 from agents.core.output import (
     MAX_BOUNDED_TOKENS,
+    AnyInteger,
+    AnyText,
+    AnyTexts,
     Malformed,
     at_most,
     grammar,
@@ -132,6 +136,50 @@ def test_a_value_that_can_mean_several_things_is_malformed(given: Any) -> None:
         parse_output(json.dumps(given), Shelf)
 
 
+class Loose(Fields):
+    """Fields whose type their source leaves open."""
+
+    text: AnyText = ""
+    texts: AnyTexts = Field([])
+    number: AnyInteger = 0
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"text": None}, {}),  # left out
+        ({"text": ["a", "b"]}, {"text": "a\nb"}),
+        ({"text": {"a": [1, "ä"]}}, {"text": '{"a": [1, "ä"]}'}),
+        ({"text": True}, {"text": "true"}),
+        ({"texts": "a"}, {"texts": ["a"]}),
+        ({"texts": {"a": 1}}, {"texts": ['{"a": 1}']}),
+        ({"texts": [{"a": 1}, ["b", "c"], 2]}, {"texts": ['{"a": 1}', "b\nc", "2"]}),
+        ({"number": "the first"}, {"number": None}),
+        ({"number": True}, {"number": None}),
+        ({"number": " 7 "}, {"number": 7}),
+    ],
+)
+def test_where_a_source_names_no_type_any_value_counts_and_is_a_repair(given: Any, read: Any) -> None:
+    found = read_output(json.dumps(given), Loose)
+    assert found.value == Loose(**read) and len(found.repairs) == 1
+    with pytest.raises(Malformed):
+        read_output(json.dumps(given), Loose, json_schema(Loose))
+
+
+def test_a_name_in_other_capitals_is_that_name() -> None:
+    action = {"agent": " Answerer", "input": {"question": "", "guidance": None, "important_information": ""}}
+    found = read_output(json.dumps(action), full_action(("answerer", "finisher"), False))
+    assert (found.value.root.agent, found.value.root.input.guidance, found.repairs) == (
+        "answerer",
+        "",
+        ("case", "type"),
+    )
+    labels = {"type": "object", "properties": {"label": {"enum": ["True", "TRUE", "No"]}}}
+    assert parse_output('{"label": "no"}', labels) == {"label": "No"}
+    with pytest.raises(Malformed):
+        parse_output('{"label": "true"}', labels)
+
+
 @pytest.mark.parametrize("reason", [{}, {"reason": None}, {"reason": "The response is complete."}])
 @pytest.mark.parametrize("explanations", [True, False])
 def test_mrags_last_action_counts_with_and_without_a_reason(explanations: bool, reason: dict[str, Any]) -> None:
@@ -141,10 +189,10 @@ def test_mrags_last_action_counts_with_and_without_a_reason(explanations: bool, 
 
 
 def test_mrags_searcher_may_leave_out_the_query_that_it_does_not_need() -> None:
-    page = {"query_id": "0", "relevance": [{"doc_id": "7", "is_relevant": True}], "change_search_query": False}
-    for more in ({}, {"new_search_query": None}):
-        read = parse_output(json.dumps(page | {"end_search": True} | more), variant(Review, True))
-        assert (read.query_id, read.relevance[0].doc_id, read.new_search_query) == (0, 7, "")
+    page = {"relevance": [{"doc_id": "7", "is_relevant": True}], "change_search_query": False, "end_search": True}
+    for more in ({}, {"new_search_query": None, "query_id": "0"}):
+        read = parse_output(json.dumps(page | more), variant(Review, True))
+        assert (read.relevance[0].doc_id, read.new_search_query) == (7, "")
 
 
 # Bounds of lengths
