@@ -2,7 +2,8 @@
 
 Fields and columns other than these three are ignored. An id that is an integer becomes its decimal string. A JSONL row
 that has `contents` in place of `text`, as FlashRAG's corpora do, has its title in their first line. A document with a
-title and no text (blank or null) is its title.
+title and no text (blank or null) is its title. Tags of HTML, JATS and MathML in a text or title are read as
+`without_tags` says, and an id is in Unicode's NFC.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from index_build.folder import Listing, cannot_read, folder_listing, folder_rows
+from index_build.folder import MARKUP_SUFFIXES, TEXT_SUFFIXES, Listing, cannot_read, folder_listing, folder_rows
 from ratchet.errors import RowErrors, UserError, did_you_mean, raise_error
 from ratchet.files import open_regular, read_jsonl
 from ratchet.parquet import parquet_rows
 from ratchet.records import document_id
+from ratchet.tags import without_tags
 from retrieval.shards import key_hash
 
+READ = "A folder is read for its text, Markdown, HTML and PDF files; JSONL and Parquet files are named one by one"
 FIELDS = ("id", "text", "title")
 ROWS = 128
 """Rows of a Parquet file that are in memory at once, however large its row groups are."""
@@ -99,7 +102,8 @@ def scan_documents(
         bad.add(UserError(f"{where}: document id {document.id!r} is already used in {before}; ids must differ"))
     bad.check(len(hashes))
     if not hashes:
-        raise UserError(f"{', '.join(map(str, paths))}: no documents; an index needs at least one")
+        not_read = "".join(f". Not read: {source.skipped}. {READ}" for source in scanned if source.skipped)
+        raise UserError(f"{', '.join(map(str, paths))}: no documents; an index needs at least one{not_read}")
     return tuple(scanned)
 
 
@@ -133,17 +137,21 @@ def _read(
     elif path.suffix == ".parquet":
         rows = _parquet_rows(path, skip, on_error)
     else:
+        if path.suffix.lower() in TEXT_SUFFIXES | MARKUP_SUFFIXES:
+            raise UserError(
+                f"{path}: is one text; name the folder that it is in (the name of a JSONL file ends in .jsonl)"
+            )
         rows = ((number, f"{path}:{number}", row) for number, row in read_jsonl(path, "document", skip, on_error))
     for number, where, row in rows:
         try:
-            document = _document(row, where)
+            document = _document(row, where, path.is_dir() and Path(where).suffix.lower() in MARKUP_SUFFIXES)
         except UserError as error:
             on_error(error)
         else:
             yield number, where, document
 
 
-def _document(row: dict[str, Any], where: str) -> Document:
+def _document(row: dict[str, Any], where: str, is_plain: bool) -> Document:
     contents = row.get("contents")
     if "text" not in row and isinstance(contents, str):
         first, newline, rest = contents.partition("\n")
@@ -164,15 +172,12 @@ def _document(row: dict[str, Any], where: str) -> Document:
             value.encode()
         except UnicodeEncodeError as error:
             raise UserError(f"{where}: {field!r} holds half of a surrogate pair, which is no text ({error})") from error
-    text = row["text"] if row["text"].strip() else ""
-    for field, content in (("id", row["id"]), ("text", text or row["title"])):
+    text, title = (row[field] if is_plain else without_tags(row[field]) for field in ("text", "title"))
+    text = text if text.strip() else ""
+    for field, content in (("id", row["id"]), ("text", text or title)):
         if not content.strip():
-            raise _empty(where, field)
-    return Document(document_id(row["id"]), text, row["title"])
-
-
-def _empty(where: str, field: str) -> UserError:
-    return UserError(f"{where}: {field!r} is empty; fill it or remove this document")
+            raise UserError(f"{where}: {field!r} is empty; fill it or remove this document")
+    return Document(document_id(row["id"]), text, title)
 
 
 # Parquet

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import tomllib
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from index_build.isolation import MarkupReader
 from index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES
@@ -19,9 +24,11 @@ from ratchet.files import decode_text
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 MARKUP_SUFFIXES = HTML_SUFFIXES | PDF_SUFFIXES
-LINKS = "links out of the folder"
+LINKS = "links out of the folder (`cp -rL` copies what they lead to)"
 MAX_KINDS = 8
 """Kinds of files that are not read which a message names."""
+
+FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n((?s:.{0,65536}?))^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +55,13 @@ def folder_listing(folder: Path) -> Listing:
     """The files of a folder and of the folders in it.
 
     Skipped are links to folders and to anything outside this folder, so that a folder from elsewhere cannot bring in
-    what only this machine has, and files of other kinds. Hidden files and folders are neither read nor counted.
+    what only this machine has, and files of other kinds. Hidden files and folders are neither read nor counted. In a
+    snapshot of Hugging Face's cache, links to the files that the cache keeps beside it (`blobs`) are read.
     """
-    inside = folder.resolve()
+    inside = [folder.resolve()]
+    for place in (inside[0], *inside[0].parents):
+        if place.name == "snapshots" and not (blobs := place.with_name("blobs")).is_symlink():
+            inside.append(blobs)
     files: list[str] = []
     skipped: Counter[str] = Counter()
 
@@ -65,7 +76,7 @@ def folder_listing(folder: Path) -> Listing:
             path = here / name
             if name.startswith("."):
                 continue
-            if not path.is_file() or (path.is_symlink() and not path.resolve().is_relative_to(inside)):
+            if not path.is_file() or (path.is_symlink() and not any(map(path.resolve().is_relative_to, inside))):
                 skipped[LINKS if path.is_symlink() else path.suffix.lower()] += 1
             elif path.suffix.lower() in TEXT_SUFFIXES | MARKUP_SUFFIXES:
                 files.append(path.relative_to(folder).as_posix())
@@ -97,24 +108,42 @@ def folder_rows(
             if is_markup and lacks_extra:
                 continue
             try:
-                title, text = reader.read(path) if is_markup else ("", _read_text(path))
+                title, text = reader.read(path) if is_markup else _read_text(path)
             except UserError as error:
                 on_error(error)
             except OSError as error:
                 on_error(cannot_read(path, error))
             else:
-                if text.strip():
-                    yield number, str(path), {"id": name, "text": text, "title": title or path.stem}
+                if text.strip() or (title and not is_markup):
+                    title = title or unicodedata.normalize("NFC", path.stem)
+                    yield number, str(path), {"id": name, "text": text, "title": title}
                 else:  # the name of a file is no text to find
                     on_error(UserError(f"{path}: 'text' is empty; fill it or remove this document"))
 
 
-def _read_text(path: Path) -> str:
-    """A text that is not UTF-8 is noted in the log."""
+def _read_text(path: Path) -> tuple[str, str]:
+    """(title, text) of a text, whose title only the front matter of a Markdown file tells. A text that is not UTF-8 is
+    noted in the log."""
     text, encoding = decode_text(path.read_bytes(), path)
     if encoding != "utf-8":
         _note_encoding(path, encoding)
-    return text
+    return split_front_matter(text) if path.suffix.lower() == ".md" else ("", text)
+
+
+def split_front_matter(text: str) -> tuple[str, str]:
+    """(title, text) of a Markdown text without the YAML or TOML before it, which tells its title; ('', text) where
+    there is none. What cannot be read as either is text."""
+    found = FRONT_MATTER.match(text)
+    if not found:
+        return "", text
+    try:
+        values = tomllib.loads(found[2]) if found[1] == "+++" else yaml.safe_load(found[2])
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return "", text
+    if not isinstance(values, dict | None):
+        return "", text  # a paragraph between two rules
+    title = (values or {}).get("title")
+    return " ".join(str(title).split()) if isinstance(title, str | int | float) else "", text[found.end() :]
 
 
 @cache

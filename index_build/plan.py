@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from index_build.documents import scan_documents, source_files
+from index_build.documents import READ, scan_documents, source_files
 from ratchet.errors import UserError
 from ratchet.files import disk_error, read_record, write_json
 from ratchet.lease import Lease
@@ -18,11 +18,6 @@ from ratchet.runfolder import file_digest, tree_digest
 from retrieval.layout import MANIFEST, IndexSettings, Source, read_manifest
 
 PLAN = "plan.json"
-NOT_READ = (
-    "%s: not read: %s. A folder is read for its text, Markdown, HTML and PDF files; JSONL and Parquet files are named "
-    "one by one"
-)
-
 logger = logging.getLogger(__name__)
 
 
@@ -125,7 +120,7 @@ def plan_index(
                 pieces = _pieces(found.documents, shard_documents)
                 known_sources += (source.model_copy(update={"pieces": pieces}),)
                 if found.skipped:
-                    logger.warning(NOT_READ, source.path, found.skipped)
+                    logger.warning("%s: not read: %s. %s", source.path, found.skipped, READ)
         plan = Plan(settings=settings, sources=known_sources)
         if plan != there:
             write_json(target / PLAN, plan.model_dump(mode="json"))

@@ -27,6 +27,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from ratchet.errors import UserError, raise_error
+from ratchet.file_kinds import HEAD, refuse_other_kind
 from ratchet.in_place import check_in_place, is_there, kept_in_place, moved_away
 from ratchet.lease import Lease, check_leases
 
@@ -270,6 +271,7 @@ def decode_text(data: bytes, where: object = "") -> tuple[str, str]:
     UserError that names `where` for NUL bytes, which are no text, for UTF-8 with damaged bytes, and for a text that is
     in neither: every byte may be a letter in Windows-1252, but no language in it has so many accents.
     """
+    refuse_other_kind(data[:HEAD], where)
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return data.decode("utf-16", "replace"), "utf-16"
     if b"\0" in data:
@@ -301,6 +303,7 @@ def read_jsonl(
         raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
     with file, gzip.open(file) if path.suffix == ".gz" else file as lines:
         try:
+            refuse_other_kind(lines.peek(HEAD), path)
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -27,10 +28,12 @@ def _jsonable(value: Any) -> Any:
 
 
 def document_id(text: str) -> str:
-    """A document's id without the brackets that FineWeb writes around it: <urn:uuid:1> is urn:uuid:1.
+    """A document's id in Unicode's NFC, without the brackets that FineWeb writes around it: <urn:uuid:1> is urn:uuid:1.
 
-    DataMorgana's and LiveRAG's questions name the same documents, some with the brackets and some without.
+    DataMorgana's and LiveRAG's questions name the same documents, some with the brackets and some without. Some systems
+    spell names of files in NFD.
     """
+    text = unicodedata.normalize("NFC", text)
     return text[1:-1] if text.startswith("<urn:") and text.endswith(">") else text
 
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 
 from index_build import documents
 from index_build.documents import Document, ScannedSource, read_documents, scan_documents, source_files
+from index_build.folder import LINKS
 from ratchet.errors import UserError
+from ratchet.records import Question
 from retrieval.shards import key_hash, key_hashes
 from tests.helpers.pdf import pdf
 
@@ -249,8 +253,86 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     (path / "broken.txt").symlink_to("nothing.txt")
     (path / "there").symlink_to(tmp_path / "secret")
     (path / "loop").symlink_to(".")
-    assert scan_documents([path]) == (ScannedSource(path, 2, "4 links out of the folder"),)
+    assert scan_documents([path]) == (ScannedSource(path, 2, f"4 {LINKS}"),)
     assert [d.id for _, d in read_documents(path)] == ["a.txt", "inside.txt"]
+    (path / "a.txt").unlink()
+    with pytest.raises(
+        UserError, match=r"f: no documents; .* Not read: 5 links out of the folder \(`cp -rL`.*A folder is"
+    ):
+        scan_documents([path])
+    docx = folder(tmp_path / "g", a_docx="x")
+    with pytest.raises(UserError, match=r"g: no documents; .* Not read: 1 \.docx"):
+        scan_documents([docx])
+
+
+def test_a_snapshot_of_the_hubs_cache_is_read_through_its_links(tmp_path: Path) -> None:
+    folder(tmp_path / "secret", s_txt="secret")
+    cache = folder(tmp_path / "datasets--velm", blobs__1="One.", blobs__2="# Two", refs__main="rev")
+    texts = cache / "snapshots" / "rev" / "texts"
+    texts.mkdir(parents=True)
+    (texts / "a.txt").symlink_to("../../../blobs/1")
+    (texts.parent / "b.md").symlink_to("../../blobs/2")
+    (texts / "c.txt").symlink_to("../../../../secret/s.txt")
+    for place, ids in ((texts, ["a.txt"]), (texts.parent, ["b.md", "texts/a.txt"])):
+        assert [document.id for _, document in read_documents(place)] == ids
+        assert "1 links out" in scan_documents([place])[0].skipped
+    shutil.rmtree(cache / "blobs")
+    (cache / "blobs").symlink_to(tmp_path / "secret")
+    (texts / "d.txt").symlink_to("../../../blobs/s.txt")
+    with pytest.raises(UserError, match="no documents"):
+        scan_documents([texts])
+
+
+def test_ids_are_composed_as_gold_ids_are(tmp_path: Path) -> None:
+    name = unicodedata.normalize("NFD", "Zürich")
+    path = folder(tmp_path / "f", **{f"{name}_txt": "A"})
+    [(_, document)] = read_documents(path)
+    assert document == Document("Zürich.txt", "A", "Zürich")
+    assert Question(id="q", text="?", gold_ids=(f"{name}.txt",)).gold_ids == (document.id,)
+    [(_, document)] = read_documents(lines(tmp_path / "d.jsonl", {"id": name, "text": "A"}))
+    assert document.id == "Zürich"
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "rest"),
+    [
+        ("---\ntitle: 'The  ferry'\ntags: [a]\n---\nIt sails.", "The ferry", "It sails."),
+        ("\ufeff---\r\ntitle: 1984\r\n---\r\nA book.", "1984", "A book."),
+        ('+++\ntitle = "The ferry"\n+++\nIt sails.', "The ferry", "It sails."),
+        ("---\ntitle: Alone\n...\n", "Alone", ""),
+        ("---\ntags: [a]\n---\nIt sails.", "a", "It sails."),
+        ("---\n---\nIt sails.", "a", "It sails."),
+        *(
+            (text, "a", text)
+            for text in (
+                "---\nA rule before: and: after.\n---\nIt sails.",
+                "---\nA rule.\n\n---\nIt sails.",
+                "---\ntitle: never closed",
+                "It sails.\n---\ntitle: late\n---\n",
+                "---\nx: " + "[" * 5000 + "\n---\nIt sails.",
+            )
+        ),
+    ],
+)
+def test_front_matter_is_no_text_and_tells_the_title(tmp_path: Path, text: str, title: str, rest: str) -> None:
+    path = folder(tmp_path / "f", a_md=text)
+    assert [document for _, document in read_documents(path)] == [Document("a.md", rest, title)]
+
+
+TAGGED = {"title": "CO<sub>2</sub>", "text": "H<sub>2</sub>O, 10<sup>6</sup><br>a < b &amp; `<i>c</i>`"}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "md", "txt"])
+def test_tags_in_a_text_are_no_words(tmp_path: Path, kind: str) -> None:
+    if kind == "jsonl":
+        path = lines(tmp_path / "d.jsonl", TAGGED | {"id": "a"})
+    elif kind == "parquet":
+        path = parquet(tmp_path / "d.parquet", [TAGGED | {"id": "a"}])
+    else:
+        path = folder(tmp_path / "f", **{f"a_{kind}": TAGGED["text"]})
+    [(_, document)] = read_documents(path)
+    assert document.text == "H2O, 10^6\na < b & `<i>c</i>`"
+    assert document.title == ("CO2" if kind in ("jsonl", "parquet") else "a")
 
 
 PAGE = """<html><head><title>Fares</title></head><body><nav><a href="/">Home</a></nav><main><h1>Fares</h1>
