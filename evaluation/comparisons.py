@@ -78,8 +78,7 @@ def make_arm(
     measures = estimates(list(values), with_nulls=True)
     verdicts = verdicts_of(questions, trajectories)
     if verdicts is not None:
-        for measure, lenient in MACRO_F1.items():
-            measures[measure] = average_macro_f1([verdicts], seed, lenient)
+        measures |= {measure: average_macro_f1([verdicts], seed, measure) for measure in MACRO_F1}
     return Arm(
         name=name,
         system=system,
@@ -114,8 +113,8 @@ def compare(
     answered, own = answered_measure(primary), (primary, seed)
     measures = {name: measure_difference(base, arm, name, seed) for name in base.measures if name in arm.measures}
     if base.verdicts is not None and arm.verdicts is not None:
-        for name, lenient in MACRO_F1.items():
-            measures[name] = macro_f1_difference(base.verdicts, arm.verdicts, seed, lenient)
+        both = base.verdicts, arm.verdicts
+        measures |= {name: macro_f1_difference(*both, seed, name) for name in MACRO_F1}
     form = (base.by_question(answered), arm.by_question(answered))
     parts = gain(base.answered, arm.answered, *form, seed)
     return Comparison(

@@ -6,7 +6,6 @@ from rich.markup import escape
 
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, MATCHES, MEASURES, direction, form_of, strict_form
-from evaluation.measures.verdicts import MACRO_F1
 from evaluation.results import Arm, Results
 
 SECTIONS = (
@@ -24,7 +23,7 @@ def shown_measures(results: Results, *groups: str) -> list[str]:
         if name in ("recalled", "failed_lookups"):  # few systems have a memory, and few runs an outage
             return name in arm.measures and bool(arm.measures[name].mean)
         strict = arm.measures.get("answered" if name == "returned" else strict_form(name))
-        always = name in (*MATCHES, *MACRO_F1, results.primary)
+        always = name in (*MATCHES, results.primary)
         if (form_of(name) or name == "returned") and not always:  # only where endings make a difference
             return name in arm.measures and strict is not None and arm.measures[name].mean != strict.mean
         return name in arm.measures and (arm.measures[name].n > 0 or not (group == "retrieval" or name in MATCHES))

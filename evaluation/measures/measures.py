@@ -14,9 +14,9 @@ budget, .9, and none: .5, where strict has .3 and lenient .75). It is the primar
 a trajectory alike.
 
 The papers give correctness from -1 to 2 and faithfulness from -1 to 1 (Salemi et al. 2025, arXiv 2506.10844, table 1):
-the measures whose names end in `_raw` are the strict ones on those scales, beside the normalised ones.
+the measures with `_raw` in their names are on those scales, beside the normalised ones and in the same forms.
 
-Length alone does not win: token precision stands beside token recall (both strict), and judged precision beside nugget
+Length alone does not win: token precision stands beside token recall, and judged precision beside nugget
 correctness, which is a recall; `correctness_f1` is their harmonic mean. Derived from stored verdicts, without a call:
 `unattributed`, the share of an answer's claims that its documents do not fully support.
 """
@@ -80,7 +80,7 @@ LENIENT = "_lenient"
 AS_RETURNED = "_as_returned"
 """The suffix of a measure that counts an answer at the end of the budget."""
 RAW = "_raw"
-"""The suffix of the strict measure on the scale of the judge."""
+"""The suffix of a score on the scale of the judge; that of a form stands behind it."""
 
 
 def strict_form(name: str) -> str:
@@ -110,18 +110,17 @@ def _in_every_form(
 
 MEASURES = (
     *_in_every_form("accuracy", "Accuracy", heading="accuracy"),
-    Measure("macro_f1", "Macro-F1 of labels", "quality", "higher", form="strict", heading="macro-F1"),
-    Measure("macro_f1_lenient", "Macro-F1 of labels", "quality", "higher", form="lenient", heading="macro-F1"),
+    *_in_every_form("macro_f1", "Macro-F1 of labels", heading="macro-F1"),
     *_in_every_form("em", "Exact match", heading="EM"),
     *_in_every_form("f1", "F1"),
-    Measure("token_precision", "Token precision", "quality", "higher", form="strict"),
-    Measure("token_recall", "Token recall", "quality", "higher", form="strict"),
+    *_in_every_form("token_precision", "Token precision"),
+    *_in_every_form("token_recall", "Token recall"),
     *_in_every_form("correctness", "Nugget correctness", "judge"),
-    Measure("correctness_raw", "... from -1 to 2", "quality"),
+    *_in_every_form("correctness_raw", "... from -1 to 2"),
     *_in_every_form("precision", "Precision of claims", "judge"),
     *_in_every_form("correctness_f1", "... F1 of the two", "judge"),
     *_in_every_form("faithfulness", "Faithfulness", "judge"),
-    Measure("faithfulness_raw", "... from -1 to 1", "quality"),
+    *_in_every_form("faithfulness_raw", "... from -1 to 1"),
     *_in_every_form("relevance", "Relevance", "judge"),
     *_in_every_form("group_ranking", "Group ranking", "judge"),
     *_in_every_form("unattributed", "Unattributed claims", "judge", "lower"),
@@ -159,7 +158,10 @@ MEASURES = (
     Measure("thought_tokens", "... of them of thoughts", "cost", "", 0),
     Measure("seconds", "Seconds", "cost", "", 1),
 )
-MATCHES = ("accuracy", "accuracy_lenient", "em", "f1", "em_lenient", "f1_lenient", "token_precision", "token_recall")
+MATCHES = (
+    *("accuracy", "accuracy_lenient", "macro_f1", "macro_f1_lenient"),
+    *("em", "f1", "em_lenient", "f1_lenient", "token_precision", "token_recall"),
+)
 """Measures that every question with a label, or an answer, has without being asked for."""
 
 
@@ -178,7 +180,7 @@ class _Measures(dict[str, Measure]):
             forms = _in_every_form(score, reward.title, "judge" if reward.needs_judge else "rule")
             if reward.scale is not None:
                 low, high = reward.scale
-                forms = (*forms, Measure(score + RAW, f"... from {low} to {high}", "quality"))
+                forms = (*forms, *_in_every_form(score + RAW, f"... from {low} to {high}"))
         by_name = {measure.name: measure for measure in forms}
         return by_name[name]
 
@@ -231,15 +233,14 @@ def measure(
     for name, rule in (("em", exact_match), ("f1", token_f1)):
         values |= forms(name, (name,), rule(trajectory.answer, expected, normalise) if expected else None)
     for name, rule in (("token_precision", token_precision), ("token_recall", token_recall)):
-        share = rule(trajectory.answer, expected, normalise) if expected else None
-        values[name] = strict_value(share, ("f1",), question, trajectory)
+        values |= forms(name, ("f1",), rule(trajectory.answer, expected, normalise) if expected else None)
     for name in names:
         if name not in MATCHES:
             values |= forms(name, (name,), score(name))
-    for name in sorted(names):
         if (scale := load_reward(name).scale) is not None:
-            (low, high), normalised = scale, values[name]
-            values[name + RAW] = None if normalised is None else (high - low) * normalised + low
+            (low, high), normalised = scale, score(name)
+            raw = None if normalised is None else (high - low) * normalised + low
+            values |= forms(name + RAW, (name,), raw, worst=low)
     if weights and set(weights) <= set(names):
         needed = [name for name, weight in weights.items() if weight]
         values |= forms("reward", needed, reward(trajectory.key, scores, weights))

@@ -2,20 +2,20 @@
 
 - Confusion: a row a gold label; columns for the labels, for UNCERTAIN, for any other answer, and for each way of
   ending without one, apart (unparsed, out of budget, failed). A question weighs 1: its samples share it.
-- Strict: a trajectory that did not finish, or has no answer, is wrong, as for accuracy. It lowers its label's recall,
-  and the precision of every other label as if it had said that one: nobody can know which wrong verdict it stands for,
-  and with less it would score above some wrong verdict. Lenient: only trajectories with an answer, however they ended.
-- Macro-F1: the mean F1 of the labels that are gold of some question (of a resample: of some question in it), so it is
-  over the same labels for every arm. A label that is gold of none has no F1; saying it is a wrong verdict like any
-  other. Where every trajectory has an answer, and leniently always, scikit-learn's f1_score(average="macro") gives the
-  same with those labels as its `labels`.
+- Strict: a trajectory that did not finish, or has no answer, is wrong, as for accuracy: its verdict is a label of its
+  own that is gold of none. As returned: an answer at the end of the budget counts. Lenient: only trajectories with an
+  answer, however they ended.
+- Macro-F1: scikit-learn's f1_score(average="macro"), with the labels that are gold of some question (of a resample: of
+  some question in it) as its `labels`, so it is over the same labels for every arm. Saying a label that is gold of none
+  is a wrong verdict. No verdict at all lowers its label's recall and no precision, so that it costs macro-F1 less than
+  a wrong one; accuracy counts both alike.
 - Uncertain: "UNCERTAIN", or the task's label of stance "unknown". Decided: one of the other labels. What ended
   otherwise is neither. Whether an uncertain verdict would have been wrong cannot be known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.statistics import Rows, averaged_interval, paired_statistic, statistic_interval
 from ratchet.records import Question, Record, Status, Trajectory
+from rewards.reward import RETURNED
 
 UNCERTAIN = "UNCERTAIN"
 """The answer of a system that may abstain on a task without a label for that."""
@@ -33,8 +34,13 @@ ENDINGS: tuple[Status, ...] = ("unparsed", "out_of_budget", "failed")
 APART = ("uncertain", "other", *(ending.replace("_", " ") for ending in ENDINGS))
 """The confusion's columns after the labels."""
 
-MACRO_F1 = {"macro_f1": False, "macro_f1_lenient": True}
-"""Measures of a question set as a whole, with whether they are lenient."""
+MACRO_F1: Mapping[str, Collection[Status] | None] = {
+    "macro_f1": ("finished",),
+    "macro_f1_as_returned": RETURNED,
+    "macro_f1_lenient": None,
+}
+"""Measures of a question set as a whole, with the endings whose verdict counts; None: trajectories without a verdict
+are left out, and all others count."""
 
 
 class Sample(NamedTuple):
@@ -69,10 +75,6 @@ class Verdicts(Record):
         if sample.status != "finished":
             return len(self.labels) + 2 + ENDINGS.index(sample.status)
         return len(self.labels) + 1 if sample.verdict is None else sample.verdict
-
-    def is_missing(self, sample: Sample) -> bool:
-        """Whether the sample counts, strictly, as no verdict at all."""
-        return sample.status != "finished" or sample.verdict is None
 
     def is_uncertain(self, sample: Sample) -> bool:
         at = self.column(sample)
@@ -151,40 +153,38 @@ def label_scores(verdicts: Verdicts) -> list[LabelScore]:
 
 
 def macro_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From sums of right verdicts, verdicts (strictly, those that are missing too) and gold questions, by label."""
+    """From sums of right verdicts, verdicts and gold questions, by label."""
     right, said, gold = np.split(sums, 3, axis=1)
     f1 = 2 * right / np.where(gold > 0, gold + said, 1)
     return np.asarray(f1.sum(axis=1, where=gold > 0) / np.maximum(1, (gold > 0).sum(axis=1)))
 
 
-def _macro_f1_rows(verdicts: Verdicts, lenient: bool = False) -> dict[str, NDArray[np.float64]]:
-    """What each question adds to the sums of `macro_f1`; lenient: without the questions that got no answer."""
-    width, rows = len(verdicts.labels), {}
+def _macro_f1_rows(verdicts: Verdicts, measure: str = "macro_f1") -> dict[str, NDArray[np.float64]]:
+    """What each question adds to the sums of `macro_f1`; leniently without the questions that got no answer."""
+    width, rows, ended = len(verdicts.labels), {}, MACRO_F1[measure]
     for i, question in verdicts.questions.items():
-        counted = [s for s in question.samples if not lenient or s.verdict is not None]
+        counted = [s for s in question.samples if ended is not None or s.verdict is not None]
         if counted:
             row = np.zeros((3, width))
             for sample in counted:
-                column = sample.verdict if lenient else verdicts.column(sample)
-                if not lenient and verdicts.is_missing(sample):
-                    row[1, np.arange(width) != question.gold] += 1 / len(counted)
-                elif column is not None and column < width:
-                    row[1, column] += 1 / len(counted)
+                verdict = sample.verdict if ended is None or sample.status in ended else None
+                if verdict is not None and verdict < width:
+                    row[1, verdict] += 1 / len(counted)
             row[0, question.gold] = row[1, question.gold]
             row[2, question.gold] = 1
             rows[i] = row.ravel()
     return rows
 
 
-def average_macro_f1(sets: Sequence[Verdicts], seed: int, lenient: bool = False) -> Estimate:
-    """The mean over question sets of an arm's macro-F1."""
-    groups = [(_stacked(list(_macro_f1_rows(verdicts, lenient).values())), macro_f1) for verdicts in sets]
+def average_macro_f1(sets: Sequence[Verdicts], seed: int, measure: str = "macro_f1") -> Estimate:
+    """The mean over question sets of an arm's macro-F1, in one of the forms of `MACRO_F1`."""
+    groups = [(_stacked(list(_macro_f1_rows(verdicts, measure).values())), macro_f1) for verdicts in sets]
     return averaged_interval(groups, seed)
 
 
-def macro_f1_difference(before: Verdicts, after: Verdicts, seed: int, lenient: bool = False) -> Difference:
+def macro_f1_difference(before: Verdicts, after: Verdicts, seed: int, measure: str = "macro_f1") -> Difference:
     """The difference in macro-F1 over the questions that both arms have."""
-    first, second = _macro_f1_rows(before, lenient), _macro_f1_rows(after, lenient)
+    first, second = _macro_f1_rows(before, measure), _macro_f1_rows(after, measure)
     both = [i for i in first if i in second]
     if not both:
         return Difference(n=0)

@@ -27,7 +27,7 @@ from evaluation.formats import (
 from evaluation.measures.estimates import Difference, Estimate
 from evaluation.measures.measures import BY_NAME, form_of, strict_form
 from evaluation.measures.statistics import holm, paired, stratified_interval
-from evaluation.measures.verdicts import average_macro_f1
+from evaluation.measures.verdicts import MACRO_F1, average_macro_f1
 from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results
 from ratchet.tables import new_table, print_table
 
@@ -52,7 +52,8 @@ LABELLED = """\
 mean \\[95% bootstrap interval over questions; none where all are equal]
 p: paired sign-flip test of accuracy, with Holm's correction except for the
 trained model; a trajectory without a verdict is wrong
-macro-F1: over the labels that are gold of some question
+macro-F1: scikit-learn's, over the labels that are gold of some question; no
+verdict is a label of its own
 tool calls: searches too; parsed: actions neither out of form nor cut off"""
 MEMBERS = """\
 means over n questions; difference with its 95% bootstrap interval, paired by
@@ -108,13 +109,14 @@ def _method_table(results: Results, adjusted: Mapping[str, float]) -> Table:
     table = new_table(title, ["method"], headings, LABELLED if _labelled(results) else CAPTION)
     for arm in results.arms:
         difference = results.difference(arm.name)
-        p, own_f1 = adjusted.get(arm.name), results.difference(arm.name, "macro_f1")
+        p, macro_f1 = adjusted.get(arm.name), f"macro_f1{form_of(results.primary)}"
+        own_f1 = results.difference(arm.name, macro_f1)
         table.add_row(
             label(arm),
             *(percent(arm.measures.get(name)) for name in quality),
             _signed(difference, results.primary, p) + paired_count(difference, arm.measures.get(results.primary)),
             "" if p is None else format_p(p),
-            _signed(own_f1, "macro_f1", own_f1.p if own_f1 else None)
+            _signed(own_f1, macro_f1, own_f1.p if own_f1 else None)
             if _labelled(results)
             else percent(arm.measures.get("answer_recall"), interval=False),
             *(format_mean(arm.measures.get(name), name) for name in costs),
@@ -153,7 +155,7 @@ def _quality(results: Results) -> list[str]:
     form = form_of(results.primary)
     own = [name + form for name in shown_measures(results, "quality") if name not in BY_NAME and not form_of(name)]
     if _labelled(results):
-        return [results.primary, "macro_f1", *own]
+        return [results.primary, f"macro_f1{form}", *own]
     judged = [name + form for name in ("correctness", "precision", "faithfulness") if name in results.arms[0].measures]
     short = [f"em{form}", f"f1{form}"]
     return [*short, *own] if strict_form(results.primary) == "f1" else [*judged, short[1], *own]
@@ -194,9 +196,9 @@ def _signed(difference: Difference | None, name: str, p: float | None) -> str:
 
 def _average(arms: Sequence[Arm], name: str, first: Results) -> Estimate | None:
     """The mean over question sets of an arm's mean over questions."""
-    if name == "macro_f1":
+    if name in MACRO_F1:
         sets = [arm.verdicts for arm in arms if arm.verdicts is not None]
-        return average_macro_f1(sets, first.seed) if len(sets) == len(arms) else None
+        return average_macro_f1(sets, first.seed, name) if len(sets) == len(arms) else None
     return _stratified([[v for v in arm.by_question(name).values() if v is not None] for arm in arms], first)
 
 

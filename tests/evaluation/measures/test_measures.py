@@ -13,7 +13,7 @@ from evaluation.measures.measures import (
     values_by_question,
     values_of_samples,
 )
-from ratchet.records import ModelCall, Passage, Question, Search, Trajectory
+from ratchet.records import ModelCall, Passage, Question, Search, Status, Trajectory
 from ratchet.selection import Score
 from tests.helpers.arms import make_arm
 
@@ -188,6 +188,22 @@ def test_judged_scores_are_given_on_the_papers_own_scales_too() -> None:
     assert (unanswered["correctness_raw"], unanswered["faithfulness_raw"]) == (-1.0, -1.0)
     arm = make_arm("base", "mrag", "base", [question], [made], given, names, {})
     assert arm.measures["correctness_raw"].mean == 0.5
+
+
+@pytest.mark.parametrize("status", ["finished", "out_of_budget", "unparsed", "failed"])
+@pytest.mark.parametrize("answer", ["Pell", ""])
+def test_every_form_of_a_score_is_the_same_on_both_scales(status: Status, answer: str) -> None:
+    names, question = ("correctness", "faithfulness"), QUESTION.model_copy(update={"reference": "Ada Pell"})
+    given = dict([score("t", "correctness", 1.0), score("t", "faithfulness", 0.5)])
+    found = measure(question, trajectory(answer=answer, status=status), given, names, {})
+    for name, width, low in (("correctness", 3, -1), ("faithfulness", 2, -1)):
+        for form in ("", "_as_returned", "_lenient"):
+            value, raw = found[name + form], found[f"{name}_raw{form}"]
+            assert raw == (None if value is None else width * value + low), (name, form)
+    if status == "out_of_budget" and answer:
+        assert (found["correctness_as_returned"], found["correctness_raw_as_returned"]) == (1.0, 2.0)
+        assert found["correctness_raw"] == -1.0
+        assert (found["token_recall"], found["token_recall_as_returned"]) == (0.0, found["token_recall_lenient"])
 
 
 def test_figure_2_counts_an_answer_at_the_end_of_the_budget_and_0_where_there_is_none() -> None:
