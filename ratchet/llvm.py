@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 from llvmlite import ir
-from numba.core import cgutils
+from numba.core import cgutils, codegen
 
 I32 = ir.IntType(32)
+_ASKED = numba.config.CPU_FEATURES
+FEATURES = frozenset((codegen.get_host_cpu_features() if _ASKED is None else _ASKED).split(","))
+"""The instructions that kernels are compiled for, in LLVM's names ("+avx2"): the processor's, or NUMBA_CPU_FEATURES."""
 
 
 def splat(builder: Any, value: Any, count: int) -> Any:

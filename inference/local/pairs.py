@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba.core import cgutils, codegen, types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from inference.local.vectors import F32, I32, I64, Array, at_offset
-from ratchet.llvm import call, element, load, splat, store
+from ratchet.llvm import FEATURES, call, element, load, splat, store
 from ratchet.numba_cache import njit
 
-MULTIPLIES_PAIRS = {"+avx512f", "+avx512bw", "+avx512bf16"} <= set(codegen.get_host_cpu_features().split(","))
-"""Whether this CPU has the instruction."""
+MULTIPLIES_PAIRS = {"+avx512f", "+avx512bw", "+avx512bf16"} <= FEATURES
+"""Whether kernels may use the instruction."""
 LANES = 16
 OUTPUTS = 2 * LANES
 """Outputs that are computed together: with the rows of a tile, their sums stay in registers."""

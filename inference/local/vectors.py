@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, codegen, types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from ratchet.llvm import element, load, splat, store
+from ratchet.llvm import FEATURES, element, load, splat, store
 
 Array = np.ndarray[Any, Any]
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
@@ -23,7 +23,7 @@ F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 CONTRACT = ("contract",)
 LANES = 16
 """Floats of a vector: one register of AVX-512, two of AVX2, four of NEON."""
-WIDE = "+avx512f" in codegen.get_host_cpu_features()
+WIDE = "+avx512f" in FEATURES
 SUMS = 24 if WIDE else 6
 """Vectors that are kept as running sums at once: with what is added to them they fill the processor's registers."""
 

@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, codegen, types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ratchet.llvm import load, splat, store
+from ratchet.llvm import FEATURES, load, splat, store
 from ratchet.numba_cache import inner, njit
 from retrieval.arrays import Bytes, Floats, Numbers, Places
 
@@ -36,9 +35,7 @@ TILE = 4
 LANES = 16
 PARTS = BLOCK_ROWS // LANES
 
-_FEATURES = numba.config.CPU_FEATURES
-_FEATURES = (codegen.get_host_cpu_features() if _FEATURES is None else _FEATURES).split(",")
-VNNI = {"+avx512bw", "+avx512vnni"} <= set(_FEATURES)
+VNNI = {"+avx512bw", "+avx512vnni"} <= FEATURES
 QUERY_DTYPE = np.dtype(np.int8 if VNNI else np.int16)
 # Without VNNI the products of two neighbours are added by one instruction, and their sums grow in twice the lanes.
 SUM_LANES = LANES if VNNI else 2 * LANES

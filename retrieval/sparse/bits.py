@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, codegen, types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from ratchet.llvm import call, element, load, prefetch, splat, store
+from ratchet.llvm import FEATURES, call, element, load, prefetch, splat, store
 from ratchet.numba_cache import inner
 from retrieval.arrays import Bytes, Halves, Numbers, Places
 from retrieval.sparse.quantisation import NARROW_FIRST, NARROW_STEP
@@ -33,11 +32,9 @@ STRIP = 1 << 13
 # Bytes that are read past a block's last code at most: posting files end with so many more.
 OVERREAD = 64
 
-_FEATURES = numba.config.CPU_FEATURES
-_FEATURES = (codegen.get_host_cpu_features() if _FEATURES is None else _FEATURES).split(",")
-EXPANDS = {"+avx512bw", "+avx512vbmi2"} <= set(_FEATURES)
-SCREENS = EXPANDS and "+avx512vbmi" in _FEATURES
-SHUFFLES = "+avx2" in _FEATURES
+EXPANDS = {"+avx512bw", "+avx512vbmi2"} <= FEATURES
+SCREENS = EXPANDS and "+avx512vbmi" in FEATURES
+SHUFFLES = "+avx2" in FEATURES
 # A chunk's coarse bound is a whole number up to this; the tables of coarse bounds tell so many classes of codes apart.
 SATURATED = 255
 CLASSES = 64

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +17,16 @@ from inference.local.linear import Head
 from inference.local.lora import LoraBank
 from inference.local.pairs import MULTIPLIES_PAIRS
 from inference.local.prepared import FEW_TOKENS, PreparedWeights
+from tests.helpers.pages import ROOT
+
+
+def test_kernels_take_the_instructions_that_numba_compiles_them_for() -> None:
+    """NUMBA_CPU_FEATURES, where it is set: what it leaves out cannot be compiled."""
+    program = "from inference.local import pairs, vectors; print(pairs.MULTIPLIES_PAIRS, vectors.WIDE)"
+    for features, wide in (("+avx512f,+avx512bw,+avx512bf16", True), ("+avx2,+fma", False), ("", False)):
+        environment = os.environ | {"NUMBA_CPU_FEATURES": features}
+        words = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, env=environment, text=True).split()
+        assert words == [str(wide)] * 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
