@@ -101,6 +101,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
     )
     parser.add_argument("--model", default=str(SMALL_MODEL), help=f"a model folder or hub name (default {SMALL_MODEL})")
     parser.add_argument("--judge", help=f"for a model above 2B parameters, its judge (default {JUDGE})")
+    parser.add_argument("--separator", metavar="TEXT", help="what separates several answers in one text; none: nothing")
     parser.add_argument("--out", type=Path, help="the config to write (default: NAME.yaml, with DOCS' name)")
     arguments = parser.parse_args(words)
     if len(arguments.questions) not in (1, 3):
@@ -109,13 +110,15 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None
     out = arguments.out or Path(f"{name}.yaml")
     if out.exists():
         raise UserError(f"{out} exists; give another name with --out, or remove it")
-    questions, corpus = read_both(arguments.questions, arguments.docs)
+    questions, corpus = read_both(arguments.questions, arguments.docs, arguments.separator)
     model, judge = inspect_model(arguments.model), arguments.judge or JUDGE
     played = [model.path] if model.is_small else list(dict.fromkeys((model.path, judge)))
     warnings = [line for path in played for line in check_model(path)]
     if model.is_small and arguments.judge:
         warnings.append(f"warning: --judge {judge} is not used: rules reward a model below 2B parameters")
-    text = config_text(out, name, arguments.docs, arguments.questions, corpus, questions, model, judge)
+    text = config_text(
+        out, name, arguments.docs, _sources(arguments.questions, arguments.separator), corpus, questions, model, judge
+    )
     write_atomic(out, text)
     load_config(out)  # a config that this command writes is never refused by the next one
     print("\n".join(summary(arguments.docs, corpus, questions, model, judge)), *warnings, sep="\n")
@@ -133,12 +136,14 @@ def format_of(path: Path) -> str:
     )
 
 
-def read_both(question_files: Sequence[Path], docs: Path) -> tuple[QuestionSummary, Corpus]:
+def read_both(
+    question_files: Sequence[Path], docs: Path, separator: str | None = None
+) -> tuple[QuestionSummary, Corpus]:
     """The questions and the documents. Raises UserError that names what is wrong with either."""
     bad: list[str] = []
     questions = corpus = None
     try:
-        questions = read_question_files(question_files)
+        questions = read_question_files(question_files, separator)
     except UserError as error:
         bad.append(str(error))
     try:
@@ -150,13 +155,13 @@ def read_both(question_files: Sequence[Path], docs: Path) -> tuple[QuestionSumma
     return questions, corpus
 
 
-def read_question_files(paths: Sequence[Path]) -> QuestionSummary:
+def read_question_files(paths: Sequence[Path], separator: str | None = None) -> QuestionSummary:
     """Read the questions. Raises UserError that names every bad row of every file."""
     loaded: list[LoadedSplit] = []
     bad: list[str] = []
-    for path in paths:
+    for source in _sources(paths, separator):
         try:
-            loaded.append(load_split(SplitConfig.model_validate({"path": str(path), "format": format_of(path)})))
+            loaded.append(load_split(SplitConfig.model_validate(source)))
         except UserError as error:
             bad.append(str(error))
     if bad:
@@ -303,7 +308,7 @@ def config_text(
     out: Path,
     name: str,
     docs: Path,
-    files: Sequence[Path],
+    files: Sequence[dict[str, str]],
     corpus: Corpus,
     questions: QuestionSummary,
     model: Model,
@@ -340,15 +345,17 @@ def config_text(
     )
 
 
-def _questions(paths: Sequence[Path]) -> list[str]:
-    formats = [format_of(path) for path in paths]
-    told = [
-        {"path": str(path)} | ({} if one == "ratchet" else {"format": one})
-        for path, one in zip(paths, formats, strict=True)
-    ]
-    if len(paths) == 3:
-        return [f"  {name}: {yaml_value(one)}" for name, one in zip(("train", "dev", "test"), told, strict=True)]
-    lines = [f"  {key}: {yaml_value(value)}" for key, value in told[0].items()]
+def _sources(paths: Sequence[Path], separator: str | None) -> list[dict[str, str]]:
+    """The keys of each file of questions in the config."""
+    formats = [{} if (form := format_of(path)) == "ratchet" else {"format": form} for path in paths]
+    more = {"separator": separator} if separator else {}
+    return [{"path": str(path), **form, **more} for path, form in zip(paths, formats, strict=True)]
+
+
+def _questions(files: Sequence[dict[str, str]]) -> list[str]:
+    if len(files) == 3:
+        return [f"  {name}: {yaml_value(one)}" for name, one in zip(("train", "dev", "test"), files, strict=True)]
+    lines = [f"  {key}: {yaml_value(value)}" for key, value in files[0].items()]
     return [*lines, f"  split: {yaml_value(list(SPLIT))}    # train, dev and test; drawn with the seed"]
 
 

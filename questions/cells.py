@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import re
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -33,11 +34,16 @@ def is_missing(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """A text as it is and a number in digits: 1912.0, as a column of numbers has it beside a null, is 1912.
+    """A text as it is, a number in digits, and a date or time of Parquet in ISO 8601: 1912.0, as a column of numbers
+    has it beside a null, is 1912, and midnight is its day.
 
     Raises ValueError for anything else.
     """
     if isinstance(value, str):
+        return str(value)
+    if isinstance(value, datetime):
+        return str(value.date() if value.time() == time() else value)
+    if isinstance(value, date | time):
         return str(value)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and math.isfinite(value):
         return str(int(value)) if value == int(value) else format(Decimal(str(value)), "f")

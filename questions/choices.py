@@ -38,7 +38,7 @@ OWN_TEXTS = ("article", "passage", "context")
 COLUMN = re.compile(r"(?:(|answer|op)_?([a-j])|(option|choice|ending|sol)_?([a-j]|\d))")
 WRONG = re.compile(r"(?:distractor|incorrect_answer)_?\d")
 LETTERED = re.compile(r"\(?([A-J])[).:]\s*(?=\S)")
-HIDDEN = "has no answer; is this the file of a test whose answers are kept secret?"
+NO_ANSWER = "has no answer; is this the file of a test whose answers are kept secret?"
 Named = tuple[str, str]
 """An option's name, empty where it has none, and its text."""
 
@@ -147,7 +147,7 @@ def _right(key: str, value: Any, options: Sequence[Named]) -> list[str]:
 def _option(key: str, value: Any, options: Sequence[Named]) -> str:
     names = [name.casefold() for name, _ in options if name]
     if is_missing(value) or not (called := as_text(value).strip()) or called == "-1":
-        raise ValueError(HIDDEN)
+        raise ValueError(NO_ANSWER)
     found = {text for name, text in options if name and name.casefold() == called.casefold()}
     if isinstance(value, str):
         found |= {text for _, text in options if text.strip().casefold() == called.casefold()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from questions.load import LoadedSplit, same_question_key
+from questions.load import LoadedSplit, is_answered, same_question_key
 from ratchet.records import Question
 
 MAX_SHOWN = 5
@@ -23,7 +23,7 @@ def question_flaws(splits: Sequence[LoadedSplit]) -> list[str]:
             before, other = first.setdefault(same_question_key(question.text), (place, question))
             if other is not question:
                 (repeated if _agree(other, question) else contradicting).append(f"{place} as {before}")
-            if not any((question.answers, question.reference, question.label, question.nuggets)):
+            if not is_answered(question):
                 unanswered.append(place)
     flaws = [
         (contradicting, "repeat an earlier question with another answer; keep the right one"),

@@ -14,7 +14,7 @@ from typing import Any
 
 from questions.cells import Cell, as_text, is_missing, list_in
 from questions.choices import field_name, read_choices
-from questions.labels import label_named, parse_label, set_of
+from questions.labels import NO_LABEL, is_hidden, label_named, parse_label, set_of
 from ratchet.records import Question
 
 Row = dict[str, Any]
@@ -35,7 +35,8 @@ class Format:
 
 
 def texts(*values: Any) -> tuple[str, ...]:
-    """Texts, numbers and lists of them as one tuple, without missing and blank ones and repeats.
+    """Texts, numbers and lists of them as one tuple, without missing and blank ones and repeats; JSON's true and false
+    are yes and no.
 
     Raises ValueError for anything else, and for a list in a table's cell that cannot be read.
     """
@@ -48,6 +49,8 @@ def _texts(value: Any) -> Iterable[str]:
     if isinstance(value, list | tuple):
         for item in value:
             yield from _texts(item)
+    elif isinstance(value, bool):
+        yield "yes" if value else "no"
     elif not is_missing(value):
         yield as_text(value)
 
@@ -67,7 +70,10 @@ def json_list(text: Any) -> list[Any]:
 
 
 def supporting_titles(facts: Any) -> tuple[str, ...]:
-    """Titles of supporting facts: [[title, sentence], ...] as released, {"title": [...]} as the hub has them."""
+    """Titles of supporting facts: [[title, sentence], ...] as released, {"title": [...]} as the hub has them, or either
+    as JSON in a text."""
+    if isinstance(facts, str):
+        facts = json.loads(facts)
     if isinstance(facts, dict):
         return texts(facts["title"])
     return texts([title for title, _ in facts or ()])
@@ -122,6 +128,38 @@ ALIASES = {
 LISTS = ("answers", "nuggets", "gold_ids", "gold_titles")
 
 
+NO_SEPARATOR = "none"
+SEPARATORS = (";", "|")
+"""What lists in a text are written with, other than commas, which answers hold."""
+SEPARATED = ("answer", "answers", "golden_answers")
+ALSO_SEPARATED = ("gold_id", "gold_ids", "gold_title", "gold_titles")
+
+
+def separate(row: Row, separator: str | None) -> Row:
+    """A row whose answers, and gold documents, that are one text are lists of what stands between separators.
+
+    Raises ValueError where `separator` is None and an answer may be one or several.
+    """
+    lists: Row = {}
+    for name, value in row.items():
+        if not isinstance(value, str) or (isinstance(value, Cell) and list_in(value) is not None):
+            continue
+        if separator is None and field_name(name) in SEPARATED:
+            for mark in SEPARATORS:
+                if len(_parts(value, mark)) > 1 and read_choices(row) is None:
+                    raise ValueError(
+                        f'{name}: is {value[:60]!r} one answer or several? Say so by questions.separator: "{mark}" or '
+                        "none (in evaluation.benchmarks: their `separator`; ratchet init: --separator), or write a list"
+                    )
+        elif separator not in (None, NO_SEPARATOR) and field_name(name) in (*SEPARATED, *ALSO_SEPARATED):
+            lists[name] = _parts(value, separator)
+    return row | lists if lists and read_choices(row) is None else row
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    return [part.strip() for part in text.split(separator) if part.strip()]
+
+
 def own_fields(row: Row) -> dict[str, str]:
     """By the name that each field of a row has in the file, the field of `Question` that it is; others are ignored.
 
@@ -150,6 +188,9 @@ def _own(row: Row) -> Row:
         raise ValueError(f"text: the question is missing (the fields are {', '.join(map(str, row)) or 'none'})")
     if any(field == "text" and name.lower().strip() == "claim" for name, field in names.items()):
         given.setdefault("form", "claim")
+    hidden = [name for name, field in names.items() if field == "label" and is_hidden(row[name])]
+    if hidden and not {"answers", "reference", "nuggets"} & given.keys():
+        raise ValueError(NO_LABEL)
     if isinstance(given.get("label"), bool):  # YAML-minded people write true and false without quotes
         given["label"] = str(given["label"]).lower()
     for field, value in given.items():

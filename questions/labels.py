@@ -52,6 +52,7 @@ YES_NO_MAYBE = (
 """PubMedQA."""
 
 
+NO_LABEL = "has no label; is this the file of a test whose labels are kept secret?"
 KNOWN_SETS = (TRUE_FALSE, FEVER, AVERITEC, HOVER, SCIFACT, YES_NO_MAYBE)
 """For a row that names its label and not the task's other labels: the first set that has it."""
 
@@ -82,13 +83,18 @@ def choice_labels(options: Mapping[str, str]) -> tuple[Label, ...]:
 
 def parse_label(value: Any, labels: Sequence[Label]) -> str:
     """A row's label in the task's own spelling, whatever its case. Raises ValueError for any other."""
-    if value is None or not str(value).strip():
-        raise ValueError("has no label; is this the file of a test whose labels are kept secret?")
+    if is_hidden(value):
+        raise ValueError(NO_LABEL)
     names = label_names(labels)
     name = names.get(str(value).strip().casefold())
     if name is None:
         raise ValueError(f"label {str(value)!r} is none of {', '.join(names)}")
     return name
+
+
+def is_hidden(value: Any) -> bool:
+    """Whether a label is what tests with secret labels have in its place: nothing, or -1."""
+    return value is None or str(value).strip() in ("", "-1")
 
 
 def label_names(labels: Sequence[Label]) -> dict[str, str]:

@@ -27,7 +27,8 @@ from pydantic_core import PydanticSerializationError
 
 from questions.benchmark import Benchmark, HubDataset, PlacedRow, load_benchmark
 from questions.cells import Cell
-from questions.formats import BY_NAME, RATCHET, Format, Row
+from questions.choices import NO_ANSWER, field_name
+from questions.formats import BY_NAME, DATAMORGANA, RATCHET, Format, Row, separate
 from ratchet.config import SplitConfig
 from ratchet.errors import RowErrors, UserError, raise_error
 from ratchet.files import decode_text, open_regular, read_jsonl
@@ -40,6 +41,8 @@ from retrieval.memory.names import by_shared_names
 
 logger = logging.getLogger(__name__)
 
+ANSWERS = {"answer", "answers", "golden_answers", "reference", "reference_answer", "label", "nuggets"}
+"""Fields that say what is right."""
 SEPARATOR = re.compile(r"sep=([,;\t])")
 MAX_SHOWN_FIELDS = 20
 """How many fields of a row an error names."""
@@ -88,7 +91,15 @@ def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
     bad = RowErrors()
     if not split.benchmark:
         path, format = Path(split.path), BY_NAME[split.format]
-        read, places = _validate(read_rows(path, bad.add), lambda place, row: _fields(place, row, format), bad)
+        names: set[str] = set()
+
+        def read_row(place: str, row: Row) -> Row:
+            names.update(map(field_name, row))
+            return _own_fields(place, row, format, split.separator)
+
+        read, places = _validate(read_rows(path, bad.add), read_row, bad)
+        if (empty := names & ANSWERS) and not any(map(is_answered, read)):
+            raise UserError(f"{path}: {' and '.join(sorted(empty))}: every question {NO_ANSWER}")
         return LoadedSplit(_select_rows(read, split, seed, str(path)), str(path), file_digest(path), places=places)
     benchmark = load_benchmark(split.benchmark)
     name = benchmark.split(split)
@@ -108,6 +119,11 @@ def is_there(split: SplitConfig) -> bool:
     if not split.benchmark:
         return Path(split.path).exists()
     return split.on_hub or load_benchmark(split.benchmark).find(split) is not None
+
+
+def is_answered(question: Question) -> bool:
+    """Whether the question says what is right."""
+    return any((question.answers, question.reference, question.label, question.nuggets))
 
 
 def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
@@ -146,10 +162,19 @@ def _read(
             with benchmark.plugin.errors(f"beside failed at {place}"):
                 fields = complete(row, fields)
         if "answers" in fields and not fields["answers"] and not fields.get("reference"):
-            raise UserError(f"{place}: has no answer; is this the file of a test whose answers are kept secret?")
+            raise UserError(f"{place}: {NO_ANSWER}")
         return fields
 
     return _validate(benchmark.split_rows(placed, split, folder), read, bad)
+
+
+def _own_fields(place: str, row: Row, format: Format, separator: str | None) -> Row:
+    """The fields of a row of no benchmark."""
+    try:
+        row = row if format is DATAMORGANA else separate(row, separator)
+    except ValueError as error:
+        raise UserError(f"{place}: {error}") from error
+    return _fields(place, row, format)
 
 
 def _fields(place: str, row: Row, format: Format) -> Row:
@@ -205,6 +230,8 @@ def _question(place: str, fields: Row) -> Question:
         raise UserError(f"{place}: {key}: {problem['msg']}".replace(": : ", ": ")) from error
     if not question.text.strip():
         raise UserError(f"{place}: the question is blank; fix or remove it")
+    if question.answers and all(answer.strip() == "<unk>" for answer in question.answers):  # TriviaQA's test
+        raise UserError(f"{place}: {NO_ANSWER}")
     if len(question.labels) == 1:
         raise UserError(f"{place}: labels holds {question.labels[0].name!r} alone; a choice needs two labels or more")
     return question

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, Format, Row, texts
+from questions.formats import FLASHRAG, Format, Row, json_list, texts
 
 TITLE = "MuSiQue"
 ABOUT = "questions of two to four hops, made so that no hop can be skipped; 19,938 / 2,417; kind: 2hop, 3hop1..."
@@ -25,7 +25,7 @@ def _released(row: Row) -> Row:
         "id": row["id"],
         "text": row["question"],
         "answers": texts(row["answer"], row.get("answer_aliases")),
-        "gold_titles": texts([one["title"] for one in row["paragraphs"] if one.get("is_supporting")]),
+        "gold_titles": texts([one["title"] for one in json_list(row["paragraphs"]) if one.get("is_supporting")]),
         "kind": row["id"].partition("__")[0],
     }
 

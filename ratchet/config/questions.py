@@ -28,6 +28,10 @@ class SplitConfig(Section):
     """The benchmark's own name of a split. Default: the split that the benchmark is usually scored on."""
     format: Literal["ratchet", "flashrag", "datamorgana"] = "ratchet"
     """Format of a file that belongs to no benchmark. The format of a benchmark's rows is detected."""
+    separator: str | None = Field(None, min_length=1)
+    """What separates several answers, or gold documents, in one text of a file that belongs to no benchmark, such as
+    `;` or `"|"`; `none` where nothing does. Default: an answer with a semicolon or a bar in it is refused, since it may
+    be one or several. `questions.separator` sets it for the files of train, dev and test."""
     rows: tuple[int, int] | None = None
     """`[first, end]`: use only the rows from `first` to `end - 1` of the file, counted from 0. Default: all. It makes
     disjoint splits from one file."""
@@ -49,6 +53,8 @@ class SplitConfig(Section):
                 raise ValueError("split names a part of a benchmark: name the benchmark as well, or leave it out")
         elif self.format != "ratchet":
             raise ValueError("format is for files without a benchmark; a benchmark's rows tell theirs: leave it out")
+        elif self.separator is not None:
+            raise ValueError("separator is for files without a benchmark: leave it out")
         if self.rows and not 0 <= self.rows[0] < self.rows[1]:
             raise ValueError("rows are [first, last + 1], counted from 0")
         if self.share and not 0 <= self.share[0] < self.share[1] <= 1:
@@ -95,8 +101,14 @@ class QuestionsConfig(Section):
 
         Any other key of a split, such as `format` or `rows`, then holds for all three.
         """
-        if not isinstance(data, dict) or "split" not in data:
+        if not isinstance(data, dict):
             return data
+        if "split" not in data:
+            common = {key: data[key] for key in ("separator",) if key in data}
+            own = {
+                n: {**common, **data[n]} for n in SPLITS if isinstance(data.get(n), dict) and "benchmark" not in data[n]
+            }
+            return {key: value for key, value in data.items() if key not in common} | own
         given = [name for name in SPLITS if name in data]
         if given:
             raise ValueError(f"split divides one file; leave out {' and '.join(given)}, or split")
