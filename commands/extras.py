@@ -1,18 +1,40 @@
-"""Whether the packages that a config needs are installed: said at once, not after hours of work."""
+"""Whether the packages, accounts and proxies that a config needs are there: said at once, not after hours of work."""
 
 from __future__ import annotations
 
-from ratchet.config import Config, IndexConfig, McpConfig, TrainingConfig, is_missing, load_members
+from pathlib import Path
+
+from ratchet.config import Config, IndexConfig, McpConfig, SourceConfig, TrainingConfig, is_missing, load_members
 from ratchet.extras import need_extra
+from ratchet.http.environment import check_environment
+from ratchet.hub import is_offline
 from rewards.reward import load_reward
+from training.tracking import check_wandb
 
 
 def check_extras(config: Config) -> None:
-    """Raises UserError where an extra is missing that a stage of self-training needs."""
+    """Raises UserError where something is missing that a stage of self-training needs."""
     for member in load_members(config).values():
+        check_clients(member)
         check_system_extras(member)
         check_scoring_extras(member)
     check_training_extras(config.training)
+
+
+def check_clients(config: Config) -> None:
+    """Raises UserError where a stage asks a server elsewhere, and cannot by what the environment says of proxies and
+    certificates."""
+    from ratchet.http.clients import check_client_environment, is_local  # late: the commands' help needs no client
+
+    models = config.models.values()
+    urls = [url for model in models for url in ((model.url,) if isinstance(model.url, str) else model.url or ())]
+    urls += [source.url for source in config.sources.values() if isinstance(source, McpConfig)]
+    urls += [config.embedder.url or "", "" if is_missing(config.index) else config.index.url or ""]
+    searches = any(isinstance(source, SourceConfig) and source.mode == "live" for source in config.sources.values())
+    if searches or any(url and not is_local(url) for url in urls):
+        check_client_environment()
+    elif not is_offline() and any(one.engine in ("local", "vllm") and not Path(one.path).is_dir() for one in models):
+        check_environment()  # the hub's client takes what httpx does not
 
 
 def check_index_extras(index: IndexConfig) -> None:
@@ -44,5 +66,4 @@ def check_scoring_extras(config: Config) -> None:
 
 def check_training_extras(training: TrainingConfig) -> None:
     """For training; `training.unsloth` looks for its own."""
-    if training.wandb != "off":
-        need_extra("wandb", f"training.wandb={training.wandb}")
+    check_wandb(training.wandb)

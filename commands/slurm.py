@@ -17,6 +17,7 @@ from commands.arguments import (
     config_words,
     positive_integer,
 )
+from commands.extras import check_training_extras
 from commands.serve_models import planned_memory
 from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
 from inference.serving.devices import Card
@@ -47,6 +48,7 @@ JOBS = {
     "selftrain": "every round, in one job",
     "sweep": "a sweep's cells as an array, a served judge's scores as another; the tables, and the test of the choice",
 }
+TRAINING = ("train", "chain", "round", "selftrain")
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m slurm") -> None:
@@ -79,7 +81,7 @@ def _submit(job: str, words: Sequence[str], prog: str) -> None:
     config, site, card = config_of(given), load_site(site_file), card_asked(given)
     if card and not given.dry_run:
         parser.error("--gpu and --gpu-gb plan before anything is submitted: add --dry-run")
-    for warning in _check_config(config):
+    for warning in _check_config(config) + (_check_training(config) if job in TRAINING else []):
         print(warning, file=sys.stderr)
     jobs = plan(job, JobRequest(ExperimentRun(config, config_words(given)), site, given.round, given.tasks))
     label = f"round-{given.round}" if given.round else ""
@@ -127,6 +129,15 @@ def _check_config(config: Config) -> list[str]:
             for split in on_disk:
                 load_split(split, member.seed)
     return warnings
+
+
+def _check_training(config: Config) -> list[str]:
+    """What training would miss here. The site's modules or setup may bring it, so that it is a warning."""
+    try:
+        check_training_extras(config.training)
+    except UserError as error:
+        return [f"warning: {error}; the job fails unless the site's modules or setup bring it"]
+    return []
 
 
 def _check_model(key: str, model: ModelConfig) -> None:

@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ratchet.errors import first_line
+from ratchet.errors import UserError, first_line
+from ratchet.http.environment import check_environment, is_address
 
+HUB = "https://huggingface.co"
 SECONDS = 2
 """That the hub may take to answer."""
 SWITCHES = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("datasets.config", "HF_HUB_OFFLINE"))
@@ -21,10 +23,14 @@ SWITCHES = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("datasets.config",
 
 def leave_unreachable_hub(name: str) -> None:
     """Where the hub cannot be reached, have its libraries look at downloaded files alone. `name`: a folder or a name on
-    the hub; a folder needs no hub."""
+    the hub; a folder needs no hub. Raises UserError where the environment names no hub, proxy or certificates that can
+    be used."""
     from urllib.request import getproxies  # late: commands that open no model need no HTTP client
 
-    if Path(name).is_dir() or os.environ.get("HF_HUB_OFFLINE") or getproxies() or _is_reachable(_endpoint()):
+    if Path(name).is_dir() or is_offline():
+        return
+    check_environment()
+    if getproxies() or _is_reachable(_endpoint()):
         return
     os.environ["HF_HUB_OFFLINE"] = "1"
     for module, switch in SWITCHES:
@@ -59,14 +65,17 @@ def unreachable() -> str:
 
 def is_offline() -> bool:
     """Whether only downloaded files are looked at: by the user's choice, or since the hub does not answer."""
-    return bool(os.environ.get("HF_HUB_OFFLINE"))
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 _unreachable: set[str] = set()
 
 
 def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    endpoint = os.environ.get("HF_ENDPOINT", HUB)
+    if not is_address(endpoint, ("http", "https")):
+        raise UserError(f"HF_ENDPOINT: {endpoint!r} is not an address such as {HUB}: correct it, or unset it")
+    return endpoint
 
 
 @cache

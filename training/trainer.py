@@ -8,7 +8,6 @@ they are on, so micro_batch changes speed and memory and nothing else.
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,6 @@ from trl import SFTConfig, SFTTrainer
 
 from ratchet.config import ModelConfig, TrainingConfig
 from ratchet.errors import UserError
-from ratchet.extras import need_extra
 from training.callback import TrainingCallback
 from training.checkpointing import CHECKPOINTING
 from training.collator import IGNORED, MODEL_INPUTS, Collator
@@ -46,6 +44,7 @@ from training.packed_attention import pack_attention
 from training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
 from training.rows import row_lengths
 from training.schedule import schedule
+from training.tracking import logging_integrations
 
 
 def silence_libraries() -> None:
@@ -100,16 +99,6 @@ def trainer_config(
         # transformers renamed it; as an argument one of the names is refused or warned of, whatever the version.
         settings.gradient_checkpointing_kwargs = settings.activation_checkpointing_kwargs = CHECKPOINTING
     return settings
-
-
-def logging_integrations(wandb: str, folder: Path) -> list[str]:
-    """transformers' own wandb callback, or nothing at all."""
-    if wandb == "off":
-        return []
-    need_extra("wandb", f"training.wandb={wandb}")
-    os.environ["WANDB_MODE"] = wandb
-    os.environ.setdefault("WANDB_DIR", str(folder))
-    return ["wandb"]
 
 
 def with_blank_row(table: pa.Table) -> pa.Table:

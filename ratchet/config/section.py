@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import BaseModel, ConfigDict, PlainSerializer, model_validator
 
 
 class Section(BaseModel):
@@ -12,6 +12,15 @@ class Section(BaseModel):
     not change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _off_is_a_word(cls, data: Any) -> Any:
+        """YAML reads `off` without quotes as false; where "off" is one of a key's values, it is meant."""
+        if not isinstance(data, dict):
+            return data
+        words = {name for name, field in cls.model_fields.items() if "off" in get_args(field.annotation)}
+        return {name: "off" if value is False and name in words else value for name, value in data.items()}
 
 
 def _as_given(section: Section | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Mapping
 from functools import cache
@@ -9,6 +10,9 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
+
+from ratchet.errors import UserError
+from ratchet.http.environment import check_certificates, check_environment
 
 
 def open_client(
@@ -30,6 +34,8 @@ def open_async_client(
 
 
 def _settings(key: str, headers: Mapping[str, str] | None, trust_env: bool) -> dict[str, Any]:
+    if trust_env:
+        check_client_environment()
     bearer = {"Authorization": f"Bearer {key}"} if key else {}
     return {
         # ratchet/http/responses.py unpacks nothing else.
@@ -40,9 +46,27 @@ def _settings(key: str, headers: Mapping[str, str] | None, trust_env: bool) -> d
     }
 
 
+def check_client_environment() -> None:
+    """`check_environment`, and NO_PROXY, in which httpx takes no range of IPv6 addresses. For what will open a client
+    much later than it begins to work."""
+    check_environment()
+    try:
+        httpx.Client(verify=certificates()).close()
+    except httpx.InvalidURL as error:
+        name = "no_proxy" if os.environ.get("no_proxy") else "NO_PROXY"
+        raise UserError(
+            f"{name}: the HTTP client cannot read an entry of {os.environ.get(name, '')!r} ({error}); write names and "
+            f"addresses without brackets and IPv6 ranges, such as {name}=localhost,127.0.0.1,::1"
+        ) from None
+
+
 @cache
 def certificates() -> ssl.SSLContext:
-    """What httpx trusts, and SSL_CERT_FILE and SSL_CERT_DIR. A client without it reads the same, in 20 ms of a core."""
+    """What httpx trusts, and SSL_CERT_FILE and SSL_CERT_DIR. A client without it reads the same, in 20 ms of a core.
+
+    Raises UserError where these name nothing that can be read.
+    """
+    check_certificates()
     return httpx.create_ssl_context()
 
 

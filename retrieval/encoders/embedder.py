@@ -17,7 +17,7 @@ import numpy as np
 
 from ratchet.config import EmbedderConfig
 from ratchet.errors import UserError
-from ratchet.http.clients import is_local, open_client
+from ratchet.http.clients import check_client_environment, is_local, open_client
 from ratchet.http.responses import Answer, BadResponse, send_request_sync
 from ratchet.http.retry import TRANSIENT, Backoff, TryAgain, read_retry_after, retry
 from ratchet.text import read_json, short_line
@@ -62,9 +62,12 @@ class RemoteEmbedder:
     """Embeds texts by a server."""
 
     def __init__(self, config: EmbedderConfig) -> None:
+        """Raises UserError where the environment's proxies or certificates cannot be used."""
         self._config = config
         self._url = f"{(config.url or '').rstrip('/')}/embeddings"
         self._key = os.environ.get(config.api_key_env, "").strip()
+        if not is_local(self._url):
+            check_client_environment()  # clients are opened later
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         # Servers refuse an empty text, and a lone surrogate has no UTF-8.

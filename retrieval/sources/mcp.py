@@ -20,7 +20,8 @@ from pydantic import ValidationError
 
 from ratchet.config import McpConfig
 from ratchet.errors import UserError, did_you_mean
-from ratchet.http.clients import no_cookies
+from ratchet.http.clients import is_local, no_cookies
+from ratchet.http.environment import check_environment
 from ratchet.records import Passage, content_key
 from ratchet.text import read_json, short_line, short_text
 from retrieval.errors import SourceError
@@ -61,7 +62,8 @@ class McpSource:
     """One connection, opened at the first use and shared by all calls; opened once more where it broke."""
 
     def __init__(self, name: str, config: McpConfig) -> None:
-        """Raises UserError where the command or a key that the config names is not there."""
+        """Raises UserError where the command or a key that the config names is not there, or the environment's proxies
+        or certificates cannot be used."""
         self.name, self._config = name, config
         once_set = {"search_tool": "", "query_argument": "query", "max_characters": MAX_CHARACTERS}
         settings = config.model_dump(mode="json", exclude={"service", "env", "key_env"}) | once_set
@@ -72,6 +74,8 @@ class McpSource:
         for variable in filter(None, (*config.env, config.key_env)):
             if not os.environ.get(variable):
                 raise UserError(f"sources.{name}: the environment variable {variable} is not set")
+        if config.url and not is_local(config.url):
+            check_environment()
         self._connection: _Connection | None = None
         self._tools: dict[str, ToolSpec] = {}
 
@@ -287,6 +291,7 @@ class _Connection:
                 http = httpx2.AsyncClient(
                     headers={"Accept-Encoding": "identity"} | headers,
                     timeout=times,
+                    trust_env=not is_local(config.url),
                     cookies=no_cookies(),
                     event_hooks={"response": [_limit_body]},
                 )

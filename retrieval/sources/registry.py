@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ratchet.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
 from ratchet.errors import UserError
+from ratchet.http.clients import check_client_environment
 from ratchet.packages import DISTRIBUTION
 from retrieval.encoders.embedder import open_embedder
 from retrieval.retriever import Retriever
@@ -102,6 +103,8 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
             "allows fewer requests",
             file=sys.stderr,
         )
+    if config.mode == "live":
+        check_client_environment()  # the client is opened by the first search
     contact = _from_environment(CONTACT)
     access = kind.access(key, contact)
     agent = f"ratchet/{version(DISTRIBUTION)}" + (f" ({contact})" if contact else "")
