@@ -1,7 +1,8 @@
 """Text and title of HTML pages and PDF files, read by trafilatura and pypdf (the extra `documents`).
 
 Of a page the main content is kept, as Markdown: a row of a table is a line of cells between bars, and code keeps its
-lines. Of a PDF file each page's text is kept, in the order in which it is drawn. Nothing is fetched, no script is run.
+lines. Of a PDF file each page's text is kept, in the order in which it is drawn, with the words whole that a line's end
+divides (index_build/pdf_text.py). Nothing is fetched, no script is run.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import logging
 import re
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
+from index_build.pdf_text import join_hyphenated, page_text
 from ratchet.errors import UserError, first_line
 from ratchet.files import decode_text
+from ratchet.tags import BLOCKS, CELLS, SCRIPTS, PlainWriter, element_text, tag_name, without_tags
 
 HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
 PDF_SUFFIXES = frozenset({".pdf"})
@@ -25,6 +29,7 @@ MAX_ELEMENTS = 10_000
 CHARSET = re.compile(rb"""(?:charset|\bencoding)\s*=\s*["']?\s*([a-z0-9.:_-]+)""", re.IGNORECASE)
 UTF = frozenset({"utf-8", "utf8", "utf-7", "utf-16", "utf-16le", "utf-16be", "utf-32"})
 """What a page may declare and yet, being no UTF-8, is not."""
+EMPHASIS = ("b", "i", "em", "strong", "u", "big", "small", "font")
 BODY = re.compile("<body", re.IGNORECASE)
 
 logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of each oddity of a file that it reads all the same
@@ -52,7 +57,8 @@ def _read_html(path: Path) -> tuple[str, str]:
         tree = load_html(text)
         if tree is None:
             raise UserError(f"{path}: no text can be read in this HTML file; remove it from the folder")
-        title = " ".join((tree.findtext(".//title") or "").split())
+        title = " ".join(without_tags(tree.findtext(".//title") or "").split())
+        _write_scripts(tree)
         if sum(1 for _ in tree.iter()) > MAX_ELEMENTS:
             return title, trafilatura.html2txt(tree)
         config = deepcopy(DEFAULT_CONFIG)
@@ -60,11 +66,44 @@ def _read_html(path: Path) -> tuple[str, str]:
         content = trafilatura.extract(
             tree, output_format="markdown", favor_recall=True, include_comments=False, config=config
         )
-        return title, content or trafilatura.html2txt(load_html(text))
+        return title, content or trafilatura.html2txt(_write_scripts(load_html(text)))
     except (UserError, MemoryError):
         raise
     except Exception as error:  # of two libraries, and whatever a broken page makes them do
         raise UserError(f"{path}: cannot be read as HTML ({first_line(error)}); remove it from the folder") from error
+
+
+def _write_scripts(tree: Any) -> Any:
+    """The tree with formulas, superscripts and subscripts written as plain text, and without emphasis: the asterisks of
+    Markdown would cut the words that have it inside them."""
+    from lxml.etree import iterwalk
+
+    for formula in list(tree.iter("math")):
+        text = element_text(formula)
+        formula.clear(keep_tail=True)
+        formula.tag, formula.text = "span", text
+    writer = PlainWriter()
+    for event, element in iterwalk(tree, events=("start", "end")):
+        name = tag_name(element)
+        if event == "start":
+            if name in BLOCKS | CELLS:
+                writer.space("\n")
+            if name in SCRIPTS:
+                writer.raised = SCRIPTS[name]
+            element.text = writer.piece(element.text) or element.text
+        else:
+            if name in SCRIPTS:
+                writer.end_script()
+            element.tail = writer.piece(element.tail) or element.tail
+    for element in list(tree.iter(*SCRIPTS, *EMPHASIS)):
+        element.drop_tag()
+    for element in list(tree.iter("div", "figcaption", "figure")):  # what trafilatura drops from an article
+        holds_blocks = any(tag_name(child) in BLOCKS for child in element.iterdescendants())
+        if (element.text or "").strip() and not holds_blocks:
+            element.tag = "p"
+        elif element.tag == "figure":
+            element.tag = "div"
+    return tree
 
 
 def _html_text(data: bytes, path: Path) -> str:
@@ -89,14 +128,14 @@ def _read_pdf(path: Path) -> tuple[str, str]:
             if len(reader.pages) > MAX_PDF_PAGES:
                 raise UserError(f"{path}: has more than {MAX_PDF_PAGES:,} pages; divide it")
             title = (reader.metadata.title if reader.metadata else None) or ""
-            pages = [page.extract_text() for page in reader.pages]
+            pages = [page_text(page) for page in reader.pages]
     except (UserError, MemoryError):
         raise
     except DependencyError as error:
         raise UserError(f"{path}: is encrypted; save it without a password, or remove it from the folder") from error
     except Exception as error:  # whatever a broken file makes the library do
         raise UserError(f"{path}: cannot be read as PDF ({first_line(error)}); remove it from the folder") from error
-    text = "\n\n".join(pages)
+    text = join_hyphenated("\n\n".join(pages))
     if not text.strip():
         raise UserError(f"{path}: holds no text, as where its pages are scanned; run OCR over it, or remove it")
     return " ".join(title.split()), text.encode("utf-8", "replace").decode()

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from index_build import documents
+from index_build import documents, markup
 from index_build.documents import Document, ScannedSource, read_documents, scan_documents, source_files
 from index_build.folder import LINKS
 from ratchet.errors import UserError
@@ -352,6 +352,29 @@ def test_pages_of_html_and_pdf_are_documents_with_their_titles(tmp_path: Path) -
     assert "| Deck | 4 crowns |" in page.text and "if late:\n    wait()" in page.text and "Home" not in page.text
     assert paper == Document("b.pdf", "It was built in 1407.\n\nBy Ada Torrin.", "The ferry")
     assert (plain.text, plain.title) == ("So it is.", "c")
+
+
+SCIENCE = """<html><head><title>CO&lt;sub&gt;2&lt;/sub&gt;</title></head><body><article>
+<p>Water is H<sub>2</sub>O, 10<sup>6</sup> cells per m<sup>2</sup>, E<b>scher</b>ichia, <b>10</b><sup>7</sup>,
+note<sup><a>1</a></sup>.</p><p>Formula <math><msup><mn>10</mn><mn>6</mn></msup><mo>+</mo>
+<mfrac><mn>1</mn><mn>2</mn></mfrac></math> ends.<br>Next.</p>
+<table><tr><td>CO<sub>2</sub></td><td>one<br>two</td></tr></table><div>Bare <i>words</i> of a block.</div>
+<figure><figcaption>A caption.</figcaption></figure></article></body></html>"""
+
+
+@pytest.mark.parametrize("elements", [10_000, 3])
+def test_numbers_and_words_of_a_page_are_what_it_shows(
+    tmp_path: Path, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markup, "MAX_ELEMENTS", elements)
+    (tmp_path / "a.html").write_text(SCIENCE)
+    title, text = markup.read_markup(tmp_path / "a.html")
+    assert title == "CO2" and "<" not in text
+    words = [word for word in text.split() if word != "|"]
+    assert " ".join(words) == (
+        "Water is H2O, 10^6 cells per m2, Escherichia, 10^7, note^1. Formula 10^6+1/2 ends. Next. CO2 one two "
+        "Bare words of a block. A caption."
+    )
 
 
 def test_pages_that_cannot_be_read_are_named_together(tmp_path: Path) -> None:
