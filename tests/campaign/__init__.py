@@ -1,1 +1,1 @@
-"""Attacks on the whole project, drawn from a seed (test_campaign.py). docs/reliability.md has what they found."""
+"""Attacks on the whole project, drawn from a seed (test_campaign.py). docs/reliability.md says what must hold."""
