@@ -156,17 +156,19 @@ def _leakage(words: Sequence[str], prog: str) -> None:
     print_leaks(leakage_between_splits(config))
 
 
-def stored_parser(prog: str, description: str) -> argparse.ArgumentParser:
-    """For every command on a round's evaluation: --config, --set, --round and --split."""
+def stored_parser(prog: str, description: str, split: str | None = None) -> argparse.ArgumentParser:
+    """For every command on a round's evaluation: --config, --set, --round and --split, whose default is `split`."""
     parser = config_parser(prog, description)
-    _add_stored_arguments(parser)
+    _add_stored_arguments(parser, split)
     return parser
 
 
-def _add_stored_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_stored_arguments(parser: argparse.ArgumentParser, split: str | None = None) -> None:
     add_best_round_argument(parser, "the round whose adapter is evaluated")
     parser.add_argument(
-        "--split", help="train, dev, test, or one of evaluation.benchmarks (default: test and all of those)"
+        "--split",
+        default=split,
+        help=f"train, dev, test, or one of evaluation.benchmarks (default: {split or 'test and all of those'})",
     )
 
 

@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from commands.arguments import add_card_arguments, add_config_arguments, card_asked, config_of
@@ -34,7 +34,10 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument("--models", metavar="A,B", help="serve only these models of the config")
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the commands and the memory of each server, and start nothing"
+        "--dry-run",
+        action="store_true",
+        help="print the commands and the memory of each server, and start nothing; without --models and COMMAND, for "
+        "the stages of `ratchet selftrain`, which serves the models of one stage at a time",
     )
     add_card_arguments(parser, "with --dry-run: ")
 
@@ -45,15 +48,19 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     card = card_asked(arguments)
     if card and not arguments.dry_run:
         raise UserError("--gpu and --gpu-gb plan for another machine: add --dry-run")
-    specs = _specs(config, arguments.models.split(",") if arguments.models else None)
+    chosen = arguments.models.split(",") if arguments.models else None
+    specs = _specs(config, chosen)
     if not specs and not command:
         raise UserError(f"{arguments.config}: no model has engine: vllm and no url, so there is nothing to serve")
-    keys = _keys(specs, bool(command) or arguments.dry_run)
-    placements, lines = _placements(specs, config, planned_gpus(arguments.gpus, card.gb) if card else None)
     if arguments.dry_run:
-        then = [f"then: {shell_line(command)}"] if command else []
-        print("\n".join([*lines, *_dry_run_lines(specs, placements), *then]))
+        stages = {} if chosen or command else _stages_by_models(config, specs)
+        planned = planned_gpus(arguments.gpus, card.gb) if card else None
+        print("\n".join(_dry_run(config, stages or {tuple(chosen or ()): ""}, planned)))
+        if command:
+            print(f"then: {shell_line(command)}")
         return 0
+    keys = _keys(specs, bool(command))
+    placements, lines = _placements(specs, config, None)
     for line in lines:
         print_status(line)
     addresses: dict[str, str] = {}
@@ -158,7 +165,35 @@ def _server(
     )
 
 
-def _dry_run_lines(specs: Sequence[ServerSpec], placements: dict[str, list[Placement]]) -> Iterator[str]:
+def _stages_by_models(config: Config, specs: Sequence[ServerSpec]) -> dict[tuple[str, ...], str]:
+    """By the models that are served together, which stages of the loop they are served for; models that none asks are
+    alone. Empty where the config has no stages of its own."""
+    from commands.recording import planned_stages  # late: --help needs no stages
+
+    stages = [] if config.members else [stage for stage in planned_stages(config) if stage.models]
+    titles: dict[tuple[str, ...], dict[str, None]] = {}
+    for stage in stages:
+        titles.setdefault(stage.models, {})[stage.title] = None
+    asked = {name for models in titles for name in models}
+    others = {spec.names: "no stage of the loop" for spec in specs if stages and asked.isdisjoint(spec.names)}
+    return {models: "; ".join(shown) for models, shown in titles.items()} | others
+
+
+def _dry_run(config: Config, stages: Mapping[tuple[str, ...], str], planned: Sequence[Gpu] | None) -> Iterator[str]:
+    """The memory and the commands of the servers of each set of models. `stages`: what each set is served for."""
+    for models, shown in stages.items():
+        specs = _specs(config, models or None)
+        try:
+            placements, lines = _placements(specs, config, planned)
+        except UserError as error:
+            raise UserError(f"{shown}: {error}" if shown else str(error)) from error
+        if shown:
+            yield f"{', '.join(models)} ({shown}):"
+        yield from lines
+        yield from _commands(specs, placements)
+
+
+def _commands(specs: Sequence[ServerSpec], placements: dict[str, list[Placement]]) -> Iterator[str]:
     for spec in specs:
         for placement in placements[spec.name]:
             environment = [f"{name}={shell_line([v])}" for name, v in server_environment(spec, placement).items()]

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 def thresholds(words: Sequence[str], prog: str) -> None:
     """Print thresholds for the scores by which a debate may end."""
     parser = stored_parser(
-        prog, "Thresholds for the scores by which a debate may end, by quantile, from stored trajectories of dev."
+        prog, "Thresholds for the scores by which a debate may end, by quantile, from stored trajectories.", split="dev"
     )
-    parser.set_defaults(split="dev")
     about = "the share of correct answers that may stay below a threshold (default 0.25)"
     parser.add_argument("--quantile", type=float, default=0.25, help=about)
     about = "print only the argument of --set that gives the first method's thresholds to every system"

@@ -244,6 +244,26 @@ def test_the_page_on_qwen3_shows_what_its_commands_print(
     assert len(shown) > 8 and [line for line in shown if line not in printed] == []
 
 
+def test_a_dry_run_without_models_is_by_stage_as_the_loop_serves_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shapes = {"agent": QWEN25_7B, "answerer": FALCON3_10B, "judge": QWEN25_14B}
+    paths = {f"models.{name}.path": save_shape(tmp_path / name, shape) for name, shape in shapes.items()}
+    others = {"index.encoder.device": "cpu", "embedder.device": "cpu", "run": tmp_path / "run"}
+    sets = [word for key, value in {**paths, **others}.items() for word in ("--set", f"{key}={value}")]
+    words = ["--config", str(ROOT / "configs/papers/mrag.yaml"), *sets, "--dry-run", "--gpu", "A100-80"]
+    with pytest.raises(SystemExit) as status:
+        serve_models(words, "ratchet serve-models")
+    assert status.value.code == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.endswith("):")]
+    assert shown == [
+        "agent, answerer (sample; choose: sample; evaluate: sample):",
+        "judge (score and select; choose; evaluate):",
+    ]
+    with pytest.raises(UserError, match="GB too much"):  # the servers of one command are up together
+        serve_models([*words, "--", "ratchet", "evaluate"], "ratchet serve-models")
+
+
 def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

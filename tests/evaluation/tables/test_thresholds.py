@@ -104,6 +104,9 @@ def test_thresholds_come_from_dev_and_budgets_make_methods_equally_expensive(
     words = ["--config", str(config), *cheap]
     with pytest.raises(UserError, match="--split dev"):
         main(["thresholds", *words])
+    with pytest.raises(SystemExit):
+        main(["thresholds", "--help"])
+    assert "evaluation.benchmarks (default: dev)" in " ".join(capsys.readouterr().out.split())
     main(["run", *words, "--split", "dev", "--base-only"])
     capsys.readouterr()
     main(["thresholds", *words, "--quantile", "0.5"])
