@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from commands.arguments import (
     add_anyway_argument,
@@ -31,7 +31,7 @@ from ratchet.console import PlainConsole
 from ratchet.errors import UserError
 from ratchet.escape import shell_line
 from ratchet.files import read_record, write_json, write_record
-from ratchet.records import Conversation, Question, Span, Trajectory, questions_digest
+from ratchet.records import Question, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Selection
 from rewards.audit import audit_round
@@ -49,6 +49,7 @@ from rewards.summary import (
 )
 from sampling.allocation import Allocation, allocate
 from sampling.store import TrajectoryStore
+from sampling.trajectories import Trajectories
 
 if TYPE_CHECKING:
     from rounds.records import StageId
@@ -80,9 +81,9 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     check_scoring_extras(config)
-    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
+    weights = config.rewards.weights
     check_weights(weights)
-    also = [name.strip() for name in arguments.also.split(",") if name.strip()]
+    also = [config.score_name(name.strip()) for name in arguments.also.split(",") if name.strip()]
     for name in also:
         load_reward(name, "--also")
     names = list(dict.fromkeys([*(name for name, weight in weights.items() if weight), *also]))
@@ -111,14 +112,13 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
         made_by = f"{judge.served_name or judge.path}, {config.rewards.runs} runs" if judge else ""
         console = PlainConsole()
         console.print(scores_table(names, scores, made_by))
-        console.print(selection_table(selection, trajectories))
+        console.print(selection_table(selection, trajectories.outlines.values()))
         console.print(str(round_folder.selection), soft_wrap=True)
         if not selection.kept:
             if not arguments.may_be_empty:
                 raise UserError(nothing_selected(selection))
             print(f"warning: {nothing_selected(selection)}", file=sys.stderr)
-        kept = set(selection.kept)
-        if warning := single_answer([trajectory for trajectory in trajectories if trajectory.key in kept]):
+        if warning := single_answer([trajectories.outlines[key] for key in selection.kept]):
             print(f"warning: {warning}", file=sys.stderr)
         _audit(config, round_folder, questions, trajectories, selection, arguments.accept_unfinished)
 
@@ -127,7 +127,7 @@ def _audit(
     config: Config,
     folder: RoundFolder,
     questions: Sequence[Question],
-    trajectories: Sequence[Trajectory],
+    trajectories: Trajectories,
     selection: Selection,
     accept_unfinished: bool,
 ) -> None:
@@ -150,7 +150,7 @@ def _audit(
     print(f"{folder.audit}: second opinions on {sampled} sampled and {kept} kept trajectories")
 
 
-def _is_pilot(folder: RoundFolder, trajectories: Sequence[Trajectory], arguments: argparse.Namespace) -> bool:
+def _is_pilot(folder: RoundFolder, trajectories: Trajectories, arguments: argparse.Namespace) -> bool:
     """Whether only the pilot was sampled. Raises UserError where it was in part, or the rest was not at all."""
     allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
     planned = len(TrajectoryStore(folder.trajectories).keys())
@@ -168,7 +168,7 @@ def _allocate(
     config: Config,
     folder: RoundFolder,
     questions: Sequence[Question],
-    trajectories: Sequence[Trajectory],
+    trajectories: Trajectories,
     scores: Scores,
 ) -> None:
     """Write how many trajectories each question gets after the pilot, by the pilot's rewards."""
@@ -176,7 +176,7 @@ def _allocate(
     assert sampling.pilot is not None
     rule = rewards.select
     successes = dict.fromkeys(by_id, 0)
-    for trajectory in trajectories:
+    for trajectory in trajectories.outlines.values():
         question = by_id[trajectory.question_id]
         value = strict_reward(question, trajectory, scores, rewards.weights, rule.keep_status)
         successes[question.id] += value is not None and value >= rule.success - TIE
@@ -197,7 +197,9 @@ def whatif(words: Sequence[str], prog: str) -> None:
     parser.add_argument("--weights", help="the weights to try, such as correctness=2,faithfulness=1")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    weights = parse_weights(arguments.weights, "--weights") if arguments.weights else dict(config.rewards.weights)
+    weights = config.rewards.weights
+    if arguments.weights:
+        weights = parse_weights(arguments.weights, "--weights", config.score_name)
     if check_same(config) is None:
         raise UserError(f"{config.folder}: no such run folder; sample and score before `whatif`")
     round_folder = RunFolder(config.folder).round(arguments.round)
@@ -207,9 +209,9 @@ def whatif(words: Sequence[str], prog: str) -> None:
         raise UserError(f"{round_folder.selection}: does not exist; score and select first: `{again}`")
     questions = load_questions(config.questions.train, config.seed)
     trajectories = _load_trajectories(questions, round_folder, arguments)
-    scores = stored_scores(round_folder.scores, {trajectory.key for trajectory in trajectories})
+    scores = stored_scores(round_folder.scores, trajectories)
     for name in (name for name, weight in weights.items() if weight):
-        missing = sum((trajectory.key, name) not in scores for trajectory in trajectories)
+        missing = sum((key, name) not in scores for key in trajectories)
         if missing:
             also = "" if config.rewards.weights.get(name) else f" --also {name}"
             raise UserError(
@@ -221,42 +223,21 @@ def whatif(words: Sequence[str], prog: str) -> None:
 
 def _load_trajectories(
     questions: Sequence[Question], round_folder: RoundFolder, arguments: argparse.Namespace
-) -> list[Trajectory]:
-    """A round's trajectories, once each, without the parts that scoring and selection do not read.
-
-    A paper-sized round has gigabytes of token ids and logged documents; the rest fits a laptop.
-    """
+) -> Trajectories:
+    """A round's trajectories, once each."""
     store = TrajectoryStore(round_folder.trajectories)
-    sampled, planned = store.load(reduced=drop_unsampled), store.keys()
+    sampled, planned = store.open(), store.keys()
     command = _command("sample", arguments)
     if not sampled:
         problem = "no planned trajectory is sampled yet" if planned else "no trajectories"
         raise UserError(f"{store.folder}: {problem}; sample first: `{command}`")
-    check_question_ids({question.id for question in questions}, sampled)
+    check_question_ids({question.id for question in questions}, sampled.outlines.values())
     manifest = store.manifest()
     if manifest is None or manifest.questions != questions_digest(questions):
         raise UserError(f"{store.folder}: the questions were changed after sampling; sample again: `{command}`")
     if missing := len(planned) - len(sampled):
         print(f"{missing} trajectories are not sampled yet; `{command}` samples them", file=sys.stderr)
     return sampled
-
-
-def drop_unsampled(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without events, and with only what was sampled of its conversations."""
-    conversations = []
-    for conversation in trajectory.conversations:
-        ids: list[int] = []
-        text, end = "", 0
-        spans: list[Span] = []
-        for span in conversation.spans:
-            if span.sampled:
-                ids += conversation.ids[span.start : span.end]
-                text += conversation.text[span.start : span.end]
-                start, end = end, end + span.end - span.start
-                spans.append(span.model_copy(update={"start": start, "end": end}))
-        fields: dict[str, Any] = {**dict(conversation), "ids": tuple(ids), "text": text, "spans": tuple(spans)}
-        conversations.append(Conversation(**fields))
-    return trajectory.model_copy(update={"events": (), "conversations": tuple(conversations)})
 
 
 SUBCOMMANDS = {"whatif": Subcommand("select from stored scores under other weights; writes nothing", whatif)}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from commands.arguments import Phase, add_phase_argument, config_of, config_parser, part_of_work
 from commands.subcommands import Subcommand, run_subcommand
-from evaluation.arms import arm_trajectories, check_leaks, open_scoring, sample_arms
+from evaluation.arms import check_leaks, open_scoring, sample_arms
 from evaluation.sweep.cells import Cell, Sweep, plan_sweep
 from evaluation.sweep.choice import read_test_record, record_evaluations
 from evaluation.sweep.merge import merge, tested_cells
@@ -130,7 +130,7 @@ def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None
     with open_scoring(sweep.config) as score_arm:
         for number, arm in enumerate(unfinished, 1):
             print(f"score {number}/{len(unfinished)}: {arm.name}", file=sys.stderr)
-            score_arm(arm, arm_trajectories(arm.store))
+            score_arm(arm)
 
 
 def _write(plan: Sweep) -> SweepResults:

@@ -119,6 +119,8 @@ def _write_control(config: Config, folder: RoundFolder, control: TrainedControl)
         return
     selection = read_kept_selection(folder)
     sampled = [key for choice in selection.questions if choice.kept for key in choice.rewards]
-    chosen = select_at_random(selection, TrajectoryStore(folder.trajectories).load(sampled), config.seed)
+    chosen = select_at_random(
+        selection, TrajectoryStore(folder.trajectories).open(sampled).outlines.values(), config.seed
+    )
     if folder.control("random").read_selection() != chosen:
         write_record(folder.control("random").selection, chosen)

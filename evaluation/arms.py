@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from rewards.store import stored_scores
 from sampling.passes import Pass
 from sampling.pool import sample
 from sampling.store import Manifest, TrajectoryStore
+from sampling.trajectories import Trajectories
 
 State = Literal["done", "part", "missing"]
 
@@ -65,7 +66,7 @@ class ArmStatus:
     """Trajectories that failed by a fault: tables count them, and the next run of the arm samples them again."""
 
 
-ScoreArm = Callable[[ArmPlan, Sequence[Trajectory]], Scores]
+ScoreArm = Callable[[ArmPlan], Scores]
 """Scores an arm's trajectories. What is stored is not scored again."""
 
 
@@ -140,16 +141,26 @@ def open_scoring(config: Config) -> Iterator[ScoreArm]:
     names = config.evaluation.scores
     judge_of(config, names)
     with Scorer(config) as scorer:
-        yield lambda arm, sampled: scorer.score(arm.asked.questions, sampled, names, arm.scores)
+        yield lambda arm: scorer.score(arm.asked.questions, open_arm(arm.store), names, arm.scores)
 
 
 def arm_trajectories(store: TrajectoryStore) -> list[Trajectory]:
     """The arm's trajectories in its order, without their conversations. Raises UserError where some are missing."""
-    keys = store.keys()
-    trajectories = store.load(keys)
-    if gone := len(keys) - len(trajectories):
-        raise UserError(f"{store.folder}: {gone} trajectories are gone; run `ratchet evaluate` to sample them again")
+    trajectories = store.load()
+    _check_complete(store, trajectories)
     return trajectories
+
+
+def open_arm(store: TrajectoryStore) -> Trajectories:
+    """The arm's whole trajectories in its order. Raises UserError where some are missing."""
+    trajectories = store.open()
+    _check_complete(store, trajectories)
+    return trajectories
+
+
+def _check_complete(store: TrajectoryStore, trajectories: Sized) -> None:
+    if gone := len(store.keys()) - len(trajectories):
+        raise UserError(f"{store.folder}: {gone} trajectories are gone; run `ratchet evaluate` to sample them again")
 
 
 def stored_arm_scores(stores: Iterable[TrajectoryStore]) -> Scores:

@@ -188,7 +188,7 @@ def evaluate(
             scores: dict[tuple[str, str], Score] = {}
             for arm in arms:
                 if arm.asked.name == split:
-                    scores.update(score(arm, arm_trajectories(arm.store)))
+                    scores.update(score(arm))
             results += build_results(config, folder, [split], scores)
     return results
 

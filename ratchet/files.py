@@ -20,6 +20,7 @@ import stat
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -137,8 +138,9 @@ def disk_error(path: Path, error: BaseException) -> UserError:
     )
 
 
-def _line(record: BaseModel | dict[str, Any]) -> bytes:
-    """Half of a surrogate pair becomes '?': UTF-8 has none, and no text of a record is worth the command's end."""
+def as_line(record: BaseModel | dict[str, Any]) -> bytes:
+    """The line of a segment that holds the record. Half of a surrogate pair becomes '?': UTF-8 has none, and no text of
+    a record is worth the command's end."""
     if isinstance(record, BaseModel):
         try:
             return record.model_dump_json().encode() + b"\n"
@@ -193,7 +195,7 @@ class Segment:
         Threads may call it, also while another one closes the file: it then raises ValueError, as every closed file
         does.
         """
-        left = memoryview(b"".join(map(_line, records)))
+        left = memoryview(b"".join(map(as_line, records)))
         with self._lock:
             self._lease.check()
             before = self._file.seek(0, os.SEEK_END)
@@ -345,22 +347,53 @@ def read_record(path: Path, kind: type[R], fix: str) -> R | None:
         raise UserError(f"{path}: not a {kind.__name__} ({error.errors()[0]['msg']}); {fix}") from error
 
 
-def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
-    """Records of one segment; a torn last line is skipped, any other damage is an error."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A complete line of a segment. Segments are append-only: it stays where it is."""
+
+    path: Path
+    number: int
+    """From 1."""
+    start: int
+    length: int
+
+    def parse(self, data: bytes, kind: type[R]) -> R:
+        """The record that the line's bytes hold. Raises UserError."""
+        try:
+            return kind.model_validate_json(data)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise UserError(
+                f"{self.path}:{self.number}: not a {kind.__name__} ({problem['msg']}); the file was changed or "
+                "damaged: restore it, or delete this line to have its work done again"
+            ) from error
+
+    def read(self, kind: type[R]) -> R:
+        """Its record, from the disk. Raises UserError."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.start)
+                return self.parse(file.read(self.length), kind)
+        except OSError as error:
+            raise UserError(f"{self.path}:{self.number}: cannot read ({error.strerror})") from error
+
+
+def read_lines(path: Path) -> Iterator[tuple[Line, bytes]]:
+    """The lines of one segment; a torn last one is skipped."""
     if not path.exists():
         return
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
+        start = 0
+        for number, data in enumerate(file, 1):
+            if not data.endswith(b"\n"):
                 return
-            try:
-                yield kind.model_validate_json(line)
-            except ValidationError as error:
-                problem = error.errors()[0]
-                raise UserError(
-                    f"{path}:{number}: not a {kind.__name__} ({problem['msg']}); the file was changed or damaged: "
-                    "restore it, or delete this line to have its work done again"
-                ) from error
+            yield Line(path, number, start, len(data)), data
+            start += len(data)
+
+
+def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
+    """Records of one segment; a torn last line is skipped, any other damage is an error."""
+    return (line.parse(data, kind) for line, data in read_lines(path))
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -390,7 +423,7 @@ def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:
 
 def write_jsonl(path: Path, records: Iterable[BaseModel | dict[str, Any]]) -> None:
     """Write records as one JSONL file, atomically."""
-    write_atomic(path, b"".join(map(_line, records)))
+    write_atomic(path, b"".join(map(as_line, records)))
 
 
 def count_lines(files: Iterable[Path]) -> int:

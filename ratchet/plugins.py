@@ -1,9 +1,9 @@
 """Finding a plug-in by the name that a config gives it: a system, a reward, a benchmark, a source or an
 objective.
 
-A name that ends in `.py` or contains a `/` is the path of a file or folder of Python code, relative to the working
-directory (`ratchet.config` has made it absolute for a config that lies elsewhere): `parts/my_system.py`. Any other is a
-module of the built-in folder of its kind: `mrag`.
+A name that ends in `.py` or contains a `/` is the path of a file or folder of Python code: `parts/my_system.py`. As
+every path in a config, it is relative to the config's folder or, where nothing is there, to the working directory
+(`ratchet.config.paths`). Any other is a module of the built-in folder of its kind: `mrag`.
 
 Code outside the built-in folders is identified by a digest of its source, which becomes part of the content keys of
 what it makes. A config names the code that runs on its user's machine, so a config is as trusted as a program; data
@@ -107,10 +107,7 @@ def short_name(name: str) -> str:
 
 
 def resolve_path(name: str) -> Path:
-    """The file of a plug-in that is named by its path: a package's `__init__.py`, where the path is a folder.
-
-    The path is relative to the working directory. This is the one place that says so.
-    """
+    """The file of a plug-in that is named by its path: a package's `__init__.py`, where the path is a folder."""
     path = Path(name).expanduser()
     return path / "__init__.py" if path.is_dir() else path
 
@@ -153,7 +150,10 @@ def _load(kind: Kind, name: str, key: str) -> Plugin:
 def _from_path(kind: Kind, name: str, key: str) -> Plugin:
     file = resolve_path(name)
     if not file.is_file():
-        raise UserError(f"{key}: there is no file {file}; the path is relative to the working directory")
+        raise UserError(
+            f"{key}: there is no file {file}; a path is relative to the config's folder or, where nothing is there, to "
+            "the working directory"
+        )
     digest = source_digest(file)
     try:
         return Plugin(name, _import_file(kind, file.resolve(), digest), digest)

@@ -348,12 +348,6 @@ class Trajectory(Record):
     seconds: float = 0.0
 
     @property
-    def content(self) -> str:
-        """Digest of how it ended and of what the system returned: another may have been sampled under its key."""
-        documents = [passage.id for passage in self.passages]
-        return content_key(self.status, self.answer, self.explanation, documents, len(self.events))
-
-    @property
     def response(self) -> str:
         """What can be checked against documents: the reasons for a label, or the answer itself."""
         return self.explanation or self.answer

@@ -29,7 +29,7 @@ class Score(Record):
     unparsed: int = 0
     """How many of the verdicts could not be read."""
     content: str = Field("", exclude_if=lambda content: not content)
-    """`Trajectory.content` of what was scored."""
+    """Digest of the record that was scored (`sampling.trajectories.Outline`)."""
     group: str = Field("", exclude_if=lambda group: not group)
     """Of a score that depends on the question's other trajectories, the digest of them all."""
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ratchet.config import Config
-from ratchet.records import Question, Trajectory, content_key
+from ratchet.records import Question, content_key
 from ratchet.runfolder import RoundFolder
 from ratchet.selection import Audit, Audited, Selection
 from rewards.reward import judged
 from rewards.scoring import Scorer, unfinished
 from rewards.selection import strict_reward
+from sampling.trajectories import Trajectories
 
 
 def audit_round(
@@ -20,21 +21,20 @@ def audit_round(
     folder: RoundFolder,
     selection: Selection,
     questions: Sequence[Question],
-    trajectories: Sequence[Trajectory],
+    trajectories: Trajectories,
 ) -> tuple[Audit, int]:
     """(the audit of `count` questions of the round, how many of its scores are unfinished). `config`: the run's, with
     the rewards of its audit."""
     rewards = config.rewards
     sampled, kept = draw(selection, count, config.seed)
-    by_id, by_key = {one.id: one for one in questions}, {one.key: one for one in trajectories}
-    drawn = [by_key[key] for key in dict.fromkeys([*sampled.values(), *kept.values()])]
+    by_id, drawn = {one.id: one for one in questions}, dict.fromkeys([*sampled.values(), *kept.values()])
     with Scorer(config) as scorer:
-        scores = scorer.score(questions, drawn, rewards.weights, folder.audit_scores)
+        scores = scorer.score(questions, trajectories.only(drawn), rewards.weights, folder.audit_scores)
     earned = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
     keep = rewards.select.keep_status
 
     def audited(question: str, key: str) -> Audited:
-        opinion = strict_reward(by_id[question], by_key[key], scores, rewards.weights, keep)
+        opinion = strict_reward(by_id[question], trajectories.outlines[key], scores, rewards.weights, keep)
         return Audited(trajectory=key, reward=earned[key], audit=opinion)
 
     audit = Audit(

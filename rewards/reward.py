@@ -39,20 +39,21 @@ A question that lacks what a score compares with gives null to all of its trajec
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.core.prompts.template import Prompts
-from ratchet.config import Config, RewardsConfig
+from ratchet.config import Config, RewardsConfig, ScoreName
 from ratchet.errors import UserError, did_you_mean
 from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
 from ratchet.records import Question, Status, Trajectory, content_key
 from ratchet.selection import Score, ScoreState
 from ratchet.text import short_line
 from rewards.store import Settings
+from sampling.trajectories import Outline
 
 if TYPE_CHECKING:
     from rewards.inputs import Inputs, ScoreJudge  # late: a name is looked up without what opens models
@@ -76,18 +77,31 @@ Results = Result | Sequence[Result]
 """One, or one for each trajectory of a group."""
 
 
+class Ended(Protocol):
+    """What tells how a trajectory ended: its outline, or the whole record."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def question_id(self) -> str: ...
+    @property
+    def status(self) -> Status: ...
+    @property
+    def answer(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Unit:
     """What a reward scores in one call: a trajectory, or a group."""
 
     question: Question
-    trajectories: tuple[Trajectory, ...]
+    trajectories: tuple[Outline, ...]
     is_group: bool = False
 
-    @property
-    def given(self) -> Trajectory | list[Trajectory]:
-        """What `score` is given beside the question."""
-        return list(self.trajectories) if self.is_group else self.trajectories[0]
+    def given(self, whole: Mapping[str, Trajectory]) -> Trajectory | list[Trajectory]:
+        """What `score` is given beside the question. `whole`: trajectories by key."""
+        found = [whole[one.key] for one in self.trajectories]
+        return found if self.is_group else found[0]
 
     @property
     def group(self) -> str:
@@ -165,7 +179,7 @@ class Reward:
             pairs = zip(unit.trajectories, results, strict=True)
             return [self._record(trajectory, given, unit.group) for trajectory, given in pairs]
 
-    def _record(self, trajectory: Trajectory, result: Any, group: str) -> Score:
+    def _record(self, trajectory: Outline, result: Any, group: str) -> Score:
         value, reason = result if isinstance(result, tuple) and len(result) == 2 else (result, "")
         if value is not None and not (isinstance(value, Real) and 0 <= float(value) <= 1):
             raise UserError(
@@ -177,7 +191,7 @@ class Reward:
             return self._score(trajectory, None, str(reason or "the reward gives it no value"), group)
         return self._score(trajectory, float(value), str(reason), group)
 
-    def _score(self, trajectory: Trajectory, value: float | None, reason: str, group: str = "") -> Score:
+    def _score(self, trajectory: Outline, value: float | None, reason: str, group: str = "") -> Score:
         return Score(
             trajectory=trajectory.key,
             name=self.name,
@@ -192,7 +206,7 @@ class Reward:
         scores = [self._score(one, None, reason, unit.group) for one in unit.trajectories]
         return [score.model_copy(update={"state": state}) for score in scores]
 
-    def units(self, pairs: Iterable[tuple[Question, Trajectory]]) -> list[Unit]:
+    def units(self, pairs: Iterable[tuple[Question, Outline]]) -> list[Unit]:
         """What is scored together: each trajectory, or all of a question's that have no fixed score."""
         together: dict[tuple[str, str], Unit] = {}
         if self.of_group:
@@ -204,7 +218,7 @@ class Reward:
             together[key] = Unit(question, (*known, trajectory), is_group=is_member)
         return list(together.values())
 
-    def fixed_score(self, question: Question, trajectory: Trajectory) -> Score | None:
+    def fixed_score(self, question: Question, trajectory: Outline) -> Score | None:
         """The score that the question or the ending alone determines; None where the answer has to be scored."""
         if trajectory.status == "failed":
             return self._score(trajectory, None, "the trajectory failed")
@@ -257,18 +271,31 @@ _loaded: dict[tuple[str, object], Rule | Judged] = {}
 def load_reward(name: str, key: str = "rewards.weights") -> Rule | Judged:
     """The reward of a name. `key`: the config's key that names it, for errors. Raises UserError.
 
-    A file is read again when it was changed.
+    A file is read again when it was changed. The name in a record, which is plain text, is that of the file that a
+    config last named so.
     """
-    at = (name, _stamp(name))
+    path = _path_of(name)
+    at = (str(name), _stamp(path))
     if at not in _loaded:
-        plugin = load_plugin("rewards", name, (), key)
+        plugin = load_plugin("rewards", path, (), key)
         with plugin.errors("is not a reward as rewards/reward.py describes it"):
             given = getattr(plugin.module, "REWARD", None)
             declared = given if isinstance(given, (Rule, Judged)) else _declare(plugin, key)
         if plugin.is_outside:
             declared = replace(declared, version=plugin.digest, outside=plugin)
-        _loaded[at] = replace(declared, name=name)
+        _loaded[at] = replace(declared, name=str(name))
     return _loaded[at]
+
+
+_found: dict[str, str] = {}
+"""By the names of scores in configs, where their files were found."""
+
+
+def _path_of(name: str) -> str:
+    if isinstance(name, ScoreName):
+        _found[str(name)] = name.path
+        return name.path
+    return name if not is_path(name) or resolve_path(name).exists() else _found.get(name, name)
 
 
 def judged(names: Iterable[str]) -> list[str]:
@@ -354,7 +381,7 @@ def _parameters(score: Callable[..., Any], where: str) -> set[str]:
     return {parameter.name for parameter in parameters[2:]} & set(PARAMETERS)
 
 
-def has_answer(trajectory: Trajectory) -> bool:
+def has_answer(trajectory: Ended) -> bool:
     """Whether the trajectory ended with an answer in words, finished or not."""
     return bool(trajectory.answer.strip())
 
@@ -363,7 +390,7 @@ def strict_value(
     value: float | None,
     names: Iterable[str],
     question: Question,
-    trajectory: Trajectory,
+    trajectory: Ended,
     keep_status: Collection[str] = ("finished",),
     worst: float = 0.0,
 ) -> float | None:
@@ -377,13 +404,14 @@ def strict_value(
     return None if any(load_reward(name).why_unscorable(question) for name in names) else worst
 
 
-def rule_scores(reward: Rule, unit: Unit, inputs: Inputs) -> list[Score]:
+def rule_scores(reward: Rule, unit: Unit, whole: Mapping[str, Trajectory], inputs: Inputs) -> list[Score]:
     """The scores of a unit by a rule that is not async, null with a reason where they have no value.
 
     A trajectory that ended unparsed or out of budget is scored on its answer.
     """
     if (score := reward.fixed_score(unit.question, unit.trajectories[0])) is not None:
         return [score]
+    given = unit.given(whole)
     with reward.errors(unit):
-        result = reward.score(unit.question, unit.given, inputs)
+        result = reward.score(unit.question, given, inputs)
     return reward.make_scores(unit, result)

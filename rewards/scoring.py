@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from inference.engine import Engine
 from inference.engines import close_engines, max_requests, open_engines
@@ -23,7 +23,7 @@ from ratchet.files import Segment, write_jsonl
 from ratchet.lease import Lease
 from ratchet.plugins import short_name
 from ratchet.progress import Progress
-from ratchet.records import Question, Trajectory, content_key
+from ratchet.records import Question, content_key
 from ratchet.runfolder import RunFolder
 from ratchet.selection import Score
 from ratchet.tasks import for_each, run_or_cancel
@@ -36,6 +36,7 @@ from rewards.nuggets import NuggetStore
 from rewards.prompts import judge_prompts, replaced_digest
 from rewards.reward import ENDINGS_VERSION, Judged, Reward, Rule, Unit, judge_of, load_reward, rule_scores
 from rewards.store import Settings, call_log_file, current_settings, read_scores, record_settings, score_file
+from sampling.trajectories import Outline, Trajectories
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
 JUDGING = {"runs", "temperature", "max_tokens", "constrained"}
@@ -46,6 +47,7 @@ MAX_IN_FLIGHT = 8
 
 Scores = dict[tuple[str, str], Score]
 """By (trajectory key, score name)."""
+Kind = TypeVar("Kind", Rule, Judged)
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,13 @@ class Work:
 
     questions: Mapping[str, Question]
     """By id."""
-    trajectories: Mapping[str, Trajectory]
-    """By key."""
+    trajectories: Trajectories
     folder: Path
 
     def stored(self, reward: Reward, settings: Settings) -> tuple[dict[str, Score], list[Unit]]:
         """(the stored scores that count, by trajectory key; the units that have to be scored)."""
         found = read_scores(self.folder, reward.name, settings, self.trajectories)
-        pairs = ((self.questions[one.question_id], one) for one in self.trajectories.values())
+        pairs = ((self.questions[one.question_id], one) for one in self.trajectories.outlines.values())
         scores: dict[str, Score] = {}
         missing = []
         for unit in reward.units(pairs):
@@ -72,8 +73,14 @@ class Work:
                 missing.append(unit)
         return scores, missing
 
+    def in_order(self, pairs: Iterable[tuple[Kind, Unit]]) -> list[tuple[Kind, Unit]]:
+        """Rewards with their units, trajectory by trajectory: each is read once, and the prompts of one answer share
+        their prefix."""
+        place = {key: at for at, key in enumerate(self.trajectories)}
+        return sorted(pairs, key=lambda pair: place[pair[1].trajectories[0].key])
 
-def _counts(stored: Score | None, trajectory: Trajectory, unit: Unit) -> bool:
+
+def _counts(stored: Score | None, trajectory: Outline, unit: Unit) -> bool:
     """Whether a stored score is still that of the trajectory, which may have been sampled again since, in a unit of
     the same members."""
     return stored is not None and (stored.group, stored.content) == (unit.group, trajectory.content)
@@ -93,44 +100,51 @@ class Scorer:
     def score(
         self,
         questions: Sequence[Question],
-        trajectories: Sequence[Trajectory],
+        trajectories: Trajectories,
         names: Iterable[str],
         folder: Path,
     ) -> Scores:
         """Scores by (trajectory key, score name), for every pair; what `folder` already holds is not computed again.
+        Each reward sees whole trajectories, one at a time or a group.
 
         Stored scores count only under the same settings (for a judge: its fingerprint, runs, sampling, prompts). A
         score whose judge calls were not all served comes back null in the state 'unfinished', is not stored, and is
         tried again by the next call; how many there are is printed on stderr. Raises UserError.
         """
         rewards = [load_reward(name) for name in dict.fromkeys(names)]
+        by_rule = [reward for reward in rewards if isinstance(reward, Rule)]
         by_judge = [reward for reward in rewards if isinstance(reward, Judged)]
-        work = Work({q.id: q for q in questions}, {t.key: t for t in trajectories}, folder)
-        check_question_ids(work.questions, work.trajectories.values())
-        scores: Scores = {}
+        work = Work({q.id: q for q in questions}, trajectories, folder)
+        check_question_ids(work.questions, trajectories.outlines.values())
         with Lease(folder / ".lease", f"the scores in {folder}"):
-            for reward in rewards:
-                if isinstance(reward, Rule):
-                    scores |= self._by_rule(reward, work)
+            scores = self._by_rule(by_rule, work)
             return scores | self._by_judge(by_judge, work) if by_judge else scores
 
-    def _by_rule(self, reward: Rule, work: Work) -> Scores:
-        name, settings = reward.name, self.rule_settings(reward)
-        stored, missing = work.stored(reward, settings)
+    def _by_rule(self, rewards: Sequence[Rule], work: Work) -> Scores:
         inputs = Inputs(NORMALISATIONS[self._rewards.normalisation], open_embedder(self._config.embedder))
-        fresh: list[Score] = []
+        settings = {reward.name: self.rule_settings(reward) for reward in rewards}
+        stored: dict[str, dict[str, Score]] = {}
+        fresh: dict[str, list[Score]] = {reward.name: [] for reward in rewards}
+        missing: list[tuple[Rule, Unit]] = []
+        for reward in rewards:
+            stored[reward.name], units = work.stored(reward, settings[reward.name])
+            missing += [(reward, unit) for unit in units]
+        missing = work.in_order(missing)
+        later = [(reward, unit) for reward, unit in missing if reward.is_async]
         try:
-            if reward.is_async and missing:
-                asyncio.run(_score_async(reward, missing, inputs, fresh))
-            else:
-                for unit in missing:
-                    fresh += rule_scores(reward, unit, inputs)
+            for reward, unit in missing:
+                if not reward.is_async:
+                    fresh[reward.name] += rule_scores(reward, unit, work.trajectories, inputs)
+            if later:
+                asyncio.run(_score_async(later, work.trajectories, inputs, fresh))
         finally:
-            if fresh:
-                # Rules are quick: one atomic write in place of a durable line for each.
-                write_jsonl(score_file(work.folder, name, settings), [*stored.values(), *fresh])
-        record_settings(work.folder, name, settings)
-        return {(score.trajectory, name): score for score in (*stored.values(), *fresh)}
+            for name, made in fresh.items():
+                if made:
+                    # Rules are quick: one atomic write in place of a durable line for each.
+                    write_jsonl(score_file(work.folder, name, settings[name]), [*stored[name].values(), *made])
+        for name in fresh:
+            record_settings(work.folder, name, settings[name])
+        return {(score.trajectory, name): score for name in fresh for score in (*stored[name].values(), *fresh[name])}
 
     def _by_judge(self, rewards: Sequence[Judged], work: Work) -> Scores:
         judge_of(self._config, [reward.name for reward in rewards])
@@ -192,7 +206,7 @@ class Scorer:
                     name=short_name(name),
                 )
                 with session(question.id):  # what is asked of one answer begins alike: one server, of several
-                    given = await _judge_unit(reward, unit, asker)
+                    given = await _judge_unit(reward, unit, work.trajectories, asker)
                 if given[0].state != "unfinished":
                     segments[name].extend(given)
                     logs[name].forget(owner)
@@ -201,12 +215,11 @@ class Scorer:
                     tally.add(one)
                 progress.advance(len(given), note=str(tally))
 
-            place = {key: at for at, key in enumerate(work.trajectories)}  # the rewards of one answer share its prefix
             # Precision comes after the rest: it reuses the claims that faithfulness extracted.
             for late in (False, True):
                 turn = [reward for reward in rewards if bool(reward.after) is late]
                 pairs = [(reward, unit) for reward in turn for unit in missing[reward.name]]
-                await for_each(sorted(pairs, key=lambda pair: place[pair[1].trajectories[0].key]), score, concurrency)
+                await for_each(work.in_order(pairs), score, concurrency)
         left = unfinished(scores)
         for name in settings.keys() - {score.name for score in left}:
             call_log_file(work.folder, name, settings[name]).unlink(missing_ok=True)
@@ -255,7 +268,7 @@ class Scorer:
                 self._runner.run(close_engines({self._rewards.judge: self._engine}))
 
 
-def check_question_ids(question_ids: Container[str], trajectories: Iterable[Trajectory]) -> None:
+def check_question_ids(question_ids: Container[str], trajectories: Iterable[Outline]) -> None:
     """Raises UserError for a trajectory whose question is not among these."""
     for trajectory in trajectories:
         if trajectory.question_id not in question_ids:
@@ -270,30 +283,34 @@ def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
     return [score for score in scores.values() if score.state == "unfinished"]
 
 
-async def _score_async(reward: Rule, missing: Sequence[Unit], inputs: Inputs, fresh: list[Score]) -> None:
-    """Add the scores of an async rule to `fresh` as they are finished."""
+async def _score_async(
+    missing: Sequence[tuple[Rule, Unit]], whole: Trajectories, inputs: Inputs, fresh: Mapping[str, list[Score]]
+) -> None:
+    """Add the scores of async rules to `fresh`, by name, as they are finished."""
 
-    async def score(unit: Unit) -> None:
-        fixed = reward.fixed_score(unit.question, unit.trajectories[0])
-        if fixed is not None:
-            fresh.append(fixed)
+    async def score(pair: tuple[Rule, Unit]) -> None:
+        reward, unit = pair
+        if (fixed := reward.fixed_score(unit.question, unit.trajectories[0])) is not None:
+            fresh[reward.name].append(fixed)
             return
+        given = unit.given(whole)
         with reward.errors(unit):
-            result: Any = reward.score(unit.question, unit.given, inputs)
+            result: Any = reward.score(unit.question, given, inputs)
             result = await result
-        fresh.extend(reward.make_scores(unit, result))
+        fresh[reward.name].extend(reward.make_scores(unit, result))
 
     await for_each(missing, score, MAX_IN_FLIGHT)
 
 
-async def _judge_unit(reward: Judged, unit: Unit, judge: ScoreJudge) -> list[Score]:
+async def _judge_unit(reward: Judged, unit: Unit, whole: Trajectories, judge: ScoreJudge) -> list[Score]:
     """The judged scores of a unit, all in the state 'unfinished' where the judge did not serve all of its calls."""
     if (fixed := reward.fixed_score(unit.question, unit.trajectories[0])) is not None:
         return [fixed]
 
+    given = unit.given(whole)
     try:
         with reward.errors(unit, PromptTooLong, JudgeError):
-            result = await reward.score(unit.question, unit.given, judge)
+            result = await reward.score(unit.question, given, judge)
         first, *others = reward.make_scores(unit, result)
     except PromptTooLong as error:
         return reward.null_scores(unit, str(error))

@@ -24,8 +24,9 @@ from ratchet.config import SelectConfig
 from ratchet.errors import UserError
 from ratchet.records import Question, Trajectory, content_key
 from ratchet.selection import Cause, QuestionChoice, Score, Selection
-from rewards.reward import has_answer, load_reward, strict_value
+from rewards.reward import Ended, has_answer, load_reward, strict_value
 from rewards.similarity import distinct
+from sampling.trajectories import Outline, Trajectories
 
 TIE = 1e-9
 """Rewards closer than this count as equal: they differ only by rounding."""
@@ -36,24 +37,25 @@ Weights = Mapping[str, float]
 
 def select(
     questions: Sequence[Question],
-    trajectories: Sequence[Trajectory],
+    trajectories: Trajectories,
     scores: Scores,
     weights: Weights,
     rule: SelectConfig,
 ) -> Selection:
     """The kept trajectories of every question, with the reason. Raises UserError for weights that give no mean."""
     check_weights(weights)
-    by_question: dict[str, dict[str, Trajectory]] = {question.id: {} for question in questions}
-    for trajectory in trajectories:
-        by_question[trajectory.question_id][trajectory.key] = trajectory
+    by_question: dict[str, list[Outline]] = {question.id: [] for question in questions}
+    for trajectory in trajectories.outlines.values():
+        by_question[trajectory.question_id].append(trajectory)
     choices = []
     for question in questions:
-        sampled = sorted(by_question[question.id].values(), key=lambda t: (t.sample, t.key))
-        choices.append(_choose(question, _attempts(question, sampled, scores, weights, rule), rule))
+        sampled = sorted(by_question[question.id], key=lambda t: (t.sample, t.key))
+        attempts = _attempts(question, sampled, trajectories, scores, weights, rule)
+        choices.append(_choose(question, attempts, rule))
     return Selection(weights=dict(weights), rule=rule.model_dump(mode="json"), questions=tuple(choices))
 
 
-def select_at_random(selection: Selection, trajectories: Iterable[Trajectory], seed: int) -> Selection:
+def select_at_random(selection: Selection, trajectories: Iterable[Ended], seed: int) -> Selection:
     """A control for a selection: of every question as many trajectories as it kept, chosen at random, whatever their
     reward, from those that ended as its rule asks for and have an answer. The choice depends on the seed and not on the
     order of `trajectories`."""
@@ -83,8 +85,9 @@ def check_weights(weights: Weights) -> None:
         raise UserError(f"rewards.weights: {shown}; weights are numbers from 0 up, one of them above 0")
 
 
-def parse_weights(text: str, option: str) -> dict[str, float]:
-    """'correctness=2,faithfulness=1' as a mapping. `option`: what it was given to, for errors. Raises UserError."""
+def parse_weights(text: str, option: str, named: Callable[[str], str]) -> dict[str, float]:
+    """'correctness=2,faithfulness=1' as a mapping. `option`: what it was given to, for errors; `named`: a score's name
+    from its text. Raises UserError."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, sign, value = (piece.strip() for piece in part.partition("="))
@@ -94,6 +97,7 @@ def parse_weights(text: str, option: str) -> dict[str, float]:
             sign = ""
         if not sign:
             raise UserError(f"{option} {text}: expected name=number,name=number, got {part!r}")
+        name = named(name)
         load_reward(name, option)
         weights[name] = weight
     check_weights(weights)
@@ -115,7 +119,7 @@ def reward(key: str, scores: Scores, weights: Weights) -> float | None:
 
 def strict_reward(
     question: Question,
-    trajectory: Trajectory,
+    trajectory: Ended,
     scores: Scores,
     weights: Weights,
     keep_status: Collection[str],
@@ -131,10 +135,12 @@ def strict_reward(
 class Attempts:
     """The trajectories of one question, in the order of their samples, and what they are worth."""
 
-    trajectories: Sequence[Trajectory]
+    trajectories: Sequence[Outline]
+    whole: Mapping[str, Trajectory]
+    """By key."""
     rewards: Mapping[str, float | None]
     """By key."""
-    candidates: Sequence[Trajectory]
+    candidates: Sequence[Outline]
     values: Sequence[float]
     """The candidates' rewards."""
     scores: Scores
@@ -150,10 +156,15 @@ class Attempts:
 
 
 def _attempts(
-    question: Question, trajectories: Sequence[Trajectory], scores: Scores, weights: Weights, rule: SelectConfig
+    question: Question,
+    trajectories: Sequence[Outline],
+    whole: Mapping[str, Trajectory],
+    scores: Scores,
+    weights: Weights,
+    rule: SelectConfig,
 ) -> Attempts:
     rewards: dict[str, float | None] = {}
-    candidates: list[Trajectory] = []
+    candidates: list[Outline] = []
     values: list[float] = []
     others: Counter[str] = Counter()
     lacks_scores = False
@@ -172,7 +183,7 @@ def _attempts(
             candidates.append(trajectory)
             values.append(value)
     in_words = ", ".join(f"{count} {what}" for what, count in others.items())
-    return Attempts(trajectories, rewards, candidates, values, scores, lacks_scores, in_words)
+    return Attempts(trajectories, whole, rewards, candidates, values, scores, lacks_scores, in_words)
 
 
 def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
@@ -183,8 +194,8 @@ def _lacking(key: str, scores: Scores, weights: Weights) -> list[str]:
 
 def _choose(question: Question, attempts: Attempts, rule: SelectConfig) -> QuestionChoice:
     """What is kept of a question's trajectories, or why nothing is."""
-    kept: list[Trajectory] = []
-    learnt: list[Trajectory] = []
+    kept: list[Outline] = []
+    learnt: list[Outline] = []
     weight = 1.0
     dropped = next((drop for dropping in DROPPING if (drop := dropping(attempts, rule))), None)
     if dropped is None:
@@ -286,12 +297,12 @@ def _success_rate(rewards: Sequence[float], rule: SelectConfig) -> float:
 # What is kept of a question that no rule drops.
 
 
-def _keep_best(attempts: Attempts, rule: SelectConfig) -> tuple[list[Trajectory], str]:
+def _keep_best(attempts: Attempts, rule: SelectConfig) -> tuple[list[Outline], str]:
     """(the trajectories to keep, the reason in one line)."""
     best = max(attempts.values)
     pairs = zip(attempts.candidates, attempts.values, strict=True)
     tied = [trajectory for trajectory, value in pairs if value >= best - TIE]
-    different = distinct(tied, rule.similarity)
+    different = distinct(tied, attempts.whole, rule.similarity)
     kept = different[: rule.ties]
     notes = []
     if len(tied) > len(different):
@@ -303,11 +314,11 @@ def _keep_best(attempts: Attempts, rule: SelectConfig) -> tuple[list[Trajectory]
     return kept, f"kept {len(kept)} of {len(attempts.trajectories)}: {how}" + (f" ({detail})" if detail else "")
 
 
-def _learnt_from(attempts: Attempts, kept: Sequence[Trajectory], rule: SelectConfig) -> list[Trajectory]:
+def _learnt_from(attempts: Attempts, kept: Sequence[Outline], rule: SelectConfig) -> list[Outline]:
     """The candidates that count, in the order of their samples: the kept ones, and of the others those that resemble no
     better one."""
     first = {trajectory.key for trajectory in kept}
     ranked = sorted(zip(attempts.candidates, attempts.values, strict=True), key=lambda pair: -pair[1])
     others = [trajectory for trajectory, _ in ranked if trajectory.key not in first]
-    counted = {trajectory.key for trajectory in distinct([*kept, *others], rule.similarity)}
+    counted = {trajectory.key for trajectory in distinct([*kept, *others], attempts.whole, rule.similarity)}
     return [trajectory for trajectory in attempts.candidates if trajectory.key in counted]

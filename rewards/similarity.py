@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ratchet.records import Conversation, Trajectory
+from sampling.trajectories import Outline
 
 GRAM = 4
 """Tokens of the sequences by which the similarity of trajectories is measured."""
@@ -13,15 +14,19 @@ Actions = tuple[tuple[str, tuple[int | str, ...]], ...]
 """What was sampled of a trajectory: (role, ids, or characters of a dialogue that is text) of each conversation."""
 
 
-def distinct(trajectories: Sequence[Trajectory], similarity: float | None) -> list[Trajectory]:
+def distinct(
+    trajectories: Sequence[Outline], whole: Mapping[str, Trajectory], similarity: float | None
+) -> list[Outline]:
     """The trajectories without those whose actions are the same as an earlier one's, or as similar as that; one without
-    sampled tokens stays. None: all."""
-    if similarity is None:
+    sampled tokens stays. None: all. `whole`: by key."""
+    if similarity is None or len(trajectories) < 2:
         return list(trajectories)
     seen: list[Actions] = []
-    kept = []
+    kept: list[Outline] = []
     for trajectory in trajectories:
-        actions = tuple((conversation.role, _sampled(conversation)) for conversation in trajectory.conversations)
+        actions = tuple(
+            (conversation.role, _sampled(conversation)) for conversation in whole[trajectory.key].conversations
+        )
         if any(resemble(actions, earlier, similarity) for earlier in seen):
             continue
         if any(ids for _, ids in actions):

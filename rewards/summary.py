@@ -10,10 +10,9 @@ from statistics import fmean
 from rich.table import Table
 
 from ratchet.config import SelectConfig
-from ratchet.records import Trajectory
 from ratchet.selection import Cause, Score, ScoreState, Selection
 from rewards.judge import cut_off
-from rewards.reward import load_reward
+from rewards.reward import Ended, load_reward
 from rewards.selection import cause_text
 from sampling.allocation import Allocation
 
@@ -90,7 +89,7 @@ def _of_state(state: ScoreState, reason: str) -> str:
     return f"unfinished: {reason}" if state == "unfinished" else reason
 
 
-def selection_table(selection: Selection, trajectories: Sequence[Trajectory]) -> Table:
+def selection_table(selection: Selection, trajectories: Iterable[Ended]) -> Table:
     """The selection's weights, rewards and counts, and the trajectories by status."""
     table = Table("", "", title="Selection", show_header=False)
     statuses = Counter(trajectory.status.replace("_", " ") for trajectory in trajectories)
@@ -167,7 +166,7 @@ ADVICE: dict[Cause, str] = {
 """By cause, the setting to change."""
 
 
-def single_answer(kept: Sequence[Trajectory]) -> str:
+def single_answer(kept: Sequence[Ended]) -> str:
     """A warning where the kept trajectories of several questions all give the same answer; else empty."""
     answers = {" ".join(trajectory.answer.casefold().split()) for trajectory in kept}
     questions = len({trajectory.question_id for trajectory in kept})

@@ -9,20 +9,21 @@ have a reward from every candidate.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from evaluation.arm_folders import arm_store, question_set
-from evaluation.arms import ArmPlan, arm_trajectories, check_leaks
+from evaluation.arms import ArmPlan, check_leaks, open_arm
 from evaluation.arms import sample_arms as sample_missing
 from evaluation.question_sets import QuestionSet
 from ratchet.config import Config, RewardsConfig
 from ratchet.errors import UserError
 from ratchet.files import write_json
-from ratchet.records import Question, Trajectory
+from ratchet.records import Question
 from ratchet.runfolder import RoundFolder, RunFolder
+from rewards.reward import Ended
 from rewards.selection import Scores, strict_reward
 from rounds.promoted import SPLIT
 from rounds.records import AdapterChoice, Candidate
@@ -68,27 +69,27 @@ def choose(config: Config, number: int, training_questions: dict[str, Any], samp
     folder = RunFolder(config.folder).round(number)
     if not sampled:
         sample_arms(config, number)
-    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
+    weights = config.rewards.weights
     names = [name for name, weight in weights.items() if weight]
     arms = candidate_arms(config, folder)
     rewards: dict[int, dict[str, float]] = {}
     with Scorer(config) as scorer:
         for step, arm in arms.items():
-            trajectories = arm_trajectories(arm.store)
+            trajectories = open_arm(arm.store)
             scores = scorer.score(arm.asked.questions, trajectories, names, arm.scores)
             if left := unfinished(scores):
                 raise UserError(
                     f"{len(left)} scores are unfinished because the judge was not available; nothing was chosen. Run "
                     "the same command again."
                 )
-            rewards[step] = dev_rewards(config.rewards, arm.asked.questions, trajectories, scores)
+            rewards[step] = dev_rewards(config.rewards, arm.asked.questions, trajectories.outlines.values(), scores)
     choice = best_candidate(number, folder, rewards, {step: arm.policy for step, arm in arms.items()}, weights)
     _publish(folder, choice, training_questions)
     return choice
 
 
 def dev_rewards(
-    rewards: RewardsConfig, questions: Sequence[Question], trajectories: Sequence[Trajectory], scores: Scores
+    rewards: RewardsConfig, questions: Sequence[Question], trajectories: Iterable[Ended], scores: Scores
 ) -> dict[str, float]:
     """By question, the mean reward of its samples that have one."""
     by_id = {question.id: question for question in questions}

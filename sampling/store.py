@@ -9,15 +9,16 @@ was changed), and some of them twice, since a cluster starts some jobs twice and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.config import SystemConfig
 from ratchet.errors import UserError
-from ratchet.files import Segment, count_lines, read_record, read_segments, write_record
+from ratchet.files import Line, Segment, count_lines, read_lines, read_record, read_segments, write_record
 from ratchet.plugins import short_name
 from ratchet.records import Record, Trajectory
+from sampling.trajectories import Outline, Trajectories, outline
 
 FIRST_SEGMENT = "part-0.jsonl"
 DISTILLED = "distilled"
@@ -41,11 +42,6 @@ class Manifest(Record):
     samples: int
     keys: tuple[str, ...]
     """Of all trajectories, question by question."""
-
-
-def without_conversations(trajectory: Trajectory) -> Trajectory:
-    """Conversations are most of a trajectory's size, and neither scores nor measures look at them."""
-    return trajectory.model_copy(update={"conversations": ()})
 
 
 @dataclass(frozen=True)
@@ -117,26 +113,43 @@ class TrajectoryStore:
         Of several with one key the first counts. A failed one counts only where no other try of its key went better;
         those come last.
         """
+        return (trajectory for _, _, trajectory in self._find(keys))
+
+    def _find(self, keys: Collection[str] | None) -> Iterator[tuple[Line, bytes, Trajectory]]:
         wanted = set(self.keys() if keys is None else keys)
-        failed: dict[str, Trajectory] = {}
-        for trajectory in read_segments(self.folder, Trajectory):
+        failed: dict[str, tuple[Line, bytes, Trajectory]] = {}
+        for line, data in (pair for path in self.segments for pair in read_lines(path)):
             if not wanted:
                 return
+            trajectory = line.parse(data, Trajectory)
             if trajectory.key not in wanted:
                 continue
             if trajectory.status == "failed":
-                failed.setdefault(trajectory.key, trajectory)
+                failed.setdefault(trajectory.key, (line, data, trajectory))
                 continue
             wanted.remove(trajectory.key)
-            yield trajectory
-        yield from (trajectory for key, trajectory in failed.items() if key in wanted)
+            yield line, data, trajectory
+        yield from (found for key, found in failed.items() if key in wanted)
 
-    def load(
-        self,
-        keys: Sequence[str] | None = None,
-        reduced: Callable[[Trajectory], Trajectory] = without_conversations,
-    ) -> list[Trajectory]:
-        """The planned trajectories, or these, in their order, as far as they are there; each is `reduced` at once."""
+    def open(self, keys: Sequence[str] | None = None) -> Trajectories:
+        """The planned trajectories, or these, in their order, as far as they are there."""
         keys = self.keys() if keys is None else keys
-        by_key = {trajectory.key: reduced(trajectory) for trajectory in self.read(keys)}
+        lines: dict[str, Line] = {}
+        outlines: dict[str, Outline] = {}
+        for line, data, trajectory in self._find(keys):
+            lines[trajectory.key], outlines[trajectory.key] = line, outline(trajectory, data)
+
+        def read(key: str) -> Trajectory:
+            trajectory = lines[key].read(Trajectory)
+            if trajectory.key != key:
+                raise UserError(f"{lines[key].path} was changed while it was read; run the same command again")
+            return trajectory
+
+        return Trajectories({key: outlines[key] for key in keys if key in outlines}, read)
+
+    def load(self, keys: Sequence[str] | None = None) -> list[Trajectory]:
+        """As `open`, all in memory at once, without their conversations, which are most of their size: for measures and
+        tables of our own, which read none."""
+        keys = self.keys() if keys is None else keys
+        by_key = {one.key: one.model_copy(update={"conversations": ()}) for one in self.read(keys)}
         return [by_key[key] for key in keys if key in by_key]

@@ -87,7 +87,9 @@ def read_kept(rounds: Sequence[LearntRound]) -> list[KeptTrajectories]:
 
 def warn_of_single_answer(kept: Iterable[KeptTrajectories]) -> None:
     """Print a warning where all that is trained on gives the same answer."""
-    if warning := single_answer([best for part in kept for best in part.store.load(part.selection.kept)]):
+    if warning := single_answer(
+        [best for part in kept for best in part.store.open(part.selection.kept).outlines.values()]
+    ):
         print(f"warning: {warning}", file=sys.stderr)
 
 

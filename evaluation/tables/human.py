@@ -23,7 +23,7 @@ from evaluation.formats import format_interval, format_number
 from evaluation.measures.estimates import Estimate
 from evaluation.measures.statistics import Rows, statistic_interval
 from questions.load import read_rows
-from ratchet.config import Config
+from ratchet.config import Config, find_score
 from ratchet.errors import UserError
 from ratchet.records import Passage, Question, Trajectory, content_key
 from ratchet.runfolder import file_digest
@@ -32,6 +32,7 @@ from ratchet.text import replace_surrogates
 from rewards.reward import judge_of, judged, known_rewards, load_reward
 from rewards.scoring import Scorer, unfinished
 from rewards.selection import parse_weights, reward
+from sampling.trajectories import Trajectories
 
 ASPECTS = ("correctness", "completeness", "overall")
 LENGTH = "answer length, words"
@@ -189,7 +190,7 @@ def print_human_agreement(file: Path, asked: Sequence[str], config: Config | Non
     without a config nothing is stored, and no judge is there. Raises UserError.
     """
     pairs = read_pairs(file)
-    named = {text: _weights(text) for text in asked} or _default(config.rewards.weights if config else {})
+    named = {text: _weights(text, config) for text in asked} or _default(config.rewards.weights if config else {})
     names = list(dict.fromkeys(name for weights in named.values() for name, weight in weights.items() if weight))
     if config is None and (by_judge := judged(names)):
         raise UserError(
@@ -197,7 +198,7 @@ def print_human_agreement(file: Path, asked: Sequence[str], config: Config | Non
             "rewards.judge and that model under models"
         )
     questions = list({pair.question.id: pair.question for pair in pairs}.values())
-    trajectories = list({answer.key: answer for pair in pairs for answer in pair.answers}.values())
+    trajectories = Trajectories.of(answer for pair in pairs for answer in pair.answers)
     with tempfile.TemporaryDirectory() as nowhere:
         config = config or Config(run=nowhere)
         judge_of(config, names)
@@ -223,17 +224,18 @@ def _default(weights: Weights) -> dict[str, Weights]:
     """Every reward that needs no model, and a config's reward with the scores that it is made of."""
     loaded = {name: load_reward(name) for name in known_rewards()}
     rules = [name for name, found in loaded.items() if not found.needs_judge and not found.needs_embedder]
-    own: dict[str, float] = {str(name): weight for name, weight in weights.items() if weight}
+    own = {name: weight for name, weight in weights.items() if weight}
     whole = {",".join(f"{name}={weight:g}" for name, weight in own.items()): own} if len(own) > 1 else {}
     alone: dict[str, Weights] = {name: {name: 1.0} for name in (*rules, *own)}
     return alone | whole
 
 
-def _weights(text: str) -> Weights:
+def _weights(text: str, config: Config | None) -> Weights:
+    named = config.score_name if config else find_score
     if "=" in text:
-        return parse_weights(text, "--reward")
-    load_reward(text, "--reward")
-    return {text: 1.0}
+        return parse_weights(text, "--reward", named)
+    load_reward(name := named(text), "--reward")
+    return {name: 1.0}
 
 
 def _print_agreements(pairs: Sequence[Pair], agreements: Mapping[str, Agreement], people: Agreement | None) -> None:

@@ -15,7 +15,7 @@ from ratchet.config.load import load_config, load_members
 from ratchet.config.memory import MemoryConfig
 from ratchet.config.missing import is_missing, missing_error
 from ratchet.config.models import ModelConfig, ServeConfig, ThoughtsConfig
-from ratchet.config.paths import PathText, PluginName, written
+from ratchet.config.paths import PathText, PluginName, ScoreName, find_score, written
 from ratchet.config.questions import HUB, SPLITS, LeakageConfig, QuestionsConfig, Split, SplitConfig
 from ratchet.config.rewards import AuditConfig, CorrectnessConfig, FaithfulnessConfig, RewardsConfig, SelectConfig
 from ratchet.config.rounds import RoundsConfig

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from ratchet.config.paths import PathText
+from ratchet.config.paths import PathText, ScoreText
 from ratchet.config.questions import SplitConfig
 from ratchet.config.section import Section
 from ratchet.config.system import SystemConfig
@@ -29,7 +29,7 @@ class EvaluationConfig(Section):
     )
     """Number of trajectories per question of single baselines, by the baseline's name, in place of `samples`: cheap
     methods that vote with as many tokens as an expensive one needs (`ratchet evaluate budgets`)."""
-    scores: tuple[str, ...] = ()
+    scores: tuple[ScoreText, ...] = ()
     """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
     baselines: dict[str, SystemConfig] = Field(default={})
     """Further systems that are run on the base model, by their name in the table."""

@@ -26,7 +26,7 @@ from ratchet.config.index import IndexConfig
 from ratchet.config.memory import MemoryConfig
 from ratchet.config.missing import MissingModels, is_missing, missing_section
 from ratchet.config.models import ModelConfig, ServeConfig
-from ratchet.config.paths import PathText
+from ratchet.config.paths import PathText, find_score, folders_of
 from ratchet.config.questions import SPLITS, QuestionsConfig, SplitConfig
 from ratchet.config.rewards import RewardsConfig
 from ratchet.config.rounds import RoundsConfig
@@ -236,6 +236,10 @@ class Config(Section):
             return None
         own = {"weights": audit.weights or rewards.weights, "judge": audit.judge or rewards.judge, "audit": None}
         return self.model_copy(update={"rewards": rewards.model_copy(update=own)})
+
+    def score_name(self, text: str) -> str:
+        """The name of a score that a command was given: a path is one of the file's."""
+        return find_score(text, folders_of(Path(self._file)) if self._file else ())
 
     @property
     def overrides(self) -> tuple[str, ...]:

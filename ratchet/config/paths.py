@@ -11,6 +11,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, PlainSerializer, ValidationInfo
 
+from ratchet.plugins import is_path
+
 FOLDERS = "folders"
 """Key of a validation's context: the folders that relative paths are looked for in."""
 CONFIGS = "configs"
@@ -23,6 +25,13 @@ class FoundPath(str):
 
     written: str
     """As the config has it."""
+
+
+class ScoreName(str):
+    """The name of a score that is a file of one's own, as the config has it: all records of the score name it so."""
+
+    path: str
+    """Where the file was found."""
 
 
 def folders_of(config: Path) -> tuple[Path, ...]:
@@ -70,10 +79,25 @@ def _find(text: str, info: ValidationInfo) -> str:
 
 
 def _find_plugin(text: str, info: ValidationInfo) -> str:
-    return _find(text, info) if text.endswith(".py") or "/" in text else text
+    return _find(text, info) if is_path(text) else text
+
+
+def find_score(text: str, folders: tuple[Path, ...] = ()) -> str:
+    """A score's name; where it is a path, with the file that `find_path` finds."""
+    if not is_path(text):
+        return text
+    name = ScoreName(text)
+    name.path = str(find_path(text, folders))
+    return name
+
+
+def _find_score(text: str, info: ValidationInfo) -> str:
+    return find_score(text, (info.context or {}).get(FOLDERS, ()))
 
 
 PathText = Annotated[str, AfterValidator(_find), PlainSerializer(written, return_type=str)]
 """A path in a config."""
 PluginName = Annotated[str, AfterValidator(_find_plugin), PlainSerializer(written, return_type=str)]
 """A plug-in in a config: a name, or the path of a file or folder of code."""
+ScoreText = Annotated[str, AfterValidator(_find_score), PlainSerializer(str, return_type=str)]
+"""A score in a config: a name, or the path of a file or folder of code."""

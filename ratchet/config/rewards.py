@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ratchet.config.paths import PathText
+from ratchet.config.paths import PathText, ScoreText
 from ratchet.config.section import AsGiven, Section
 
 
@@ -48,7 +48,7 @@ class SelectConfig(Section):
     min_reward: float | None = 0.0
     """Drop a question whose best reward is not above this value. `null`: drop none, as in mRAG's paper, whose question
     keeps its best trajectories even where all rewards are 0."""
-    min_scores: dict[str, float] = Field(default={}, exclude_if=lambda scores: not scores)
+    min_scores: dict[ScoreText, float] = Field(default={}, exclude_if=lambda scores: not scores)
     """By score, a value that at least one candidate of a question must be above, or the question is dropped. It is a
     rule of mRAG's published code, with 0.5 for every score, and not of its paper."""
     drop_all_equal: bool = False
@@ -75,7 +75,7 @@ class AuditConfig(Section):
     """A second opinion on a sample of each round's trajectories, which selection does not use. The report shows whether
     it follows the reward."""
 
-    weights: dict[str, Annotated[float, Field(gt=0)]] = Field(default={})
+    weights: dict[ScoreText, Annotated[float, Field(gt=0)]] = Field(default={})
     """Weights of its scores, by the names of `rewards.weights`. Default: those of `rewards.weights`, which then need
     another judge."""
     judge: str = ""
@@ -88,7 +88,7 @@ class AuditConfig(Section):
 class RewardsConfig(Section):
     """How trajectories are scored, and which are trained on."""
 
-    weights: dict[str, float] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
+    weights: dict[ScoreText, float] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
     """Weights of the scores by name: a built-in one (accuracy, em, f1, answer_match, nugget_containment and
     lexical_support by rules; reference_similarity by rules and the `embedder`; correctness, faithfulness, precision,
     relevance and group_ranking by the judge), or a file of your own, such as `./my_reward.py`. The reward

@@ -13,6 +13,7 @@ from inference.scripted import Replies, ScriptedEngine
 from ratchet.config import SelectConfig
 from ratchet.records import Trajectory
 from rewards.selection import select
+from sampling.trajectories import Trajectories
 from tests.helpers.any_system import task_of
 from tests.helpers.debating import NO, YES, Debate
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say
@@ -178,7 +179,9 @@ async def test_an_answer_of_a_trajectory_that_did_not_finish_is_never_kept_for_t
     assert (trajectory.status, trajectory.answer) == ("unparsed", "Ada Torrin")
     scores = {(trajectory.key, "em"): rule_score("em", QUESTION, trajectory)}
     for status in (("finished",), ("finished", "out_of_budget")):
-        selection = select([QUESTION], [trajectory], scores, {"em": 1.0}, SelectConfig(keep_status=status))
+        selection = select(
+            [QUESTION], Trajectories.of([trajectory]), scores, {"em": 1.0}, SelectConfig(keep_status=status)
+        )
         assert selection.kept == ()
 
 

@@ -14,6 +14,7 @@ from ratchet.records import Question, Trajectory
 from ratchet.runfolder import RoundFolder
 from ratchet.selection import Score
 from rewards.selection import select
+from sampling.trajectories import Trajectories
 from tests.helpers.stored import store
 from tests.helpers.world import dialogue, make_run, prepared_rows, trajectory
 from training.lessons import TokenRow
@@ -55,7 +56,7 @@ def make_attempts(
     (rounds.trajectories / "a.jsonl").unlink()
     store(rounds.trajectories, made, asked)
     scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=rewards[t.sample]) for t in made}
-    selection = select(asked, made, scores, {"f1": 1.0}, config.rewards.select)
+    selection = select(asked, Trajectories.of(made), scores, {"f1": 1.0}, config.rewards.select)
     write_json(rounds.selection, selection.model_dump(mode="json"))
     return path, config, rounds
 

@@ -29,6 +29,7 @@ from ratchet.records import (
 )
 from ratchet.runfolder import RoundFolder
 from rewards.selection import select
+from sampling.trajectories import Trajectories
 from tests.helpers.configs import config_values
 from tests.helpers.reward_cases import score_with
 from tests.helpers.stored import store
@@ -212,8 +213,8 @@ def add_sampling(config: Config, folder: RoundFolder, samples: int = 8, skill: f
 def add_selection(config: Config, folder: RoundFolder, made: list[Trajectory]) -> None:
     questions = questions_of("train", len({t.question_id for t in made}))
     scores = score_with(config, questions, made, SCORES, folder.scores)
-    weights = {str(name): weight for name, weight in config.rewards.weights.items()}
-    selection = select(questions, made, scores, weights, config.rewards.select)
+    weights = config.rewards.weights
+    selection = select(questions, Trajectories.of(made), scores, weights, config.rewards.select)
     write_json(folder.selection, selection.model_dump(mode="json"))
     rows, _ = build_rows(made, selection.kept, config.training.max_length)
     write_rows(folder.rows, rows_table(rows), "handmade", Counter())

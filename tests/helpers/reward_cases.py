@@ -24,6 +24,7 @@ from rewards.prompts import PROMPTS
 from rewards.reward import Judged, Rule, Unit, load_reward
 from rewards.scoring import Scorer
 from rewards.store import Settings
+from sampling.trajectories import Trajectories, outline
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.tiny import tiny_format
 
@@ -79,7 +80,7 @@ def score_with(
 ) -> dict[tuple[str, str], Score]:
     """The scores under a config, stored in a folder."""
     with scorer_of(config) as scorer:
-        return scorer.score(questions, trajectories, names, folder)
+        return scorer.score(questions, Trajectories.of(trajectories), names, folder)
 
 
 def settings_of(config: Config, name: str, fingerprint: str) -> Settings:
@@ -97,7 +98,8 @@ def rule_score(name: str, question: Question, made: Trajectory, embed: Embed = n
     """A score by a rule."""
     loaded = load_reward(name)
     assert isinstance(loaded, Rule)
-    return reward.rule_scores(loaded, Unit(question, (made,)), Inputs(normalise_answer, embed))[0]
+    unit, whole = Unit(question, (outline(made),)), {made.key: made}
+    return reward.rule_scores(loaded, unit, whole, Inputs(normalise_answer, embed))[0]
 
 
 def judge_it(
@@ -123,8 +125,9 @@ def judge_it(
             asker = ScoreJudge(
                 judge, log, {**reward.prompts, **PROMPTS}, store, no_vectors, before, question, made.key, name
             )
-            unit = Unit(question, (made,), is_group=reward.of_group)
-            return asker.finish(reward.make_scores(unit, await reward.score(question, unit.given, asker))[0])
+            unit = Unit(question, (outline(made),), is_group=reward.of_group)
+            given = unit.given({made.key: made})
+            return asker.finish(reward.make_scores(unit, await reward.score(question, given, asker))[0])
 
     return asyncio.run(run())
 

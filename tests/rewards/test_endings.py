@@ -24,6 +24,7 @@ from rewards.reward import known_rewards
 from rewards.selection import select
 from rewards.summary import best_reward, mean_reward
 from rounds.choice import dev_rewards
+from sampling.trajectories import Trajectories
 from tests.helpers.arms import make_arm
 from tests.helpers.reward_cases import (
     judge_reply,
@@ -178,7 +179,9 @@ def test_no_mean_gains_by_a_trajectory_that_fails(scores: Scores, ending: str) -
 def test_no_reward_puts_a_failure_above_a_wrong_answer(scores: Scores, name: str, ending: str) -> None:
     failure = failures(1)[ending]
     for weights in ({name: 1.0}, {name: 1.0, "f1": 3.0}, {name: 1.0, "correctness": 0.5, "faithfulness": 0.5}):
-        choice = select(QUESTIONS[1:2], [ARM[1], failure], scores, weights, SelectConfig()).questions[0]
+        choice = select(QUESTIONS[1:2], Trajectories.of([ARM[1], failure]), scores, weights, SelectConfig()).questions[
+            0
+        ]
         of_wrong, of_failure = choice.rewards[ARM[1].key], choice.rewards[failure.key]
         assert of_wrong is not None and failure.key not in choice.kept
         if failure.status == "failed":
@@ -239,7 +242,7 @@ def test_what_ended_out_of_budget_is_worth_its_answer_only_where_it_may_be_kept(
 ) -> None:
     """In selection, in the choice of an adapter and in the evaluation's primary measure alike."""
     cut, weights, rule = failures(1)["out of budget with a right answer"], {"f1": 1.0}, SelectConfig(keep_status=keep)
-    selection = select(QUESTIONS[1:2], [ARM[1], cut], scores, weights, rule)
+    selection = select(QUESTIONS[1:2], Trajectories.of([ARM[1], cut]), scores, weights, rule)
     assert selection.questions[0].rewards[cut.key] == value
     assert (best_reward(selection), mean_reward(selection)) == (value, value / 2)
     config = make_config(tmp_path, QUESTIONS, rewards={"select": {"keep_status": list(keep)}})

@@ -14,6 +14,7 @@ from ratchet.errors import UserError
 from ratchet.records import Question, Status, Trajectory
 from ratchet.selection import Score, Selection
 from rewards.selection import cause_text, reward, select, select_at_random
+from sampling.trajectories import Trajectories
 from tests.helpers.reward_cases import trajectory
 
 WEIGHTS = {"correctness": 4.0, "faithfulness": 1.0}
@@ -33,7 +34,9 @@ def choose(
 ) -> tuple[list[int], str]:
     """(samples kept, reason) for rewards of the samples 0, 1, ..."""
     found = trajectories or [trajectory(i) for i in range(len(values))]
-    selection = select(QUESTION, found, scored(*values), {"f1": 1.0}, SelectConfig.model_validate(rule))
+    selection = select(
+        QUESTION, Trajectories.of(found), scored(*values), {"f1": 1.0}, SelectConfig.model_validate(rule)
+    )
     samples = {t.key: t.sample for t in found}
     return [samples[key] for key in selection.kept], selection.questions[0].reason
 
@@ -86,7 +89,7 @@ def test_a_dropped_question_says_why(
 ) -> None:
     assert choose(*values, **rule) == ([], reason)
     made = [trajectory(i) for i in range(len(values))]
-    selection = select(QUESTION, made, scored(*values), {"f1": 1.0}, SelectConfig.model_validate(rule))
+    selection = select(QUESTION, Trajectories.of(made), scored(*values), {"f1": 1.0}, SelectConfig.model_validate(rule))
     assert selection.questions[0].cause == cause
 
 
@@ -101,7 +104,7 @@ def test_a_random_selection_keeps_as_many_of_each_question_whatever_their_reward
     every += [trajectory(9, question=question.id, answer=" ") for question in questions]
     values = {t.key: 1.0 if t.sample < 2 and t.question_id != "q0" else 0.0 for t in every}
     scores = {(key, "f1"): Score(trajectory=key, name="f1", value=value) for key, value in values.items()}
-    selection = select(questions, every, scores, {"f1": 1.0}, SelectConfig())
+    selection = select(questions, Trajectories.of(every), scores, {"f1": 1.0}, SelectConfig())
     chosen = select_at_random(selection, every, seed=1)
     assert [len(choice.kept) for choice in chosen.questions] == [0] + [2] * 39
     assert chosen.questions[0] == selection.questions[0], "what was dropped stays dropped"
@@ -111,9 +114,8 @@ def test_a_random_selection_keeps_as_many_of_each_question_whatever_their_reward
     random.Random(3).shuffle(every)
     assert select_at_random(selection, every, seed=1) == chosen != select_at_random(selection, every, seed=2)
     assert chosen.questions[1].reason == "kept: 2 of 6 well-formed trajectories, chosen at random"
-    late = select_at_random(
-        select(questions, every, scores, {"f1": 1.0}, SelectConfig(keep_status=("finished", "out_of_budget"))), every, 1
-    )
+    both = SelectConfig(keep_status=("finished", "out_of_budget"))
+    late = select_at_random(select(questions, Trajectories.of(every), scores, {"f1": 1.0}, both), every, 1)
     assert {t.status for t in every if t.key in late.kept} == {"finished", "out_of_budget"}
 
 
@@ -122,9 +124,9 @@ def test_each_axis_needs_some_candidate_above_its_minimum_and_not_the_best_one()
     scores = {**scored(1.0, 0.2, name="correctness"), **scored(0.1, 0.9, name="faithfulness")}
     rule = SelectConfig(min_scores={"correctness": 0.5, "faithfulness": 0.5})
     found = [trajectory(i) for i in range(2)]
-    assert select(QUESTION, found, scores, WEIGHTS, rule).kept == (found[0].key,)
+    assert select(QUESTION, Trajectories.of(found), scores, WEIGHTS, rule).kept == (found[0].key,)
     low = {**scores, **scored(0.1, 0.5, name="faithfulness")}
-    choice = select(QUESTION, found, low, WEIGHTS, rule).questions[0]
+    choice = select(QUESTION, Trajectories.of(found), low, WEIGHTS, rule).questions[0]
     assert (choice.kept, choice.cause) == ((), "score_too_low") and "best faithfulness 0.500" in choice.reason
 
 
@@ -147,7 +149,7 @@ def test_only_trajectories_that_ended_well_are_candidates() -> None:
 @pytest.mark.parametrize("weights", [{}, {"f1": 0.0}, {"f1": -1.0, "em": 2.0}, {"f1": float("nan")}])
 def test_weights_that_give_no_mean_are_refused(weights: dict[str, float]) -> None:
     with pytest.raises(UserError, match=r"rewards\.weights"):
-        select(QUESTION, [], {}, weights, SelectConfig())
+        select(QUESTION, Trajectories.of([]), {}, weights, SelectConfig())
 
 
 @st.composite
@@ -184,7 +186,7 @@ def test_selection_properties(
     rng: random.Random,
 ) -> None:
     questions, trajectories, scores = round_
-    selection = select(questions, trajectories, scores, WEIGHTS, rule)
+    selection = select(questions, Trajectories.of(trajectories), scores, WEIGHTS, rule)
     statuses = {t.key: t.status for t in trajectories}
     least = -1.0 if rule.min_reward is None else rule.min_reward
     assert [choice.question_id for choice in selection.questions] == [question.id for question in questions]
@@ -212,7 +214,7 @@ def test_selection_properties(
     shuffled, pairs = list(trajectories), list(scores.items())
     rng.shuffle(shuffled)
     rng.shuffle(pairs)
-    again = select(questions, [*shuffled, *shuffled[:2]], dict(pairs), WEIGHTS, rule)
+    again = select(questions, Trajectories.of([*shuffled, *shuffled[:2]]), dict(pairs), WEIGHTS, rule)
     assert again == selection
     assert Selection.model_validate_json(selection.model_dump_json()) == selection
 
@@ -227,7 +229,7 @@ def selected(
     asked = questions or [Question(id=name, text="?") for name in rewards]
     made = [trajectory(i, question=q, sampled=(i + 1,)) for q, values in rewards.items() for i in range(len(values))]
     scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=rewards[t.question_id][t.sample]) for t in made}
-    return select(asked, made, scores, {"f1": 1.0}, SelectConfig.model_validate(rule))
+    return select(asked, Trajectories.of(made), scores, {"f1": 1.0}, SelectConfig.model_validate(rule))
 
 
 def samples(selection: Selection, number: int = 0) -> tuple[list[int], list[int]]:
@@ -256,7 +258,9 @@ def test_near_identical_trajectories_count_once() -> None:
     ]
     assert choose(1.0, 1.0, 1.0, trajectories=found)[0] == [0, 1, 2]
     assert choose(1.0, 1.0, 1.0, trajectories=found, similarity=0.9)[0] == [0, 2]
-    selection = select(QUESTION, found, scored(0.2, 0.9, 0.1), {"f1": 1.0}, SelectConfig(similarity=0.9))
+    selection = select(
+        QUESTION, Trajectories.of(found), scored(0.2, 0.9, 0.1), {"f1": 1.0}, SelectConfig(similarity=0.9)
+    )
     assert samples(selection) == ([1], [1, 2])  # the better of two that are alike
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from commands.evaluate import main as evaluate
 from commands.sample import sample_round
-from commands.score import drop_unsampled
 from commands.train import train_round
 from evaluation.arm_folders import read_arms
 from inference.chat import Dialogue
@@ -139,13 +138,3 @@ def test_a_dialogue_that_was_recorded_as_text_is_shown_without_a_tokenizer(tmp_p
     ]
     assert [text for author, text in shown if author != "template"] == ["Be brief.", "Who?", "Ada\nTorrin"]
     assert not decoder.problems
-    trajectory = next(iter(_trajectories(config, conversation)))
-    [kept] = drop_unsampled(trajectory).conversations
-    assert kept.text == "Ada\nTorrin" and [(s.start, s.end) for s in kept.spans] == [(0, 10)]
-
-
-def _trajectories(config: Any, conversation: Any) -> Iterator[Any]:
-    sampled = sample_round(config)
-    store = TrajectoryStore(RunFolder(config.folder).round(1).trajectories)
-    for trajectory in store.read(sampled.keys):
-        yield trajectory.model_copy(update={"conversations": (conversation,)})

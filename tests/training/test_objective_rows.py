@@ -20,6 +20,7 @@ from rewards.selection import select
 from rewards.summary import single_answer
 from rounds.trace import trace_lines
 from sampling.store import TrajectoryStore
+from sampling.trajectories import Trajectories
 from tests.helpers.attempts import ACTION, BAD, GOOD, attempt, every_objective, rows_of
 from tests.helpers.attempts import start_attempts as start
 from tests.helpers.tiny import tiny_format
@@ -171,7 +172,7 @@ def test_no_mixed_question_is_one_line(model: Path, tmp_path: Path) -> None:
     asked = [Question(id=f"q{n}", text=f"Who is {n}?", answers=("Ada",)) for n in range(4)]
     attempts = [attempt(n, sample) for n in range(4) for sample in range(2)]
     scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=1.0) for t in attempts}
-    chosen = select(asked, attempts, scores, {"f1": 1.0}, SelectConfig(only_mixed=True))
+    chosen = select(asked, Trajectories.of(attempts), scores, {"f1": 1.0}, SelectConfig(only_mixed=True))
     folder.selection.write_text(chosen.model_dump_json())
     with pytest.raises(UserError, match=r"no trajectory was kept, .* \(4 x dropped: not both successes"):
         train_round(config, 1)
