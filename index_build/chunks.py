@@ -6,21 +6,32 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import regex
 from tokenizers import Encoding, Tokenizer
 
 from ratchet.errors import UserError
 from ratchet.records import with_title
+from ratchet.words import LETTER, MARK, UNSPACED
 from retrieval.encoders.limits import TokenLimit
 
 # A long title makes chunks smaller, but not smaller than this share of what fits without one: an encoder cuts their
 # ends then, which is counted.
 SMALLEST_SHARE = 1 / 8
 
+LONGEST_WORD = 100
+"""Characters, at least, of what no chunk has to have whole: an address, a line of data."""
+SPACED_PART = rf"[{LETTER}{MARK}\p{{Cf}}--{UNSPACED}]"
+JOINED = regex.compile(
+    rf"{SPACED_PART}{{2}}|{UNSPACED}[{MARK}]|\p{{N}}[.,:/^'’]\p{{N}}|\p{{L}}['’]\p{{L}}", regex.VERSION1
+)
+"""Neighbours that stay together. In scripts without blanks every two letters may be parted."""
+
 Spans = list[tuple[int, int]]
 
 
 class Chunker:
     """Chunks of `size` tokens, the last one shorter; each begins with the last `overlap` tokens of the one before.
+    Where no chunk would have a word or a number whole, as with an overlap of 0, a chunk ends before it.
 
     The paper's corpus is cut so with 512 and 80 (mRAG, appendix C). Control tokens in a document are counted split,
     as a model reads them. `tokenizer` is a fast tokenizer of transformers, or one of tokenizers; `where` names it in
@@ -55,7 +66,9 @@ class Chunker:
         self._smallest = max(1, int(room * SMALLEST_SHARE))
         self.fits = () if limit is None else (str(limit),)
         """The limit, in words."""
-        self.digest = hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()[:32]
+        # Chunks that overlap were whole words before: their indexes need not be built again.
+        rules = "" if overlap else "whole words"
+        self.digest = hashlib.sha256((self._tokenizer.to_str() + rules).encode()).hexdigest()[:32]
         """Of the tokenizer. With the same size, overlap and `fits`: equal digest, equal chunks."""
 
     def cut(self, texts: Sequence[str], titles: Sequence[str] = ()) -> list[Spans]:
@@ -90,7 +103,7 @@ class Chunker:
         return spans, (sum(map(len, over.values())), sum(map(sum, over.values())))
 
     def _spans(self, text: str, encoding: Encoding, size: int) -> Spans:
-        count, step = len(encoding), size - self._overlap * size // self._size
+        count, overlap = len(encoding), self._overlap * size // self._size
 
         def boundary(token: int) -> int:
             """Where a token begins, the space before it left to the token before: so slices join without gaps."""
@@ -99,10 +112,34 @@ class Chunker:
             span = encoding.token_to_chars(token)
             return span[0] if span else len(text)
 
-        starts = range(0, max(count - size, 0) + step, step)
-        spans = [(boundary(start), boundary(start + size)) for start in starts]
+        spans, start = [], 0
+        while start + size < count:
+            end, following = start + size, start + size - overlap
+            word = word_start(text, boundary(end))
+            if word < boundary(following):  # both chunks would have a part of it alone
+                first = encoding.char_to_token(word)
+                if first is not None and first > start and boundary(first) > boundary(start):
+                    end, following = first, first - overlap if first - overlap > start else first
+            spans.append((boundary(start), boundary(end)))
+            start = following
+        spans.append((boundary(start), len(text)))
         # A character of several tokens lies on one side of a boundary whole: chunks of few tokens can come out empty.
         return [span for span in spans if span[0] < span[1]] or [(0, len(text))]
+
+
+def word_start(text: str, at: int) -> int:
+    """Where the word begins that the place `at` lies inside of; `at` itself between words."""
+    lowest = max(0, at - LONGEST_WORD)
+    while at > lowest and _is_inside(text, at):
+        at -= 1
+    return at
+
+
+def _is_inside(text: str, at: int) -> bool:
+    """Whether the characters around a place belong to one word, or to one number such as 1,407.5 or 10^6."""
+    around = text[max(0, at - 2) : at + 2]
+    middle = min(2, at)
+    return any(match.start() < middle < match.end() for match in JOINED.finditer(around, overlapped=True))
 
 
 def chunk_texts(text: str, title: str, spans: Sequence[tuple[int, int]]) -> list[str]:
