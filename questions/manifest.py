@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import platform
-import subprocess
 from collections.abc import Collection, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -18,9 +17,9 @@ from questions.load import load_split
 from ratchet.config import Config, PathText, is_missing, written
 from ratchet.errors import UserError
 from ratchet.files import read_json_file, write_atomic, write_json
-from ratchet.packages import DISTRIBUTION, IN_WHEEL
 from ratchet.parsing import read_mapping
 from ratchet.runfolder import SPLITS, RunFolder, path_digest
+from ratchet.version import code_version
 
 VERSION = 2
 """Of the layout of run folders. A run folder of another version is refused, not converted."""
@@ -165,7 +164,7 @@ def _manifest(seed: int, documents: Iterable[PathText]) -> dict[str, Any]:
     return {
         "version": VERSION,
         "seed": seed,
-        "code": _code_version(),
+        "code": code_version(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _package_version(name))},
         "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
@@ -178,21 +177,3 @@ def _package_version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _code_version() -> str | None:
-    """The commit that runs, with '+changes' where the checkout is not clean; the version of an installed wheel; None
-    elsewhere."""
-    if IN_WHEEL:
-        return f"wheel {metadata.version(DISTRIBUTION)}"
-    here = Path(__file__).parent
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit + ("+changes" if dirty else "")

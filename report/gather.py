@@ -5,7 +5,7 @@ Trajectories are read as lines (`store_lines.py`); what the page shows of one is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +24,9 @@ from ratchet.selection import QuestionChoice, Score, Selection
 from report.rounds import RoundNumbers, gather_rounds
 from report.store_lines import Line, Replaced, StoreLines, Tally
 from report.training import LogLine, count_rows, read_training_log
-from rounds.ledger import latest_entries
+from rounds.ledger import read_ledger
 from rounds.promoted import read_promotion
+from rounds.records import Entry
 from sampling.store import TrajectoryStore
 from sampling.work import work_on
 
@@ -57,6 +58,8 @@ class Gathered:
 
     folder: RoundFolder
     manifest: dict[str, Any]
+    code: tuple[str, ...]
+    """The versions of the code that began the run and ran its stages."""
     results: Results | None
     selection: Selection | None
     questions: dict[str, Question]
@@ -138,9 +141,12 @@ class Gatherer:
         rows = self._read(folder.rows, lambda: count_rows(folder.rows))
         if not rows:
             missing.append("No token rows yet, so trained tokens cannot be marked.")
+        manifest = _manifest(run.manifest)
+        ledger = self._read(run.ledger, lambda: read_ledger(run))
         return Gathered(
             folder=folder,
-            manifest=_manifest(run.manifest),
+            manifest=manifest,
+            code=_code(manifest, ledger),
             results=results,
             selection=selection,
             questions={**held_out, **questions},
@@ -149,7 +155,7 @@ class Gatherer:
             tallies=tuple(arm.tally for arm in (*sampled_arms, *arms) if arm.tally.total),
             training=training,
             rows=rows,
-            missing=(*missing, *self._read(run.ledger, lambda: _anyway_lines(run))),
+            missing=(*missing, *_anyway_lines(ledger)),
             rounds=self._read(_small_files(run), lambda: gather_rounds(run)),
         )
 
@@ -295,13 +301,18 @@ def _status(path: Path) -> Any:
         return None
 
 
-def _anyway_lines(run: RunFolder) -> tuple[str, ...]:
+def _anyway_lines(ledger: Iterable[Entry]) -> tuple[str, ...]:
     """The stages of the ledger that were done with inputs that were out of date."""
     return tuple(
         f"{entry.key.title} of round {entry.round} was done with --anyway: {entry.anyway}."
-        for entry in latest_entries(run).values()
+        for entry in {entry.key: entry for entry in ledger}.values()  # the last of each stage
         if entry.anyway
     )
+
+
+def _code(manifest: Mapping[str, Any], entries: Iterable[Entry]) -> tuple[str, ...]:
+    stated = (str(manifest.get("code") or ""), *(entry.code for entry in entries))
+    return tuple(dict.fromkeys(filter(None, stated)))
 
 
 def _manifest(path: Path) -> dict[str, Any]:

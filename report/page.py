@@ -252,7 +252,7 @@ def _facts(config: Config, gathered: Gathered) -> list[tuple[str, str]]:
         ("Adapter", adapter.policy if adapter else "none evaluated"),
         ("Seed", str(config.seed)),
         ("Token rows", _rows_text(gathered)),
-        ("Code", str(manifest.get("code") or "unknown")),
+        ("Code", ", ".join(gathered.code) or "unknown"),
         ("Packages", ", ".join(f"{k} {v}" for k, v in (manifest.get("packages") or {}).items()) or "unknown"),
     ]
 

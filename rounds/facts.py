@@ -12,6 +12,7 @@ from evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
 from ratchet.files import Segment, count_lines, read_json_file
 from ratchet.runfolder import RunFolder
 from ratchet.selection import Selection
+from ratchet.version import code_version
 from rewards.summary import mean_reward
 from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
 from rounds.ledger import digests_of
@@ -41,6 +42,7 @@ def record_stage(
         began=began.isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
         machine=platform.node(),
+        code=code_version() or "",
         anyway=anyway,
     )
     digests.save()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from pydantic import Field
+
 from evaluation.measures.estimates import Difference
 from ratchet.records import Record
 
@@ -79,6 +81,8 @@ class Entry(Record):
     """UTC, ISO 8601."""
     seconds: float
     machine: str
+    code: str = Field("", exclude_if=lambda code: not code)
+    """The version of the code that ran it (`ratchet.version`)."""
     anyway: str = ""
     """What was out of date of its inputs, where the user went on with --anyway."""
 

@@ -13,9 +13,8 @@ from accelerate import PartialState
 from questions.leakage import training_question_digests
 from questions.load import load_split
 from ratchet.config import load_members
-from ratchet.files import read_json_file
 from ratchet.plugins import short_name
-from ratchet.runfolder import RunFolder
+from ratchet.version import code_version
 from training.adapter import SETTINGS, publish
 from training.card import data_licences, describe_base
 from training.checkpoints import EvaluatedAdapters
@@ -58,7 +57,7 @@ def publish_adapter(job: TrainingJob, plan: Schedule, dev_loss_before: float | N
         "run": config.run,
         "round": task.folder.number,
         "systems": sorted({short_name(member.system.name) for member in members.values()}),
-        "code": read_json_file(RunFolder(config.folder).manifest)["code"],
+        "code": code_version(),
         "training": job.inputs[SETTINGS],
         **({"control": control} if control else {}),
         "steps": plan.steps,

@@ -14,6 +14,7 @@ from commands.score import main as score
 from questions.manifest import open_run
 from ratchet.config import load_config
 from ratchet.runfolder import RunFolder
+from ratchet.version import code_version
 from rounds.ledger import read_ledger
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.experiment import make_experiment
@@ -43,6 +44,7 @@ def test_commands_record_their_stages_once(config: Path, capsys: pytest.CaptureF
     run(score, config)
     assert recorded(config) == ["index", "sample", "score"]
     entry = read_ledger(RunFolder(config.parent / "run"))[-1]
+    assert entry.code == code_version(), "a tree that was patched since the run began says so in the stage's entry"
     assert entry.facts["questions"] == 4 and entry.inputs.keys() == {"questions", "trajectories", "config"}
     run(score, config, "--also", "em")
     assert recorded(config) == ["index", "sample", "score", "score"], "the scores changed"
