@@ -35,10 +35,9 @@ from ratchet.records import Question, questions_digest
 from ratchet.runfolder import RoundFolder, RunFolder
 from ratchet.selection import Selection
 from rewards.audit import audit_round
-from rewards.reward import load_reward
+from rewards.reward import current_scores, load_reward
 from rewards.scoring import Scorer, check_question_ids, unfinished
 from rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
-from rewards.store import stored_scores
 from rewards.summary import (
     allocation_table,
     nothing_selected,
@@ -209,7 +208,7 @@ def whatif(words: Sequence[str], prog: str) -> None:
         raise UserError(f"{round_folder.selection}: does not exist; score and select first: `{again}`")
     questions = load_questions(config.questions.train, config.seed)
     trajectories = _load_trajectories(questions, round_folder, arguments)
-    scores = stored_scores(round_folder.scores, trajectories)
+    scores = current_scores(round_folder.scores, trajectories)
     for name in (name for name, weight in weights.items() if weight):
         missing = sum((key, name) not in scores for key in trajectories)
         if missing:

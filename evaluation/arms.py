@@ -19,7 +19,7 @@ from ratchet.config.sampling import TOP_P
 from ratchet.errors import UserError
 from ratchet.records import Trajectory
 from ratchet.selection import Score
-from rewards.reward import judge_of
+from rewards.reward import current_scores, judge_of
 from rewards.store import stored_scores
 from sampling.passes import Pass
 from sampling.pool import sample
@@ -85,7 +85,7 @@ def arm_status(evaluation: EvaluationConfig, arm: ArmPlan) -> ArmStatus:
         started = any(path.stat().st_size for path in arm.store.segments)
         return ArmStatus("part", "not all sampled") if started else ArmStatus("missing")
     names = evaluation.scores
-    scores = stored_scores(arm.scores, set(keys))
+    scores = current_scores(arm.scores, set(keys))
     if lacking := sum((key, name) not in scores for key in keys for name in names):
         return ArmStatus("part", f"{lacking} of {len(keys) * len(names)} scores are missing", stored, scores)
     failed = sum(trajectory.status == "failed" for trajectory in stored)

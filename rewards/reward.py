@@ -43,6 +43,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.core.prompts.template import Prompts
@@ -52,7 +53,7 @@ from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve
 from ratchet.records import Question, Status, Trajectory, content_key
 from ratchet.selection import Score, ScoreState
 from ratchet.text import short_line
-from rewards.store import Settings
+from rewards.store import Settings, current_settings, stored_scores
 from sampling.trajectories import Outline
 
 if TYPE_CHECKING:
@@ -296,6 +297,21 @@ def _path_of(name: str) -> str:
         _found[str(name)] = name.path
         return name.path
     return name if not is_path(name) or resolve_path(name).exists() else _found.get(name, name)
+
+
+def current_scores(folder: Path, wanted: Collection[str]) -> dict[tuple[str, str], Score]:
+    """The stored scores (`rewards.store.stored_scores`), without those by an earlier version of a file of one's own."""
+    earlier = {name for name, settings in current_settings(folder).items() if _is_earlier(name, settings)}
+    return {at: score for at, score in stored_scores(folder, wanted).items() if at[1] not in earlier}
+
+
+def _is_earlier(name: str, settings: Settings) -> bool:
+    try:
+        reward = load_reward(name)
+    except UserError:  # no score of this config: its file is gone
+        return False
+    # A rule's settings have its version so, a judged score's under "prompts".
+    return reward.is_outside and reward.version != settings.get("version", settings.get("prompts"))
 
 
 def judged(names: Iterable[str]) -> list[str]:

@@ -17,6 +17,7 @@ from commands.score import main as score
 from commands.sweep import sweep
 from evaluation.arm_folders import arm_store, question_set, scores_path
 from ratchet.config import Config, load_config
+from ratchet.errors import UserError
 from ratchet.files import read_segments, write_jsonl
 from ratchet.records import Event, Note, Trajectory
 from ratchet.runfolder import RunFolder
@@ -131,6 +132,21 @@ def test_one_reward_has_one_value_in_every_command(config: Config, capsys: pytes
     for (key, name), given in evaluated.items():
         alone = selected[key, name]
         assert (given.value, given.reason) == (alone.value, alone.reason)
+
+
+def test_values_by_an_earlier_version_of_a_file_are_not_used(config: Config) -> None:
+    run(score, config)
+    run(sweep, config, "cell", "0/1", "--phase", "score")
+    (Path(config.words[1]).parent / "parts" / "seen.py").write_text(
+        "def score(question, trajectory):\n    return 0.25\n"
+    )
+    with pytest.raises(
+        UserError, match=rf"12 of 12 trajectories have no stored {NAMES[0]}; compute it: `ratchet score"
+    ):
+        run(score, config, "whatif", "--weights", f"{NAMES[0]}=1")
+    run(sweep, config, "cell", "0/1", "--phase", "score")
+    again = {given.value for (_, name), given in dev_scores(config).items() if name == NAMES[0]}
+    assert again <= {0.25, 0.0, None} and 0.25 in again
 
 
 def test_what_a_reward_may_read_is_said_in_the_guide() -> None:
