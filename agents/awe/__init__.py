@@ -1,8 +1,10 @@
 """AwE, Answer with Evidence (docs/papers/awe.md): two ways to an answer, and a debate in which documents decide.
 
 Knowledge-first: answer from what the model knows, retrieve for question + answer, read. Retrieval-first: retrieve for
-the question, draft, retrieve for question + draft, read these second documents alone. An advocate of each answer argues
-from its path's documents; the judge sees the question, both answers and both arguments, and writes the answer.
+the question, draft, retrieve for question + draft, read these second documents alone: two rounds of Iter-RetGen
+(section 4.4). A query has all that the model wrote (equations 1 and 6), not the answer taken out of it. An advocate of
+each answer argues from its path's documents; the judge sees the question, both answers and both arguments, and writes
+the answer.
 
 Budget: 7 model calls (2 a path, 2 advocates, 1 judge) and 3 retrievals (top 3). The two paths run at once, so do the
 two advocates. Ablations (`paths`): `knowledge` 2 calls and 1 retrieval, `retrieval` 2 and 2, no debate.
@@ -138,11 +140,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 async def knowledge_first(question: str, tools: Tools, settings: Settings, thinker: Dialogue, reader: Dialogue) -> Path:
     """Answer from memory, retrieve with question and answer, and answer again from the documents."""
-    guess = final_answer(await tools.ask(thinker, tools.prompt("knowledge.user")))
+    guess = await tools.ask(thinker, tools.prompt("knowledge.user"))
     if settings.paths == "knowledge":
-        tools.so_far = Answer(guess)
+        tools.so_far = Answer(final_answer(guess))
     passages = await tools.search(reader.role, f"{question} {guess}".strip(), settings.documents)
-    return Path(await read(tools, reader, passages), passages)
+    return Path(final_answer(await read(tools, reader, passages)), passages)
 
 
 async def retrieval_first(question: str, tools: Tools, settings: Settings, drafter: Dialogue, reader: Dialogue) -> Path:
@@ -150,15 +152,14 @@ async def retrieval_first(question: str, tools: Tools, settings: Settings, draft
     first = await tools.search(drafter.role, question, settings.documents)
     draft = await read(tools, drafter, first)
     if settings.paths == "retrieval":
-        tools.so_far = Answer(draft, tuple(first))
+        tools.so_far = Answer(final_answer(draft), tuple(first))
     second = await tools.search(reader.role, f"{question} {draft}".strip(), settings.documents)
-    return Path(await read(tools, reader, second), second)
+    return Path(final_answer(await read(tools, reader, second)), second)
 
 
 async def read(tools: Tools, reader: Dialogue, passages: Sequence[Passage]) -> str:
-    """The answer that is read from these documents."""
-    message = tools.prompt("reader.user", documents=documents_text(passages))
-    return final_answer(await tools.ask(reader, message))
+    """What the model says to the question and these documents."""
+    return await tools.ask(reader, tools.prompt("reader.user", documents=documents_text(passages)))
 
 
 async def argue(tools: Tools, advocate: Dialogue, path: Path, settings: Settings) -> str:

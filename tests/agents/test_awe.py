@@ -9,7 +9,7 @@ import pytest
 
 from agents.awe import ADVOCATE, JUDGE, NO_ARGUMENT
 from agents.awe.citations import check_citations, has_quote, split_claims
-from agents.core.prompts.documents import KNOW, READ
+from agents.core.prompts.documents import KNOW, MARK, READ
 from inference.scripted import ScriptedEngine
 from ratchet.records import Trajectory
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
@@ -88,6 +88,25 @@ async def test_the_evidence_of_the_answer_comes_first_and_no_document_twice(
     trajectory = await play(AWE, scripted(verdict), Shelf({**SHELF, f"{Q} Bo?": bridge}))
     assert trajectory.answer == verdict.strip()
     assert [p.id for p in trajectory.passages] == order
+
+
+async def test_the_retrieval_path_alone_is_iter_retgen_of_two_rounds() -> None:
+    drafts = [f"Bo Lind drew maps,\nso he built it. {MARK} Bo Lind", f"No. {MARK} Ada Torrin"]
+    played = {}
+    for name, settings in {"awe": {"paths": "retrieval"}, "iter_retgen": {"rounds": 2}}.items():
+        agent, shelf = engine(list(drafts)), Shelf({})
+        config = {"name": name, "settings": {**settings, "answer_form": "marked"}}
+        trajectory = await play(config, agent, shelf)
+        played[name] = (shelf.asked, [call.messages for call in agent.calls], trajectory.answer)
+    assert played["awe"] == played["iter_retgen"] and played["awe"][2] == "Ada Torrin"
+    assert played["awe"][0][1][0] == f"{Q} {drafts[0]}"
+
+
+async def test_the_knowledge_path_asks_with_what_the_model_said() -> None:
+    said, shelf = f"She drew it. {MARK} Ada Torrin", Shelf({})
+    settings = {"paths": "knowledge", "answer_form": "marked"}
+    trajectory = await play({"name": "awe", "settings": settings}, engine([said, said]), shelf)
+    assert shelf.asked == [(f"{Q} {said}", 3, 0)] and trajectory.answer == "Ada Torrin"
 
 
 @pytest.mark.parametrize(
