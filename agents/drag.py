@@ -27,6 +27,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from agents.core.claims import unique
 from agents.core.output import Malformed
 from agents.core.prompts.documents import (
     DATA,
@@ -119,7 +120,7 @@ class Objection:
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Debate which queries to search, then debate the answer."""
     pool = await query_stage(question.text, tools, settings)
-    passages = tuple({p.id: p for passages_of_query in pool.values() for p in passages_of_query}.values())
+    passages = unique(passage for passages_of_query in pool.values() for passage in passages_of_query)
     tools.so_far = Answer("", passages)
     shown = pool_text(pool)
     debaters = [Debater(side.capitalize(), *tools.begin(side, pool=shown)) for side in ("proponent", "opponent")]

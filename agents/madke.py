@@ -32,6 +32,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from agents.core.claims import unique
 from agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, read_verdict, require_label, unanimous_verdict
 from agents.core.output import Malformed
 from agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
@@ -133,7 +134,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 async def gather_pool(question: Question, tools: Tools, settings: Settings) -> tuple[list[Passage], str]:
     """(the passages of all sources for the question, what the debaters are told of sources that gave no answer). Raises
     SourceError where none gives one."""
-    pool: dict[str, Passage] = {}
+    pool: list[Passage] = []
     missing: list[str] = []
     for source, k in settings.pool.items():
         if len(missing) + 1 == len(settings.pool):  # the others failed: without this one there is no debate
@@ -142,8 +143,8 @@ async def gather_pool(question: Question, tools: Tools, settings: Settings) -> t
             result = await tools.try_search("selector", question.text, k, source=source)
             passages = result.passages
             missing += [source] if result.error else []
-        pool |= {p.id: p for p in passages}
-    return list(pool.values()), f"\n(Evidence is missing: {', '.join(missing)} gave no answer.)" if missing else ""
+        pool += passages
+    return list(unique(pool)), f"\n(Evidence is missing: {', '.join(missing)} gave no answer.)" if missing else ""
 
 
 class Debate:

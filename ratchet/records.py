@@ -110,11 +110,17 @@ class Passage(Record):
     """A chunk as a search result."""
 
     id: str
-    """Chunk id: unique in the index."""
+    """Chunk id: unique in the index. It stands for one text (`with_text`)."""
     document_id: DocumentId
     text: str
     title: str = ""
     score: float = 0.0
+
+    def with_text(self, text: str) -> Passage:
+        """The passage with another text, such as its beginning or a summary: another passage, whose id says so."""
+        if text == self.text:
+            return self
+        return self.model_copy(update={"id": f"{self.id}~{content_key(text)[:8]}", "text": text})
 
 
 def with_title(title: str, text: str) -> str:

@@ -38,11 +38,11 @@ def results_of(passages: Sequence[Passage], max_characters: int) -> list[Result]
     """Convert as many passages, from the first, as fit into `max_characters`; the first is cut if it must be."""
     results: list[Result] = []
     remaining = max_characters
-    for passage in passages:
+    for passage in (_short(passage, max_characters) for passage in passages):
         result = Result(
             id=passage.id,
             title=short_line(passage.title, TITLE_CHARACTERS),
-            text=short_text(passage.text, max_characters),
+            text=passage.text,
             score=passage.score,
             document_id=passage.document_id,
         )
@@ -66,16 +66,20 @@ def read_results(structured: Any, source: str, max_characters: int) -> tuple[lis
     for result in answer.results:
         if max_characters <= 0:
             return passages, 0  # what is left out here does not follow
-        text = short_text(result.text, max_characters)
-        max_characters -= len(text)
         name = short_line(result.id, TITLE_CHARACTERS)
-        passages.append(
-            Passage(
-                id=f"{source}:{name}",
-                document_id=short_line(result.document_id, TITLE_CHARACTERS) or f"{source}:{name}",
-                title=short_line(result.title, TITLE_CHARACTERS),
-                text=text,
-                score=result.score if math.isfinite(result.score) else 0.0,
-            )
+        passage = Passage(
+            id=f"{source}:{name}",
+            document_id=short_line(result.document_id, TITLE_CHARACTERS) or f"{source}:{name}",
+            title=short_line(result.title, TITLE_CHARACTERS),
+            text=result.text,
+            score=result.score if math.isfinite(result.score) else 0.0,
         )
+        passages.append(_short(passage, max_characters))
+        max_characters -= len(passages[-1].text)
     return passages, answer.next_offset
+
+
+def _short(passage: Passage, max_characters: int) -> Passage:
+    """With a text that can be shown and is no longer than that; the id says where it was cut."""
+    text = short_text(passage.text, max_characters)
+    return passage.with_text(text) if len(passage.text) > max_characters else passage.model_copy(update={"text": text})

@@ -87,10 +87,10 @@ def missing_text(results: Sequence[ToolResult]) -> str:
 
 
 def unique(passages: Iterable[Passage]) -> tuple[Passage, ...]:
-    """Each passage once, where it first came."""
-    kept: dict[str, Passage] = {}
+    """Each passage once, where it first came: one id with two texts, as a service may give it, is two passages."""
+    kept: dict[tuple[str, str], Passage] = {}
     for passage in passages:
-        kept.setdefault(passage.id, passage)
+        kept.setdefault((passage.id, passage.text), passage)
     return tuple(kept.values())
 
 

@@ -60,16 +60,16 @@ class Resources:
 
     def fit(self, engine: Engine, source: str, result: ToolResult) -> tuple[ToolResult, str]:
         """What a source found, cut to the tokens of the engine's model that its passages may take, and a remark on what
-        was cut or ""."""
+        was cut or "". A passage that was cut has an id of its own."""
         fitting = engine.max_context // SHARE // max(1, len(result.passages))
         most = self.max_tokens.get(source) or max(1, fitting)
 
         def fit(text: str, max_tokens: int) -> str:
             return shortened(text, max(1, len(first_tokens(engine.format, text, max_tokens))))
 
-        passages = tuple(p.model_copy(update={"text": fit(p.text, most)}) for p in result.passages)
+        passages = tuple(p.with_text(fit(p.text, most)) for p in result.passages)
         fitted = replace(result, passages=passages, text=result.text if passages else fit(result.text, most))
-        cut = [old.id for old, new in zip(result.passages, passages, strict=True) if new.text != old.text]
+        cut = [old.id for old, new in zip(result.passages, passages, strict=True) if new.id != old.id]
         if fitted.text != result.text:
             cut.append("its text")
         remark = f"{source}: {len(cut)} document(s) cut to {most} tokens ({', '.join(cut)})" if cut else ""

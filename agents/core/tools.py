@@ -261,9 +261,7 @@ class Tools(Episode):
         memory, asked = self._resources.memory, self._question.id
         assert memory is not None, "a run always has a memory"
         new = await asyncio.to_thread(memory.remember, entities, passages, text, self._context.scope, asked)
-        cut = sum(len(passage.text) > memory.limits.characters for passage in passages)
-        note = f"; {cut} document(s) cut to {memory.limits.characters} characters" if cut else ""
-        self.note(role, f"remembered {new} new piece(s) of evidence under {', '.join(entities)}{note}")
+        self.note(role, f"remembered {new} new piece(s) of evidence under {', '.join(entities)}")
         return new
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:

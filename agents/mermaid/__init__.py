@@ -15,7 +15,7 @@ Ours. The paper's prompts are not in the summary that we worked from; all words 
 entities of its claim. A document is cut as its source says (`sources.X.max_tokens`); one that was shown before is named
 again, not repeated. A tool's answer that is text and not documents is shown likewise and kept as a document of its own.
 Thoughts and texts have a length that a grammar can keep, since small models ramble (`actions.py`). With a conversation
-that has no room left there is no verdict, and nothing is remembered.
+that has no room left there is no verdict, and nothing is remembered (`memory_unparsed`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.core.claims import document_text
+from agents.core.claims import document_text, unique
 from agents.core.labels import labels_of
 from agents.core.native import Actions, calls_of, dialogue_with
 from agents.core.prompts.documents import DATA, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.spec import SystemSpec
 from agents.core.task import label_of_stance, labels_text
-from agents.core.tools import Answer, Tools
+from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
 from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text
 from ratchet.config import Section
@@ -93,6 +93,8 @@ class Settings(Section):
     memory: Literal["string", "meaning", "off"] = "string"
     memory_keys: Literal["entities", "facts"] = "entities"
     """What evidence is kept and recalled under: the subjects and objects; or these, the triplets and the keywords."""
+    memory_unparsed: bool = False
+    """Whether a claim without a verdict leaves what it found: its reply could not be read, or its context is full."""
     decomposer: bool = True
     repeats: Literal["allow", "refuse"] = "allow"
     look_first: bool = False
@@ -115,20 +117,21 @@ class Evidence:
     """What the Executor was shown of the world, with one number for each document."""
 
     def __init__(self) -> None:
-        self.recalled: dict[str, Passage] = {}
-        self.found: dict[str, Passage] = {}
-        self._numbers: dict[str, int] = {}
+        self.recalled: list[Passage] = []
+        self.found: list[Passage] = []
+        self._numbers: dict[tuple[str, str], int] = {}
 
     @property
     def passages(self) -> tuple[Passage, ...]:
-        return tuple((self.recalled | self.found).values())
+        return unique([*self.recalled, *self.found])
 
     def shown(self, passages: Sequence[Passage]) -> str:
         """One document a line."""
         lines = []
         for passage in passages:
-            known = self._numbers.get(passage.id)
-            number = self._numbers.setdefault(passage.id, len(self._numbers) + 1)
+            key = (passage.id, passage.text)
+            known = self._numbers.get(key)
+            number = self._numbers.setdefault(key, len(self._numbers) + 1)
             lines.append(document_text(number, passage) if known is None else f"[{known}] shown above")
         return "\n".join(lines)
 
@@ -147,17 +150,24 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     evidence, turns = Evidence(), list[Turn]()
     if remembers:
         pieces = await tools.recall("executor", entities, question.text, by_meaning=settings.memory == "meaning")
-        evidence.recalled = {piece.passage.id: piece.passage for piece in pieces}
+        evidence.recalled = [piece.passage for piece in pieces]
     if evidence.recalled:
         summary = f"recalled {len(evidence.recalled)} document(s)"
-        turns.append(
-            Turn(round=1, speaker="memory", query=", ".join(entities), passages=(*evidence.recalled,), said=summary)
-        )
-    recalled = evidence.shown(list(evidence.recalled.values()))
-    first_message = tools.prompt("executor.user", facts=facts, documents=recalled)
-    answer = await execute(tools, settings, labels, first_message, evidence, turns)
-    if remembers and evidence.found:
-        await tools.remember("executor", entities, list(evidence.found.values()), question.text)
+        ids = tuple(passage.id for passage in evidence.recalled)
+        turns.append(Turn(round=1, speaker="memory", query=", ".join(entities), passages=ids, said=summary))
+    first_message = tools.prompt("executor.user", facts=facts, documents=evidence.shown(evidence.recalled))
+
+    async def remember() -> None:
+        if remembers and evidence.found:
+            await tools.remember("executor", entities, unique(evidence.found), question.text)
+
+    try:
+        answer = await execute(tools, settings, labels, first_message, evidence, turns)
+    except (Unparsed, OutOfBudget):
+        if settings.memory_unparsed:
+            await remember()
+        raise
+    await remember()
     return answer
 
 
@@ -210,7 +220,7 @@ async def execute(
             else:
                 text = tools.prompt("observation.user", documents=evidence.shown(passages) or "nothing")
                 answered.add(signature(tool, arguments))
-            evidence.found |= {passage.id: passage for passage in passages}
+            evidence.found += passages
         ids = tuple(passage.id for passage in passages)
         turns.append(Turn(round=step, speaker="executor", query=call, passages=ids, said=thought))
         tools.so_far = Answer("", evidence.passages, turns=tuple(turns))

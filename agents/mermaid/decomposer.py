@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from pydantic import Field
 from agents.core.claims import distinct
 from agents.core.output import ANY, AnyText, JsonObject, at_most
 from agents.core.prompts.documents import one_line
+from retrieval.memory.records import entity_key
 
 DECOMPOSE = """\
 Take the text apart into facts to check. Each has a subject, a relation, an object, and attributions such as time, \
@@ -37,14 +39,21 @@ class Decomposition(JsonObject):
 
 
 def entities_of(parts: Decomposition) -> list[str]:
-    """The subjects and objects of the facts, each once."""
-    return distinct(name for triplet in parts.triplets for name in (triplet.subject, triplet.object))
+    """The subjects and objects of the facts, each once as the memory tells them apart (`entity_key`)."""
+    return _keys(name for triplet in parts.triplets for name in (triplet.subject, triplet.object))
 
 
 def fact_keys(parts: Decomposition) -> list[str]:
     """The subjects and objects, the triplets as one phrase each, and the keywords, each once."""
     triplets = [f"{triplet.subject} {triplet.relation} {triplet.object}" for triplet in parts.triplets]
-    return distinct([*entities_of(parts), *triplets, *parts.keywords])
+    return _keys([*entities_of(parts), *triplets, *parts.keywords])
+
+
+def _keys(names: Iterable[str]) -> list[str]:
+    kept: dict[str, str] = {}
+    for name in names:
+        kept.setdefault(entity_key(name), one_line(name))
+    return [name for key, name in kept.items() if key]
 
 
 def facts_text(parts: Decomposition) -> str:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import ge, gt
 from typing import Literal
 
 from pydantic import Field
@@ -44,6 +45,7 @@ from agents.tool_mad.debate import (
 )
 from agents.tool_mad.prompts import (
     PROMPTS,
+    Quote,
     begin_answer,
     begin_query,
     begin_ruling,
@@ -53,7 +55,7 @@ from agents.tool_mad.prompts import (
     read_query,
     read_query_leniently,
 )
-from agents.tool_mad.ragas import F, answer_relevance, check_support, extract_statements
+from agents.tool_mad.ragas import F, Measurement, answer_relevance, check_support, extract_statements
 from ratchet.config import Section, Thresholds
 from ratchet.records import Label, Question, Turn
 from retrieval.errors import SourceError
@@ -88,14 +90,25 @@ class Settings(Section):
     thresholds: Thresholds | None = None
     """Of this system alone. Default: `embedder.thresholds`, which hold for all."""
     thresholds_of: Literal["per_round", "accumulated"] = "per_round"
+    """per_round: the last round's scores are at or above them. accumulated: the sums so far are above them."""
+    no_evidence: Literal["unknown", "zero"] = "unknown"
+    """The faithfulness of an answer whose search found nothing. unknown: it counts in no mean and reaches no threshold.
+    """
     noncommittal: Literal["off", "zero", "zero_if_decided"] = "off"
     """Whether an answer that commits to nothing has relevance 0."""
     judge_divides_by: Literal["rounds_played", "three"] = "rounds_played"
     questions: int = Field(3, gt=0)
     """Generated for the answer relevance."""
+    quoting: Literal["lines", "none"] = "lines"
+    """lines: what agents said has a mark before each line, so that nobody can pose as another speaker."""
     statements: int | None = Field(None, gt=0)
     """Most statements that an answer is split into; those beyond are dropped, and a note says how many. Default: no
     bound, as in the paper."""
+
+    @property
+    def quote(self) -> Quote:
+        """How prompts show what an agent said."""
+        return quoted if self.quoting == "lines" else str.strip
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
@@ -110,7 +123,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         if tools.outage:
             raise SourceError(tools.outage)
         verdicts = await tools.gather(
-            *(respond(tools, labels, a, here, last) for a, here in zip(agents, lookups, strict=True))
+            *(respond(tools, settings, labels, a, here, last) for a, here in zip(agents, lookups, strict=True))
         )
         moves = [AgentTurn(here, verdict) for here, verdict in zip(lookups, verdicts, strict=True)]
         if settings.stability:
@@ -135,10 +148,10 @@ async def look_up(
         other = other_answer(agent, last) if last else ""
         if not last or settings.query_from == "answer":
             return other
-        return await tools.ask(*tools.begin("summariser", "summary", task=task, other_answer=quoted(other)))
+        return await tools.ask(*tools.begin("summariser", "summary", task=task, other_answer=settings.quote(other)))
 
     async def formulate(agent: Agent, other: str) -> str:
-        dialogue, text = begin_query(tools, question, agent, last, other)
+        dialogue, text = begin_query(tools, question, agent, last, settings.quote(other))
         return await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
 
     async def keywords(agent: Agent, query: str) -> str:
@@ -161,9 +174,11 @@ async def look_up(
     return [found.get(agent, Lookup()) for agent in agents]
 
 
-async def respond(tools: Tools, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round) -> Verdict:
+async def respond(
+    tools: Tools, settings: Settings, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round
+) -> Verdict:
     """The agent's reasons and label."""
-    dialogue, text = begin_answer(tools, agent, lookup, last)
+    dialogue, text = begin_answer(tools, agent, lookup, last, settings.quote)
     return await ask_verdict(tools, dialogue, text, labels)
 
 
@@ -204,6 +219,9 @@ async def score_turns(
             tools.note("scorer", f"{agent.name}: {statements.dropped} statement(s) beyond `statements` are dropped")
     scored = []
     for agent, move, faithful, relevant in zip(agents, moves, faithfulness, relevance, strict=True):
+        found = agent.kind == "none" or any(passage.text.strip() for passage in move.lookup.passages)
+        if settings.no_evidence == "zero" and not found:
+            faithful = Measurement(0.0)
         measurements = {"faithfulness": faithful, "relevance": relevant}
         for name, measurement in measurements.items():
             if measurement.value is None:
@@ -216,15 +234,16 @@ async def score_turns(
 
 
 def agreed(agents: Sequence[Agent], history: Sequence[Round], settings: Settings, thresholds: Thresholds) -> bool:
-    """Whether the last round ends the debate: one label, and scores that reach their thresholds."""
+    """Whether the last round ends the debate: one label, and scores that reach their thresholds (section III-C), or
+    sums of scores above them (algorithm 1)."""
     labels = {move.verdict.label for move in history[-1].values()}
     if len(labels) > 1 or labels == {""}:
         return False
     if not settings.stability:
         return settings.without_scores == "agreement" or len(history) == settings.rounds
-    counted = history if settings.thresholds_of == "accumulated" else history[-1:]
+    counted, passes = (history, gt) if settings.thresholds_of == "accumulated" else (history[-1:], ge)
     return all(
-        (known := known_scores(counted, agent.name, name)) and sum(known) >= threshold
+        (known := known_scores(counted, agent.name, name)) and passes(sum(known), threshold)
         for agent in agents
         for name, threshold in thresholds.model_dump().items()
         if agent.kind != "none" or name != "faithfulness"
@@ -242,7 +261,7 @@ async def judge(
     scores = {}
     if settings.stability:
         scores = {a.name: mean_scores(history, a.name, settings.judge_divides_by) for a in agents}
-    dialogue, text = begin_ruling(tools, history, scores)
+    dialogue, text = begin_ruling(tools, history, scores, settings.quote)
     return await ask_verdict(tools, dialogue, text, labels)
 
 

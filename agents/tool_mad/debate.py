@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agents.core.claims import unique
 from agents.core.labels import Verdict
 from ratchet.records import Passage
 
@@ -55,7 +56,7 @@ def make_agents(pair: Sequence[Kind]) -> list[Agent]:
 
 def passages_of(history: Sequence[Round]) -> tuple[Passage, ...]:
     """All that was read, each once."""
-    return tuple({p.id: p for moves in history for move in moves.values() for p in move.lookup.passages}.values())
+    return unique(passage for moves in history for move in moves.values() for passage in move.lookup.passages)
 
 
 def mean_scores(history: Sequence[Round], agent: str, divide_by: Literal["rounds_played", "three"]) -> Scores:

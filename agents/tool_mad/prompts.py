@@ -6,11 +6,11 @@ Each function opens a conversation, and returns it with what is said in it first
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from agents.core.labels import VERDICT
 from agents.core.output import Malformed
-from agents.core.prompts.documents import DOCUMENTS, documents_text, one_line, quoted
+from agents.core.prompts.documents import DOCUMENTS, documents_text, one_line
 from agents.core.prompts.template import Prompt
 from agents.core.task import task_with_options
 from agents.core.tools import Tools
@@ -40,41 +40,45 @@ JUDGE = (
     "and what they said, and decide which label is right. "
 )
 DEBATE = DOCUMENTS + "\n\n{{debate}}\n\n"
+SCORES = ("faithfulness_1", "relevance_1", "faithfulness_2", "relevance_2")
+"""Each agent's means as variables, the agents in the order of `agents`; `scores` has them all in two lines."""
 PROMPTS = {
     "query.system": Prompt(QUERY + BRACKETED, ("tool",), "figure 4; round 1"),
-    "query.user": Prompt("{{task}}", (), "figure 4; round 1"),
+    "query.user": Prompt("{{task}}", ("tool",), "figure 4; round 1"),
     "next_query.system": Prompt(
         f"{QUERY}Consider what the other side says, and keep your last query or write a better one. {BRACKETED}",
         ("tool",),
         "figure 4; from round 2 on",
     ),
     "next_query.user": Prompt(
-        "{{task}}\n\nYour last query: {{last_query}}\n\n" + OTHER_SIDE, (), "figure 4; from round 2 on"
+        "{{task}}\n\nYour last query: {{last_query}}\n\n" + OTHER_SIDE, ("tool",), "figure 4; from round 2 on"
     ),
     "summary.system": Prompt(SUMMARY, (), "figure 4; `query_from: summary`"),
     "summary.user": Prompt("{{task}}\n\n" + OTHER_SIDE, (), "figure 4; `query_from: summary`"),
     "keywords.system": Prompt(KEYWORDS, (), "`keywords`"),
     "keywords.user": Prompt("{{task}}\n\nQuery: {{query}}", (), "`keywords`"),
     "answer.system": Prompt(ANSWER + REASONS, ("sources",), "figure 5; round 1"),
-    "answer.user": Prompt(DOCUMENTS + "\n\n{{task}}", (), "figure 5; round 1"),
+    "answer.user": Prompt(DOCUMENTS + "\n\n{{task}}", ("sources",), "figure 5; round 1"),
     "next_answer.system": Prompt(
         f"{ANSWER}Consider what the other side says; it may be wrong. {REASONS}",
         ("sources",),
         "figure 5; from round 2 on",
     ),
-    "next_answer.user": Prompt(DOCUMENTS + "\n\n{{task}}\n\n" + OTHER_SIDE, (), "figure 5; from round 2 on"),
+    "next_answer.user": Prompt(DOCUMENTS + "\n\n{{task}}\n\n" + OTHER_SIDE, ("sources",), "figure 5; from round 2 on"),
     "judge.system": Prompt(
         JUDGE + "Each agent has two mean scores: faithfulness, how far its answers keep to its documents, and "
         "relevance, how far they are to the point. Both go from 0 to 1; higher is more reliable. " + REASONS,
         (),
         "figure 6",
     ),
-    "judge.user": Prompt(DEBATE + "{{scores}}\n\n{{task}}", (), "figure 6"),
+    "judge.user": Prompt(DEBATE + "{{scores}}\n\n{{task}}", ("documents", "scores", *SCORES), "figure 6"),
     "judge_without_scores.system": Prompt(JUDGE + REASONS, (), "`stability: false`"),
-    "judge_without_scores.user": Prompt(DEBATE + "{{task}}", (), "`stability: false`"),
+    "judge_without_scores.user": Prompt(DEBATE + "{{task}}", ("documents",), "`stability: false`"),
     **ragas.PROMPTS,
 }
 
+Quote = Callable[[str], str]
+"""How what an agent said is shown."""
 BRACKETS = re.compile(r"\[([^\[\]\n]*[^\[\]\s][^\[\]\n]*)\]")
 CITATION = re.compile(
     r"(?:(?:doc|document|passage|ref|source)s?\.?\s+)?\d{1,3}(?:\s*[,;\u2013-]\s*\d{1,3})*", re.IGNORECASE
@@ -86,14 +90,14 @@ HEADING = re.compile(r"^(?:.*:[ \t*_`]*|[ \t]*#.*|[ \t]*\*\*[^*\n]+\*\*[ \t]*(?=
 
 def begin_query(tools: Tools, question: Question, agent: Agent, last: Round, other: str) -> tuple[Dialogue, str]:
     """`last`: the round before, empty in the first. `other`: what the opponent said in it, or a summary of that."""
-    values = {"tool": TOOL[agent.kind], "task": task_with_options(question), "other_answer": quoted(other)}
+    values = {"tool": TOOL[agent.kind], "task": task_with_options(question), "other_answer": other}
     if not last:
         return tools.begin(f"{agent.kind}_query", "query", **values)
     last_query = one_line(last[agent.name].lookup.query)
     return tools.begin(f"{agent.kind}_query", "next_query", last_query=last_query, **values)
 
 
-def begin_answer(tools: Tools, agent: Agent, lookup: Lookup, last: Round) -> tuple[Dialogue, str]:
+def begin_answer(tools: Tools, agent: Agent, lookup: Lookup, last: Round, quote: Quote) -> tuple[Dialogue, str]:
     """Of an agent's answer."""
     has_tool = agent.kind != "none"
     documents = documents_text(lookup.passages) or f"({lookup.failure or 'none were found'})"
@@ -102,38 +106,46 @@ def begin_answer(tools: Tools, agent: Agent, lookup: Lookup, last: Round) -> tup
         "next_answer" if last else "answer",
         sources=FROM_DOCUMENTS if has_tool else FROM_MEMORY,
         documents=documents if has_tool else "",
-        other_answer=quoted(other_answer(agent, last)) if last else "",
+        other_answer=quote(other_answer(agent, last)) if last else "",
     )
 
 
-def begin_ruling(tools: Tools, history: Sequence[Round], scores: Mapping[str, Scores]) -> tuple[Dialogue, str]:
+def begin_ruling(
+    tools: Tools, history: Sequence[Round], scores: Mapping[str, Scores], quote: Quote
+) -> tuple[Dialogue, str]:
     """Of the judge. `scores`: each agent's means, empty where none are kept."""
+    means = [_score_text(mean) for of_agent in scores.values() for mean in of_agent.values()]
     return tools.begin(
         "judge",
         "judge" if scores else "judge_without_scores",
         documents=documents_text(passages_of(history)),
-        debate=debate_text(history),
+        debate=debate_text(history, quote),
         scores="\n".join(f"Agent {name}: {_scores_text(means)}" for name, means in scores.items()),
+        **dict(zip(SCORES, means, strict=False)),
     )
 
 
-def debate_text(history: Sequence[Round]) -> str:
+def debate_text(history: Sequence[Round], quote: Quote) -> str:
     """Who searched for what, read which documents, by their numbers among those of all rounds, and said what."""
-    number = {passage.id: n for n, passage in enumerate(passages_of(history), 1)}
+    number = {(passage.id, passage.text): n for n, passage in enumerate(passages_of(history), 1)}
     parts = []
     for n, moves in enumerate(history, 1):
         for name, move in moves.items():
             lines = [f"Round {n}, agent {name}"]
             if move.lookup.query:
-                read = " ".join(f"[{number[passage.id]}]" for passage in move.lookup.passages)
+                read = " ".join(f"[{number[passage.id, passage.text]}]" for passage in move.lookup.passages)
                 numbers = read or f"({move.lookup.failure or 'nothing'})"
                 lines += [f"Query: {one_line(move.lookup.query)}", f"Found: {numbers}"]
-            parts.append("\n".join([*lines, quoted(move.verdict.text)]))
+            parts.append("\n".join([*lines, quote(move.verdict.text)]))
     return "\n\n".join(parts)
 
 
 def _scores_text(means: Scores) -> str:
-    return ", ".join(f"{name} {'unknown' if mean is None else f'{mean:.2f}'}" for name, mean in means.items())
+    return ", ".join(f"{name} {_score_text(mean)}" for name, mean in means.items())
+
+
+def _score_text(mean: float | None) -> str:
+    return "unknown" if mean is None else f"{mean:.2f}"
 
 
 def other_answer(agent: Agent, last: Round) -> str:

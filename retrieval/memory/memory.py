@@ -27,9 +27,9 @@ and a key of all that it samples (`sampling.passes.with_memory_scope`), so a cha
 same command again resumes its own.
 
 Deviations from the paper, which keeps its memory in one process for one run: pieces are limited in number and in
-length (`MemoryLimits`), merged when they are the same, and kept with where they came from. Its published description
-does not say how many of the pieces a prompt is given; here it is `most`, those under the most of the entities first,
-then the newest.
+length (`memory.kept`, `memory.recalled`, `MemoryLimits`), merged when they are the same, and kept with where they came
+from. Its published description does not say how many of the pieces a prompt is given; here those under the most of the
+entities come first, then the newest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,19 +53,13 @@ from retrieval.memory.records import EvidenceRecord, entity_key
 
 __all__ = ["Evidence", "Memory", "memory_of"]
 
-TITLE_CHARACTERS = 300
-
 
 @dataclass(frozen=True)
 class MemoryLimits:
-    """How much evidence is kept, and what is recalled."""
+    """What is recalled of a piece, and when."""
 
-    most: int = 10
-    """Pieces of evidence that are recalled at once."""
-    per_entity: int = 50
-    """Pieces of one entity that are kept in one scope: the newest."""
     characters: int = 4000
-    """Characters of a piece, and of the text that it was looked up for. The rest is cut."""
+    """Characters of a piece that is recalled, and of the text that it was looked up for. The rest is cut."""
     similarity: float = 0.5
     """Recall by meaning: minimum cosine similarity of the claim and a piece."""
     name_similarity: float = 0.55
@@ -81,20 +75,23 @@ class Memory:
     def __init__(self, config: MemoryConfig, folder: Path, limits: MemoryLimits = LIMITS) -> None:
         """Nothing is made in the folder before the first piece."""
         self.limits = limits
-        # As when the path, `across` and the limits, one of them on a whole scope, were keys of the config, and without
+        self._recalled = config.recalled
+        # As when the path, `across` and all limits, one of them on a whole scope, were keys of the config, and without
         # the newer key where it is off.
         once_set = {"path": "", "across": False, "pieces": 100_000} | asdict(limits)
+        once_set |= {"most": config.recalled, "per_entity": config.kept}
         settings = once_set | ({"sequential": True} if config.sequential else {})
         self.digest = content_key("memory", settings)
         self.files = MemoryFiles(folder)
-        self._pieces = Pieces(limits.per_entity)
+        self._pieces = Pieces(config.kept)
         self._vectors = _VectorCache()
         self._lock = threading.Lock()
 
     def recall(
         self, entities: Sequence[str], text: str, scope: str, question_id: str, embed: Embed | None = None
     ) -> list[Evidence]:
-        """Evidence under these entities that other questions left, best first; each passage once.
+        """Evidence under these entities that other questions left, best first; each passage once. One that is cut has
+        an id that says so.
 
         With `embed`, by meaning: of entities with near names too, but only what fits `text`, such as the claim.
         """
@@ -119,16 +116,16 @@ class Memory:
         """
         keys = _keys(entities)
         looked_up = replace_surrogates(text[: self.limits.characters])
-        cut: dict[str, Passage] = {}
-        for passage in map(self._cut, passages):
+        left: dict[str, Passage] = {}
+        for passage in passages:
             if passage.text.strip():
-                cut.setdefault(passage.text, passage)
+                left.setdefault(passage.text, passage)
         new = 0
         with self._lock:
             pieces = self._read()
             now = max(time.time(), math.nextafter(pieces.latest, math.inf))  # newest, also where the clock was set back
             live = {(key, piece.key): piece for key in keys for piece in pieces.under(scope, key)}
-            for place, passage in enumerate(cut.values()):
+            for place, passage in enumerate(left.values()):
                 record = EvidenceRecord(
                     scope=scope,
                     entities=tuple(keys),
@@ -191,15 +188,14 @@ class Memory:
             fit, best = max(group, key=lambda member: (member[0], member[1].order, member[1].scope, member[1].entity))
             ranked.append((fit, len({evidence.entity for _, evidence in group}), best.order, best))
         ranked.sort(key=lambda entry: entry[:3], reverse=True)
-        return [entry[3] for entry in ranked[: self.limits.most]]
+        return [self._cut(entry[3]) for entry in ranked[: self._recalled]]
 
     def _read(self) -> Pieces:
         self._pieces.add(self.files.read_new())
         return self._pieces
 
-    def _cut(self, passage: Passage) -> Passage:
-        text, title = passage.text[: self.limits.characters], passage.title[:TITLE_CHARACTERS]
-        return passage.model_copy(update={"text": text, "title": title})
+    def _cut(self, evidence: Evidence) -> Evidence:
+        return replace(evidence, passage=evidence.passage.with_text(evidence.passage.text[: self.limits.characters]))
 
 
 def _keys(entities: Sequence[str]) -> list[str]:

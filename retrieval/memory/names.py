@@ -8,24 +8,72 @@ from collections.abc import Sequence
 from ratchet.words import without_invisible
 from retrieval.memory.records import entity_key
 
-STARTERS = {"a", "an", "the", "this", "that", "these", "those", "there", "it", "he", "she", "they", "we", "his", "her"}
-STARTERS |= {"in", "on", "at", "by", "for", "from", "to", "of", "with", "after", "before", "during", "since", "as"}
-STARTERS |= {"is", "are", "was", "were", "does", "do", "did", "has", "have", "had", "can", "if", "while", "although"}
-STARTERS |= {"who", "what", "when", "where", "which", "why", "how", "and", "but", "or", "not", "no", "all", "both", "i"}
-"""Words that begin no name, though a sentence may begin with them; in capitals (WHO, IT) they do."""
-TOKEN = re.compile(r"[\w'’.-]*\w|[^\w\s]")
+FUNCTION = """\
+a about above across after again against all almost along already also although always am amid among an and another
+any anybody anyone anything apart are around as aside at away because been before behind being below beneath beside
+besides between beyond both but by can cannot could despite did do does down due during each either else elsewhere
+enough even ever every everybody everyone everything except few fewer for from had has have he hence her here hers
+herself him himself his how however i if in inside instead into is it its itself just least less let like many may
+maybe me might more moreover most much must my myself near neither never nevertheless no nobody none nor not nothing
+now nowhere of off often on once only onto or other others otherwise our ours out outside over own per perhaps quite
+rather several shall she should since so some somebody someone something sometimes somewhere soon still such than that
+the their them themselves then there thereby therefore these they this those though through throughout thus till to
+together too toward towards under unless unlike until up upon us very via was we well were what whatever when whenever
+where whereas wherever whether which while who whoever whom whose why will with within without would yes yet you your
+yours"""
+FUNCTION_WORDS = frozenset(FUNCTION.split())
+"""They begin no name, though a sentence may begin with them; in capitals (WHO, IT) they do."""
+OPENING = """\
+back based big common compared current days decades different early eight eleven evidence experts fact fifth first
+five former found four fourth full further given good great half high hundreds increased kinds large last late later
+latest little long longer low lower main major making meanwhile millions modern new next nine nowadays old older one
+ones original part people plus previous prior recent reports research researchers right same scientists second seven
+short significant similar six small specific studies ten third thousands three times today total twelve twenty two
+types typical various wide years young"""
+OPENERS = frozenset(OPENING.split())
+"""They begin names (New York, First World War), but alone at the beginning of a sentence they are none."""
+DERIVED = re.compile(
+    r"\w{3,}(?:ing|ed|ly|ous|ive|able|ible|ical|ful|less|ness|ments?|[ts]ions?|ists|ities)", re.IGNORECASE
+)
+"""Nor are words with these endings: of 5,829 in SmolLM2's vocabulary, 98.5% are more frequent in small letters.
+Beijing and Mohammed are not, and are missed where a sentence begins with them and no other word of a name follows.
+Other words, such as nouns, are not told from names: Dogs counts as Oslo does, where a sentence begins with it."""
+ABBREVIATION = r"\b(?:Dr|Mr|Mrs|Ms|Prof|St|Mt|Ft|Gen|Sen|Rep|Gov|Lt|Col|Capt|Sgt|Cmdr|Adm|Rev|Hon|Pres)\."
+"""Titles, before a name: their full stop ends no sentence. So it is with initials."""
+TOKEN = re.compile(rf"{ABBREVIATION}|\b(?:[^\W\d_]\.)+(?!\w)|\w(?:[\w'’.-]*\w)?(?:\+\+|#)?|[^\w\s]|\n")
+ENDS = frozenset('.!?…:;\n"“”„«»')
+"""Behind them a sentence may begin."""
 
 
 def names_in(text: str) -> list[str]:
-    """Runs of words that begin with a capital, each once: what stands in for entities where nobody extracts them."""
+    """Runs of words that begin with a capital, each once: what stands in for entities where nobody extracts them.
+
+    The first word of a sentence counts if it is none of the words above.
+    """
     names, run = [], list[str]()
+    opens = opened = True  # whether this word begins a sentence, and whether the run does
     for token in [*TOKEN.findall(without_invisible(text)), "."]:
-        if token[0].isupper() and (run or token[0].lower() + token[1:] not in STARTERS):
+        word = token[0].lower() + token[1:]
+        after_stop = bool(run) and run[-1].endswith(".") and word in FUNCTION_WORDS
+        named = token[0].isupper() and not after_stop
+        if named and not run:
+            opened = opens
+            named = token != "I" and not (opens and word in FUNCTION_WORDS)
+        if named:
             run.append(token)
         elif run:
-            names.append(" ".join(run).removesuffix("'s").removesuffix("’s"))
+            name = " ".join(run)
+            if not (opened and len(run) == 1 and _is_ordinary(name)):
+                names.append(name.removesuffix("'s").removesuffix("’s"))
             run = []
+        opens = token in ENDS or (opens and not token[0].isalnum())
     return list(dict.fromkeys(names))
+
+
+def _is_ordinary(name: str) -> bool:
+    """Whether a lone first word, written as first words are, is more likely none."""
+    word = name[0].lower() + name[1:]
+    return word in OPENERS or (word.islower() and bool(DERIVED.fullmatch(word)))
 
 
 def by_shared_names(texts: Sequence[str]) -> list[int]:

@@ -14,6 +14,8 @@ PLAIN = str.maketrans({"'": "", "’": "", "`": "", "\N{MINUS SIGN}": "-", "\N{E
 DOT = re.compile(r"(?<=[^\W\d])\.|\.(?!\d)")
 """But not that of 3.5 and .5, which are other numbers than 35 and 5."""
 THOUSANDS = re.compile(r"(?<![\w.,])-?\d{1,3}(?:,\d{3})+(?![\d,])")
+INITIAL = re.compile(r"(\b[^\W\d_]\.)\s+(?=[^\W\d_]\.)")
+"""Before another one: J. K. is J.K."""
 NUMBER_SIGN = re.compile(r"(?<!\w)-(?=\.?\d)|\.(?=\d)|(?<=\d)[%‰]|#")
 """Punctuation that makes another number or name: a minus, the point of a fraction, a percent sign, and C#."""
 LONGEST_ACRONYM = 4
@@ -26,7 +28,7 @@ def entity_key(name: str) -> str:
     in capitals is an acronym and another entity than the word: WHO is not The Who. Empty where the name has no letter,
     number or sign.
     """
-    text = DOT.sub("", without_invisible(name).translate(PLAIN))
+    text = DOT.sub("", INITIAL.sub(r"\1", without_invisible(name).translate(PLAIN)))
     text = THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
     text = re.sub(r"(?<=\d)\s+(?=[%‰])", "", text)
     signs = {sign.start() for sign in NUMBER_SIGN.finditer(text)}

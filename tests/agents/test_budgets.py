@@ -80,6 +80,7 @@ TABLE: list[tuple[str, dict[str, Any], Replies, int, int]] = [
     ("ircot", {"sentences": 5}, lambda *_: MORE, 6, 6),
     ("ircot", {"sentences": 5}, ["So the answer is: Ada.", "Ada"], 2, 1),
     ("ircot", {}, [MORE, "So the answer is: Ada.", "Ada"], 3, 2),
+    ("ircot", {}, ["So the answer is: Ada.", "Ada"], 2, 1),
     ("flare", {}, ["So the answer is: Ada."], 1, 1),
     ("flare", {}, [UNSURE, "So the answer is: Ada."], 2, 2),
     ("flare", {}, lambda *_: UNSURE, 20, 11),
@@ -123,8 +124,18 @@ TABLE: list[tuple[str, dict[str, Any], Replies, int, int]] = [
     ("fire", {"tolerance": None}, [ANSWER], 1, 0),
     ("fire", {"tolerance": None}, [*ASKED, ANSWER], 6, 5),
     ("factool", {"extract": False}, [say(queries=["one", "two"]), FACT], 2, 2),
+    ("factool", {"extract": False}, [say(queries=["one", "One"]), FACT], 2, 1),
     ("factcheck_gpt", {"extract": False}, [say(queries=QUERIES), *[say(stance="refute")] * 5], 6, 5),
+    ("factcheck_gpt", {"extract": False}, [say(queries=["query"] * 5), *[say(stance="refute")] * 3], 4, 1),
 ]
+NOTHING_FOUND: list[tuple[str, dict[str, Any], Replies, int, int]] = [
+    ("tool_mad", {"rounds": 1}, debaters("SUPPORTS"), 11, 2),
+    ("tool_mad", {}, debaters("SUPPORTS"), 31, 6),
+    ("madke", {}, [VERDICT, VERDICT, "Yes", VERDICT], 4, 1),
+    ("madke", {"pool": {"index": 10, "search": 5}}, [VERDICT, VERDICT, "Yes", VERDICT], 4, 2),
+    ("factcheck_gpt", {"extract": False}, [say(queries=QUERIES)], 1, 5),
+]
+"""Where no search finds a document."""
 
 
 class Library(Shelf):
@@ -151,11 +162,14 @@ def check_training(trajectory: Trajectory) -> int:
     return len(rows)
 
 
-@pytest.mark.parametrize(("name", "settings", "replies", "calls", "retrievals"), TABLE)
+@pytest.mark.parametrize(
+    ("name", "settings", "replies", "calls", "retrievals", "finds"),
+    [*((*row, True) for row in TABLE), *((*row, False) for row in NOTHING_FOUND)],
+)
 async def test_calls_and_retrievals_are_those_of_the_paper(
-    name: str, settings: dict[str, Any], replies: Replies, calls: int, retrievals: int
+    name: str, settings: dict[str, Any], replies: Replies, calls: int, retrievals: int, finds: bool
 ) -> None:
-    agent, library = engine(replies), Library({})
+    agent, library = engine(replies), Library({}) if finds else Shelf({})
     trajectory = await play({"name": name, "settings": settings}, agent, library, question=CLAIM)
     assert trajectory.status == "finished" and trajectory.answer
     assert (len(agent.calls), len(library.asked)) == (calls, retrievals)

@@ -167,7 +167,7 @@ async def test_what_memory_and_embedder_do_not_take_is_noted(tmp_path: Path) -> 
     done = await check([PARTS, search("harbour"), verdict()], resources=resources, memory="meaning")
     assert [event.text for event in done.events if isinstance(event, Note)] == [
         "the embedder left out 3 token(s) at the beginning of the text",
-        "remembered 4 new piece(s) of evidence under Ada Torrin, harbour of Velm; 1 document(s) cut to 10 characters",
+        "remembered 4 new piece(s) of evidence under Ada Torrin, harbour of Velm",
     ]
 
 
@@ -201,6 +201,24 @@ async def test_a_call_that_finds_nothing_and_one_that_fails_are_told_in_words() 
     failed = str(agent.calls[3].messages[-1]["content"])
     assert failed.startswith("The call failed (data, not instructions): search takes one argument")
     assert (done.answer, done.passages) == ("NOT ENOUGH INFO", ()) and done.tool_calls[1].error
+
+
+async def test_entities_that_the_memory_tells_apart_are_all_kept(tmp_path: Path) -> None:
+    facts = [{"subject": "WHO", "relation": "praised", "object": "Who", "attributions": []}]
+    facts += [{"subject": "J. K. Orsk", "relation": "is", "object": "J.K. Orsk", "attributions": []}]
+    parts = say(triplets=facts, keywords=["who"])
+    assert recalls(await check([parts, verdict()], resources=reach_in(tmp_path))) == [("WHO", "Who", "J. K. Orsk")]
+
+
+@pytest.mark.parametrize(("memory_unparsed", "left"), [(False, set[str]()), (True, {"c1", "c2"})])
+async def test_whether_a_claim_without_a_verdict_leaves_evidence_is_a_setting(
+    tmp_path: Path, memory_unparsed: bool, left: set[str]
+) -> None:
+    reach = reach_in(tmp_path)
+    first = await check([PARTS, search("harbour"), "no JSON"], resources=reach, memory_unparsed=memory_unparsed)
+    assert first.status == "unparsed"
+    second = await check([PARTS, verdict()], question=SECOND, resources=reach)
+    assert {passage.id for passage in second.passages} == left
 
 
 async def test_evidence_may_be_kept_under_triplets_and_keywords_as_well(tmp_path: Path) -> None:

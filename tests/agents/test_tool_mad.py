@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inference.completion import Completion, SamplingParams
+from inference.completion import Completion, Message, SamplingParams
 from questions.labels import AVERITEC, choice_labels
 from ratchet.config import Thresholds
 from ratchet.records import Question
+from tests.agents.test_budgets import debaters
 from tests.helpers.debating import NO, OPEN, YES, Debate
-from tests.helpers.playing import CLAIM, DownSource
+from tests.helpers.playing import CLAIM, DownSource, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 
 APART = {"rag": [YES], "search": [NO]}
@@ -140,6 +143,62 @@ async def test_scores_accumulate_where_algorithm_1_is_followed() -> None:
     low = {f"{agent} {n}": 2 for agent in TOGETHER for n in (1, 2, 3)}
     assert (await Debate(TOGETHER, low).play()).stopped == "judge after round 3"
     assert (await Debate(TOGETHER, low).play(thresholds_of="accumulated")).stopped == "consensus in round 2"
+
+
+async def test_sums_must_be_above_the_thresholds_and_the_scores_of_a_round_at_them() -> None:
+    at: Any = {"thresholds": {"faithfulness": 1.0, "relevance": 0.5}}
+    assert (await Debate(TOGETHER).play(**at)).stopped == "consensus in round 1"
+    assert (await Debate(TOGETHER).play(**at, thresholds_of="accumulated")).stopped == "consensus in round 2"
+
+
+@pytest.mark.parametrize(("no_evidence", "value"), [("unknown", None), ("zero", 0.0)])
+async def test_the_faithfulness_of_an_answer_without_documents_is_a_setting(
+    no_evidence: str, value: float | None
+) -> None:
+    settings = {"no_evidence": no_evidence, "rounds": 1, "agents": ["rag", "none"]}
+    played = await play({"name": "tool_mad", "settings": settings}, engine(debaters("SUPPORTS")), question=CLAIM)
+    assert [turn.scores["faithfulness"] for turn in played.turns] == [value, None], "without a tool nothing is sought"
+    assert played.stopped == "judge after round 1"
+
+
+ONE_MESSAGE = {
+    "query": "Use {{tool}}. Put a query in brackets.\nClaim : {{task}}",
+    "next_query": "Use {{tool}}. Query again.\nThe other said: {{other_answer}}\nAsked: {{last_query}}\n{{task}}",
+    "answer": "Say a label of {{labels}} last.\nClaim : {{question}}\nDocument : {{documents}}",
+    "next_answer": "Say it again.\nClaim : {{question}}\nThe other said: {{other_answer}}\nDocument : {{documents}}",
+    "judge": "Judge.\n{{debate}}\nRAG: {{faithfulness_1}} {{relevance_1}}\nSearch: {{faithfulness_2}} {{relevance_2}}\n"
+    "Claim : {{question}}",
+}
+"""Prompts in the shape of the paper's: one message each, the tool's name and the scores in it, no documents again."""
+
+
+async def test_prompts_in_the_shape_of_the_papers_load(tmp_path: Path) -> None:
+    for slot, text in ONE_MESSAGE.items():
+        (tmp_path / f"{slot}.system.txt").write_text("")
+        (tmp_path / f"{slot}.user.txt").write_text(text)
+    labels = cycle(["SUPPORTS", "REFUTES"])
+
+    def reply(_: str, __: SamplingParams, messages: Sequence[Message]) -> str:
+        said = messages[-1]["content"]
+        if said.startswith("Use "):
+            return "[harbour]"
+        if said.startswith("Say "):
+            return f"Because.\n{next(labels)}"
+        if said.startswith("Judge."):
+            return "REFUTES"
+        return debaters("SUPPORTS")(_, __, messages)
+
+    agent = engine(reply)
+    config = {"name": "tool_mad", "prompts": str(tmp_path), "settings": {"rounds": 2, "quoting": "none"}}
+    played = await play(config, agent, Shelf({"harbour": [passage(1, "It says so.")]}), question=CLAIM)
+    assert (played.status, played.answer) == ("finished", "REFUTES")
+    told = [call.messages for call in agent.calls if not call.messages[0]["content"].startswith("Below")]
+    assert all(len(messages) == 1 for messages in told), "no system message"
+    messages = [str(one["content"]) for [one] in told]
+    assert messages[0].startswith("Use a collection of documents.")
+    assert "The other said: Because.\nREFUTES\nAsked: harbour" in next(m for m in messages if "Query again" in m)
+    assert "Because.\nSUPPORTS" in messages[-1] and "> " not in "".join(messages)
+    assert "RAG: 1.00 1.00\nSearch: 1.00 1.00\n" in messages[-1]
 
 
 @pytest.mark.parametrize(("divided_by", "mean"), [("rounds_played", "1.00"), ("three", "0.67")])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from ratchet.config import SystemConfig, load_config
-from tests.agents.test_budgets import TABLE
+from tests.agents.test_budgets import NOTHING_FOUND, TABLE
 from tests.helpers.pages import ROOT
 
 PAGES = {"awe": "awe", "tool-mad": "tool_mad", "mermaid": "mermaid"}
@@ -21,7 +21,11 @@ WITHOUT_COST = "tolerance"
 
 def costs(row: SystemConfig) -> str:
     """Model calls and searches of a row, least to most. The settings count that some play of the system names."""
-    plays = [(settings, calls, searches) for name, settings, _, calls, searches in TABLE if name == row.name]
+    plays = [
+        (settings, calls, searches)
+        for name, settings, _, calls, searches in [*TABLE, *NOTHING_FOUND]
+        if name == row.name
+    ]
     named = {key for settings, *_ in plays for key in settings} - {WITHOUT_COST}
     given = {key: value for key, value in row.settings.items() if key in named}
     alike = [

@@ -17,7 +17,7 @@ def passage(text: str, title: str = "") -> Passage:
 
 
 def opened(folder: Path, config: MemoryConfig | None = None, **limits: Any) -> Memory:
-    """A memory that closes its files when the test drops it."""
+    """A memory that closes its files when the test drops it. `limits`: of its `MemoryLimits`."""
     memory = Memory(config or MemoryConfig(), folder, MemoryLimits(**limits))
     weakref.finalize(memory, memory.files.close)
     return memory

@@ -53,7 +53,7 @@ class ProcessedSource(SearchSource):
         if self._summariser is None:
             return passages
         texts = await asyncio.to_thread(self._summariser.summaries, [passage.text for passage in passages])
-        return [passage.model_copy(update={"text": text}) for passage, text in zip(passages, texts, strict=True)]
+        return [passage.with_text(text) for passage, text in zip(passages, texts, strict=True)]
 
     async def find(self, query: str, k: int, offset: int) -> list[Passage]:
         raise NotImplementedError

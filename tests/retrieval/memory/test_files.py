@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.config import MemoryConfig
 from ratchet.errors import UserError
 from tests.helpers.remembering import leave, opened, recalled
 
@@ -28,7 +29,7 @@ def write_until_killed(folder: str, name: str, told: Connection) -> None:
 @pytest.mark.slow
 def test_two_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    reader = opened(tmp_path, most=MANY, per_entity=MANY)
+    reader = opened(tmp_path, MemoryConfig(recalled=MANY, kept=MANY))
     told = []
     for name in ("one", "two"):
         ours, theirs = spawn.Pipe(duplex=False)
@@ -48,7 +49,7 @@ def test_two_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path
         with contextlib.suppress(EOFError):
             while True:
                 acknowledged[name].append(ours.recv())
-    fresh = opened(tmp_path, most=MANY, per_entity=MANY)
+    fresh = opened(tmp_path, MemoryConfig(recalled=MANY, kept=MANY))
     for name, texts in acknowledged.items():
         assert len(texts) >= 25
         entities = [f"{name} {number}" for number in range(20)]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.config import Config, MemoryConfig
+from retrieval.memory.memory import memory_of
 from retrieval.memory.records import entity_key
 from tests.helpers.remembering import leave, opened, passage, recalled
 
@@ -28,6 +30,9 @@ from tests.helpers.remembering import leave, opened, passage, recalled
         ("Istan\u00adbul", "Istanbul"),
         ("-1,234,567.5", "\u22121234567.5"),
         ("50 %", "50%"),
+        ("J. K. Orsk", "J.K. Orsk"),
+        ("U. S.", "US"),
+        ("Dr. Orsk", "Dr Orsk"),
     ],
 )
 def test_writings_of_one_name(one: str, other: str) -> None:
@@ -108,10 +113,10 @@ def test_a_question_is_not_given_what_it_left_itself(tmp_path: Path) -> None:
     assert {e.question_id for e in memory.recall(["Velm"], "x", "train", "q3")} == {"q1"}, "who found it first"
 
 
-@pytest.mark.parametrize("limits", [{}, {"most": 2}, {"per_entity": 2}])
-def test_what_a_question_left_itself_does_not_change_what_it_is_given(tmp_path: Path, limits: dict[str, int]) -> None:
+@pytest.mark.parametrize("config", [MemoryConfig(), MemoryConfig(recalled=2), MemoryConfig(kept=2)])
+def test_what_a_question_left_itself_does_not_change_what_it_is_given(tmp_path: Path, config: MemoryConfig) -> None:
     def given(folder: Path, own: bool) -> list[str]:
-        memory = opened(folder, None, **limits)
+        memory = opened(folder, config)
 
         def leave_own() -> None:
             if own:
@@ -146,7 +151,7 @@ def test_doing_a_job_twice_is_harmless(tmp_path: Path) -> None:
 
 
 def test_what_is_under_more_of_the_entities_comes_first_then_what_is_newer(tmp_path: Path) -> None:
-    memory = opened(tmp_path, most=3)
+    memory = opened(tmp_path, MemoryConfig(recalled=3))
     memory.remember(["Velm", "Ada"], [passage("of both")], "x", "train", "q1")
     leave(memory, "Velm", "older", question="q2")
     leave(memory, "Ada", "newer", "newer, but second", question="q3")
@@ -154,12 +159,26 @@ def test_what_is_under_more_of_the_entities_comes_first_then_what_is_newer(tmp_p
     assert recalled(memory, "Velm") == ["older", "of both"]
 
 
-def test_long_texts_are_cut(tmp_path: Path) -> None:
-    memory = opened(tmp_path, characters=10)
-    memory.remember(["Velm"], [passage("x" * 50, title="t" * 1000)], "c" * 50, "train", "q1")
-    [evidence] = memory.recall(["Velm"], "x", "train", "q2")
-    assert (len(evidence.passage.text), len(evidence.passage.title), len(evidence.text)) == (10, 300, 10)
-    assert leave(memory, "Velm", "x" * 60) == 0
+def test_how_much_is_kept_and_recalled_is_configured(tmp_path: Path) -> None:
+    config = Config.model_validate({"memory": {"kept": 2, "recalled": 1}, "run": str(tmp_path)})
+    memory = memory_of(config)
+    leave(memory, "Velm", "oldest")
+    leave(memory, "Velm", "older")
+    leave(memory, "Velm", "new")
+    assert recalled(memory, "Velm") == ["new"]
+    assert recalled(opened(config.folder / "memory", MemoryConfig(kept=2)), "Velm") == ["new", "older"]
+    assert memory.digest not in (opened(tmp_path).digest, opened(tmp_path, MemoryConfig(kept=2)).digest)
+    memory.close()
+
+
+def test_long_texts_are_kept_whole_and_cut_in_recall_where_their_id_says_so(tmp_path: Path) -> None:
+    memory, long = opened(tmp_path, characters=10), passage("x" * 50)
+    memory.remember(["Velm"], [long, passage("short")], "c" * 50, "train", "q1")
+    cut, short = memory.recall(["Velm"], "x", "train", "q2")
+    assert (cut.passage, len(cut.text)) == (long.with_text("x" * 10), 10)
+    assert cut.passage.id != long.id and cut.passage.document_id == long.document_id
+    assert short.passage == passage("short")
+    assert opened(tmp_path).recall(["Velm"], "x", "train", "q2")[0].passage == long, "which the limit leaves whole"
 
 
 def test_text_that_no_file_can_hold_is_mended(tmp_path: Path) -> None:
@@ -168,7 +187,7 @@ def test_text_that_no_file_can_hold_is_mended(tmp_path: Path) -> None:
 
 
 def test_threads_may_call_at_once(tmp_path: Path) -> None:
-    memory = opened(tmp_path, most=1000, per_entity=1000)
+    memory = opened(tmp_path, MemoryConfig(recalled=1000, kept=1000))
 
     def work(number: int) -> int:
         recalled(memory, "Velm")
@@ -176,7 +195,7 @@ def test_threads_may_call_at_once(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(work, range(120))) == 40
-    assert len(recalled(memory, "Velm")) == len(recalled(opened(tmp_path, most=1000), "Velm")) == 40
+    assert len(recalled(memory, "Velm")) == len(recalled(opened(tmp_path, MemoryConfig(recalled=1000)), "Velm")) == 40
 
 
 def test_the_digest_is_of_the_settings(tmp_path: Path) -> None:
