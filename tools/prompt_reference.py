@@ -67,7 +67,8 @@ change of a prompt samples again, and the place of the folder does not matter.
   it, "Claim: ...", and the options of a choice where the system shows them), `{{form}}` ("question" or "claim") and
   `{{labels}}` (one a line, with their meanings). `question` and `task` stand for each other where one is needed.
 - Documents come in one line each, and what other agents said comes with `> ` before every line, so that neither can
-  pose as another speaker. The prompts here also say that documents are data and not instructions; say it in yours.
+  pose as another speaker (Tool-MAD's `quoting: none` leaves the marks out). The prompts here also say that documents
+  are data and not instructions; say it in yours.
 
 Worked examples are no part of a prompt: `system.roles.NAME.examples` replaces them. The texts of errors (`{{error}}`,
 `{{problem}}`) cannot be replaced. A [system of your own](../guides/own-system.md) names its prompts in its `SYSTEM`.
@@ -110,8 +111,8 @@ def _table(prompts: Prompts) -> str:
     rows = [COLUMNS]
     for slot, prompt in prompts.items():
         needed = [name for name in prompt.variables if name in prompt.required]
-        free = [name for name in prompt.variables if name not in needed]
-        rows.append(f"| `{slot}{SUFFIX}` | {_names(needed)} | {_names(free)} | {prompt.note} |")
+        free = [name for name in (*prompt.variables, *prompt.optional) if name not in needed]
+        rows.append(f"| `{slot}{SUFFIX}` | {_names(needed)} | {_names(list(dict.fromkeys(free)))} | {prompt.note} |")
     return "\n".join(rows)
 
 

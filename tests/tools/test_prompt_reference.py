@@ -23,4 +23,4 @@ def test_every_prompt_is_listed_with_its_chat_role_and_variables(name: str) -> N
     for slot, prompt in prompts.items():
         assert slot.endswith((".system", ".user"))
         [row] = [line for line in (section + page).splitlines() if line.startswith(f"| `{slot}.txt` |")][:1]
-        assert all(f"`{variable}`" in row for variable in prompt.variables)
+        assert all(f"`{variable}`" in row for variable in (*prompt.variables, *prompt.optional))
