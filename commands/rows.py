@@ -79,7 +79,9 @@ def print_summary(config: Config, number: int) -> None:
     print(summary(rows.table, rows.skipped))
     trained = rows.table["trajectory"].unique().to_pylist()
     stored = {trajectory.key: trajectory for trajectory in _read(kept, trained)}
-    actions = check_rows(table_rows(rows.table), stored, config.training.thoughts == "trained")
+    training = config.training
+    learnt = training.thoughts == "trained", training.loss_on == "sequence"
+    actions = check_rows(table_rows(rows.table), stored, *learnt)
     print(f"checked: the labels of {actions} actions equal the sampled ids, id for id")
 
 

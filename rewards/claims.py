@@ -104,7 +104,7 @@ async def score_claims(
     """(The score of the claims of the `text`, the reason where it is null or 0.) Raises PromptTooLong and JudgeError.
 
     `check` makes the prompt that has claims scored; `extracted` are the runs' claims if they are known; `neutral`: a
-    claim that a readable reply leaves out, or whose score in it cannot be read, has 0.
+    claim that a readable reply leaves out, or whose score in it cannot be read, has 0, and so has a run without claims.
     """
     judge.check_fit(check(()))  # before any call: what cannot fit without claims will not fit with them
     claims: dict[int, list[Claim]] = {}
@@ -119,11 +119,11 @@ async def score_claims(
             claims[run] = [claim.model_copy(update={"id": number}) for number, claim in numbered]
     for run in [run for run in claims if not claims[run]]:
         del claims[run]
-        values.append(0.0)
+        values.append(0.5 if neutral else 0.0)
         judge.verdicts.append({"part": "support", "run": run, "scores": []})
     if not claims:
         reason = "the judge found no claims in the answer" if values else "no readable list of claims"
-        return (0.0 if values else None), f"{reason} ({judge.unparsed} of {len(judge.runs)} unparsed)"
+        return (fmean(values) if values else None), f"{reason} ({judge.unparsed} of {len(judge.runs)} unparsed)"
 
     replies = await judge.ask_all(
         [JudgeRequest(check(claims[run]), ClaimVerdicts, ("support", judge.owner, run)) for run in claims]

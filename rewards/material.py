@@ -15,7 +15,7 @@ from agents.core.prompts.template import Prompt, Prompts
 from agents.core.task import labels_text, task_text
 from ratchet.records import Question, content_key
 
-FORM = 2
+FORM = 3
 """Raise it when a reply's fields, how they are read, or the material's layout change: stored verdicts of another form
 are not reused."""
 

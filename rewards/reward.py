@@ -24,8 +24,9 @@ and the module may define
 A trajectory that failed or has no answer, and a question that lacks what the score compares with, never reach them
 (`Reward.fixed_score`). A trajectory without an answer, or that did not finish, never scores above a wrong answer to its
 question:
-- Without an answer, however it ended: every score is 0, and no judge is called. An answer in words that the judge calls
-  an abstention is an answer, and keeps the scale of its score.
+- Without an answer, however it ended: every score is 0, and no judge is called (but for correctness there is a setting,
+  `rewards.correctness.empty_response`). An answer in words that the judge calls an abstention is an answer, and keeps
+  the scale of its score.
 - Ended unparsed or out of budget, with an answer: a score is that of the answer, for whoever looks at answers alone
   (lenient measures). What else counts it is decided by `strict_value` alone: rewards, the choice of an adapter and an
   evaluation's primary measure by `rewards.select.keep_status`, strict measures as the worst, and those "as returned" as
@@ -219,14 +220,15 @@ class Reward:
             together[key] = Unit(question, (*known, trajectory), is_group=is_member)
         return list(together.values())
 
-    def fixed_score(self, question: Question, trajectory: Outline) -> Score | None:
-        """The score that the question or the ending alone determines; None where the answer has to be scored."""
+    def fixed_score(self, question: Question, trajectory: Outline, empty: float = 0.0) -> Score | None:
+        """The score that the question or the ending alone determines; None where the answer has to be scored. `empty`:
+        that of an answer without words."""
         if trajectory.status == "failed":
             return self._score(trajectory, None, "the trajectory failed")
         if problem := self.why_unscorable(question):
             return self._score(trajectory, None, problem)
         if not has_answer(trajectory):
-            return self._score(trajectory, 0.0, "the answer is empty")
+            return self._score(trajectory, empty, "the answer is empty")
         return None
 
     def errors(self, unit: Unit, *passing: type[Exception]) -> AbstractContextManager[None]:
@@ -259,6 +261,8 @@ class Judged(Reward):
     """Scores of the same trajectory that are computed before, where they are asked for."""
     settings: Callable[[RewardsConfig], Settings] = lambda rewards: {}
     """The settings that this score depends on and not every judged one."""
+    empty: Callable[[RewardsConfig], float] = lambda rewards: 0.0
+    """The score of an answer without words."""
 
 
 def known_rewards() -> list[str]:
@@ -404,7 +408,7 @@ def has_answer(trajectory: Ended) -> bool:
 
 def strict_value(
     value: float | None,
-    names: Iterable[str],
+    names: Collection[str],
     question: Question,
     trajectory: Ended,
     keep_status: Collection[str] = ("finished",),
@@ -412,10 +416,11 @@ def strict_value(
 ) -> float | None:
     """`value`, computed from the scores `names`, as rewards and strict measures count it.
 
-    It is `worst` where the trajectory has no answer or ended in none of the ways `keep_status`; but None where the
-    question cannot be scored.
+    It is `worst` where the trajectory has no answer that its scores give more, or ended in none of the ways
+    `keep_status`; but None where the question cannot be scored.
     """
-    if has_answer(trajectory) and trajectory.status in keep_status:
+    has_worth = has_answer(trajectory) or bool(value is not None and value > worst and judged(names))
+    if has_worth and trajectory.status in keep_status:
         return value
     return None if any(load_reward(name).why_unscorable(question) for name in names) else worst
 

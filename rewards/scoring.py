@@ -304,7 +304,8 @@ async def _score_async(
 
 async def _judge_unit(reward: Judged, unit: Unit, whole: Trajectories, judge: ScoreJudge) -> list[Score]:
     """The judged scores of a unit, all in the state 'unfinished' where the judge did not serve all of its calls."""
-    if (fixed := reward.fixed_score(unit.question, unit.trajectories[0])) is not None:
+    fixed = reward.fixed_score(unit.question, unit.trajectories[0], reward.empty(judge.settings))
+    if fixed is not None:
         return [fixed]
 
     given = unit.given(whole)

@@ -6,8 +6,9 @@ The functions are pure: the same scores, weights and rule (`rewards.select`) giv
    `keep_status`, or without an answer; none where it failed, since it is sampled again.
 2. The candidates are those that ended with such a status, have an answer and have every score with a weight.
 3. The question is dropped by the first of `DROPPING` that gives a cause.
-4. Else the candidates with the best reward are kept, up to `ties`. Among tied ones the lowest sample numbers win, and
-   one that does the same as a kept one is skipped (`rewards.similarity`), unless `similarity` is null.
+4. Else the candidates with the best reward are kept, up to `ties`. Among tied ones those with the best scores of
+   `tie_break` win, then the lowest sample numbers, and one that does the same as a kept one is skipped
+   (`rewards.similarity`), unless `similarity` is null.
 
 Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may
 learn from (`training.objectives`): all of them that are not the same as another.
@@ -240,7 +241,7 @@ def _reward_too_low(attempts: Attempts, rule: SelectConfig) -> Drop:
 
 def _all_equal(attempts: Attempts, rule: SelectConfig) -> Drop:
     values = attempts.values
-    if not rule.drop_all_equal or len(values) == 1 or max(values) - min(values) > TIE:
+    if not rule.drop_all_equal or max(values) - min(values) > TIE:
         return None
     return "all_equal", f"{len(values)} times {max(values):.3f}"
 
@@ -302,6 +303,7 @@ def _keep_best(attempts: Attempts, rule: SelectConfig) -> tuple[list[Outline], s
     best = max(attempts.values)
     pairs = zip(attempts.candidates, attempts.values, strict=True)
     tied = [trajectory for trajectory, value in pairs if value >= best - TIE]
+    tied.sort(key=lambda one: [-_value(attempts.scores, one.key, name) for name in rule.tie_break])
     different = distinct(tied, attempts.whole, rule.similarity)
     kept = different[: rule.ties]
     notes = []
@@ -312,6 +314,11 @@ def _keep_best(attempts: Attempts, rule: SelectConfig) -> tuple[list[Outline], s
     how = f"{len(tied)} tied at {best:.3f}" if len(tied) > 1 else f"best at {best:.3f}"
     detail = "; ".join(note for note in [", ".join(notes), attempts.others] if note)
     return kept, f"kept {len(kept)} of {len(attempts.trajectories)}: {how}" + (f" ({detail})" if detail else "")
+
+
+def _value(scores: Scores, key: str, name: str) -> float:
+    score = scores.get((key, name))
+    return (score and score.value) or 0.0
 
 
 def _learnt_from(attempts: Attempts, kept: Sequence[Outline], rule: SelectConfig) -> list[Outline]:

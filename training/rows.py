@@ -3,7 +3,8 @@
 One row per conversation of a trainable role (Salemi et al. 2025, arXiv 2506.10844, section 3.2: one adapter for all
 trainable agents, the loss on their own actions, each given everything before it). The mask is 1 exactly on tokens that
 the model itself sampled in an action that was parsed; prompts, documents, templates, malformed actions and frozen roles
-are 0, and so are thoughts where `training.thoughts` is `masked`.
+are 0, and so are thoughts where `training.thoughts` is `masked`. With `training.loss_on: sequence` it is 1 on all
+tokens of the same rows but the first.
 
 Rows are never cut: one longer than the limit is skipped and counted, because half an action teaches a wrong end.
 Equal rows (ties that took the same steps) all stay: in the paper's sum every kept trajectory counts once.
@@ -79,13 +80,17 @@ class SkippedConversation(NamedTuple):
 
 
 def build_rows(
-    trajectories: Iterable[Trajectory], kept: Collection[str], max_length: int, thoughts: bool = True
+    trajectories: Iterable[Trajectory],
+    kept: Collection[str],
+    max_length: int,
+    thoughts: bool = True,
+    whole: bool = False,
 ) -> tuple[list[TokenRow], list[SkippedConversation]]:
     """Rows of the kept trajectories in the order of `kept`, then of conversations; and the skipped conversations.
 
     A trajectory that is stored twice (a job that ran twice, a failure that was done again) counts once, as the last
-    record that is not a failure, which is the one that was scored. `thoughts`: they are learnt as well. Raises
-    UserError when one of `kept` is missing or was recorded as text.
+    record that is not a failure, which is the one that was scored. `thoughts`: they are learnt as well. `whole`: all
+    tokens are. Raises UserError when one of `kept` is missing or was recorded as text.
     """
     wanted = set(kept)
     stored = {t.key: t for t in trajectories if t.key in wanted and t.status != "failed"}
@@ -103,6 +108,8 @@ def build_rows(
                 reason = "too long" if any(mask) else "no parsed action"
                 skipped.append(SkippedConversation(key, number, conversation.role, len(mask), reason))
                 continue
+            if whole:
+                mask = (0, *[1] * (len(mask) - 1))
             row = TokenRow(
                 trajectory=key, conversation=number, role=conversation.role, ids=conversation.ids, loss_mask=mask
             )
@@ -130,9 +137,11 @@ def loss_mask(conversation: Conversation, thoughts: bool = True) -> tuple[int, .
     return tuple(mask.tolist())
 
 
-def check_rows(rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory], thoughts: bool = True) -> int:
+def check_rows(
+    rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory], thoughts: bool = True, whole: bool = False
+) -> int:
     """Assert that the labels are what was sampled, id for id; returns how many actions were compared. `thoughts`: they
-    are among the labels.
+    are among the labels. `whole`: so is all else.
 
     The spans made the masks, so this reads the other record of the same fact: the model calls of the trajectory's
     events. Raises ValueError, which would be a bug.
@@ -163,6 +172,8 @@ def check_rows(rows: Iterable[TokenRow], trajectories: Mapping[str, Trajectory],
                     raise ValueError(f"{where}: a malformed action at {call.start} is marked as parsed")
                 sampled |= {at: conversation.ids[at] for at in range(call.start, call.end) if at not in unlearnt}
                 actions += 1
+        if whole:
+            sampled = dict(enumerate(conversation.ids[1:], 1))
         if sampled != labels:
             raise ValueError(f"{where}: labels differ from the sampled ids")
     return actions
@@ -271,7 +282,8 @@ def prepare_rows(
     selections = [part.selection for part in kept]
     check_lessons(objective, selections)
     stored = [part.digest for part in kept]
-    source = content_key("rows", ROWS_VERSION, stored, training.max_length, training.thoughts)
+    whole = [training.loss_on] if training.loss_on == "sequence" else []
+    source = content_key("rows", ROWS_VERSION, stored, training.max_length, training.thoughts, *whole)
     plain = all(is_plain(objective, selection) for selection in selections)
     if not plain:
         settings = training.model_dump(mode="json", include={objective.section} if objective.section else set())
@@ -338,9 +350,9 @@ def _build_table(kept: KeptTrajectories, keys: tuple[str, ...], training: Traini
     reasons: dict[str, list[str]] = {}
     for trajectory in kept.store.read(keys):
         if trajectory.status != "failed":
-            thoughts = training.thoughts == "trained"
-            rows, skipped = build_rows([trajectory], [trajectory.key], training.max_length, thoughts)
-            check_rows(rows, {trajectory.key: trajectory}, thoughts)
+            learnt = training.thoughts == "trained", training.loss_on == "sequence"
+            rows, skipped = build_rows([trajectory], [trajectory.key], training.max_length, *learnt)
+            check_rows(rows, {trajectory.key: trajectory}, *learnt)
             tables[trajectory.key] = rows_table(rows)
             reasons[trajectory.key] = [item.reason for item in skipped]
     if missing := [key for key in keys if key not in tables]:

@@ -237,8 +237,11 @@ class Episode(Record):
             if room < min(MIN_ROOM, max_tokens):
                 self._full.add(number)
                 raise self._no_room(role, dialogue)
+            temperature = self._context.temperature if config.trainable else self._context.frozen_temperature
+            if attempt and self.config.malformed == "redraw":
+                temperature = max(temperature, min(temperature + 0.1 * attempt, 0.5))
             params = SamplingParams(
-                temperature=self._context.temperature if config.trainable else self._context.frozen_temperature,
+                temperature=temperature,
                 top_p=self._context.top_p,
                 max_tokens=min(max_tokens, room),
                 seed=int(content_key(self._seed, number, self._calls[number])[:16], 16) >> 1,

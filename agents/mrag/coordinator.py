@@ -57,8 +57,12 @@ def _callable_agents(state: State, last: str) -> tuple[str, ...]:
 
 
 async def _call_agent(agent: str, given: Fields | None, state: State, style: Paper) -> Output:
+    settings = state.settings
+    if settings.conversations == "fresh" and agent != "reviser":
+        state.forget(agent)
     if agent == "searcher":
-        return tuple(await search(state, style, given))
+        found = await search(state, style, given)
+        return tuple(found if settings.found == "call" else state.documents.values())
     if agent == "reviser" and not state.answered:
         state.tools.note("reviser", "refused: there is no response yet")
         return Refusal(error="There is no response to revise yet; the answerer comes first.")

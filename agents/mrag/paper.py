@@ -227,6 +227,8 @@ class Paper:
     def agent_message(self, agent: str, given: Fields | None, state: State) -> str:
         """The message with which an agent is called."""
         values = given.model_dump() if given else {}
+        if state.settings.question == "user":
+            values["question"] = state.question
         if agent == "answerer":
             values = {
                 "question": values["question"],

@@ -42,6 +42,16 @@ class Settings(Section):
     style: Literal["paper", "brief"] = "paper"
     """brief: prompts of a sentence or two, and inputs filled in for the coordinator, for small models."""
 
+    conversations: Literal["kept", "fresh"] = "kept"
+    """Whether an agent that is called again remembers. kept: it goes on in its conversation, as in table 2. fresh: it
+    sees its input alone, as section 3.2 assumes of all agents; the coordinator keeps its history (algorithm 1), and the
+    reviser has the response that it revises."""
+    question: Literal["coordinator", "user"] = "coordinator"
+    """The question that an agent is given: as the coordinator writes it (figures 15 to 21), or the user's own, as in
+    the published code."""
+    found: Literal["call", "all"] = "call"
+    """The documents that the searcher reports: the relevant ones of this call (algorithm 2), or all since the
+    trajectory began, as in the published code."""
     length: Length = "any"
     """The length of the response that answerer and reviser are asked for. any: nothing is said, as in figure 21.
     concise: at most 100 words, the switch of the paper's published code. long: a long response; section 4 reports that

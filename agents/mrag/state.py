@@ -75,6 +75,11 @@ class State:
             self.dialogues[agent] = self.tools.dialogue(agent, system, examples)
         return self.dialogues[agent]
 
+    def forget(self, agent: str) -> None:
+        """The agent is called as for the first time."""
+        for known in (self.dialogues, self._shown, self._notes_given):
+            known.pop(agent, None)
+
     async def next_page(self, query: str) -> Page:
         """The documents that follow those already seen for exactly this text, whichever call of the searcher saw
         them: an encoder may rank another spelling in another way."""

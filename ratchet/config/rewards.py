@@ -19,6 +19,10 @@ class CorrectnessConfig(Section):
     which costs fewer calls. Nuggets that a question brings are never drawn."""
     nugget_temperature: float | None = Field(None, ge=0)
     """Temperature at which nuggets are drawn; the published code has 0. Default: `rewards.temperature`."""
+    empty_response: Literal["worst", "abstention"] = "worst"
+    """What a response without words counts as. `worst`: 0, or -1 on the judge's scale, which is ours: to say nothing
+    never beats a wrong answer. `abstention`: 1/3, or 0 on that scale, which figure 23 gives where there is no answer.
+    In either case selection keeps no trajectory without an answer."""
 
 
 class FaithfulnessConfig(Section):
@@ -32,7 +36,8 @@ class FaithfulnessConfig(Section):
     omitted_claims: Literal["unreadable", "neutral"] = "unreadable"
     """What becomes of a reply of the judge that leaves a claim out. `unreadable`: nothing of it counts, since its
     scores may be those of other claims. `neutral`: the claim has 0 on the scale from -1 to 1, as in the published code,
-    and so has one whose score cannot be read, which else is no part of the mean."""
+    and so have one whose score cannot be read, which else is no part of the mean, and a response in which the judge
+    finds no claims (0.5 in place of the 0 with which algorithm 4 starts)."""
 
 
 def _is_default(section: Section) -> bool:
@@ -52,8 +57,12 @@ class SelectConfig(Section):
     """By score, a value that at least one candidate of a question must be above, or the question is dropped. It is a
     rule of mRAG's published code, with 0.5 for every score, and not of its paper."""
     drop_all_equal: bool = False
-    """Drop a question whose trajectories all have the same reward. It is a rule of mRAG's published code, not of its
-    paper (Salemi et al. 2025, arXiv 2506.10844)."""
+    """Drop a question whose trajectories all have the same reward, or that has one alone. It is a rule of mRAG's
+    published code, not of its paper (Salemi et al. 2025, arXiv 2506.10844)."""
+    tie_break: tuple[str, ...] = Field((), exclude_if=lambda names: not names)
+    """Scores that order the trajectories with the best reward where there are more than `ties`: the highest in the
+    first of them, then in the next. Default, and where these are equal: the lowest sample numbers. mRAG's published
+    code has correctness, faithfulness, relevance."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
     """Ways of ending with which a trajectory is a candidate. Trajectories that ended otherwise have the reward 0. With
     `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it; it then counts
@@ -124,8 +133,9 @@ class RewardsConfig(Section):
     """A second opinion on a sample of each round's trajectories. Default: none."""
 
     @model_validator(mode="after")
-    def _check_min_scores(self) -> RewardsConfig:
-        for name in self.select.min_scores:
-            if not self.weights.get(name):
-                raise ValueError(f"select.min_scores.{name}: is not computed; give {name} a weight above 0 in weights")
+    def _check_scores_of_select(self) -> RewardsConfig:
+        for key in ("min_scores", "tie_break"):
+            for name in getattr(self.select, key):
+                if not self.weights.get(name):
+                    raise ValueError(f"select.{key}: {name} is not computed; give it a weight above 0 in weights")
         return self

@@ -45,7 +45,8 @@ class SystemConfig(Section):
     malformed: Literal["constrain", "reask", "redraw", "give_up"] = "constrain"
     """What happens with a reply that does not parse as an action. `constrain`: it cannot occur, because decoding is
     constrained to the action's JSON schema. `reask`: the model is shown the error and asked again. `redraw`: another
-    reply to the same messages is drawn, as in mRAG's published code; of the first, its text alone is recorded.
+    reply to the same messages is drawn, as in mRAG's published code: at a temperature that rises by 0.1 each time, up
+    to 0.5. Of the first, its text alone is recorded.
     `give_up`: the trajectory ends as unparsed."""
     labels: Literal["free", "constrain"] = Field("free", exclude_if=lambda labels: labels == "free")
     """What happens where a question has labels and the answer comes to none of them. `free`: the trajectory is

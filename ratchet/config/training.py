@@ -82,6 +82,9 @@ class TrainingConfig(Section):
     thoughts: Literal["trained", "masked"] = Field("trained", exclude_if=lambda thoughts: thoughts == "trained")
     """Whether what a model thought before it acted is learnt with its actions, or only what followed. Tokens that
     `models.*.thoughts.budget` had inserted are never learnt."""
+    loss_on: Literal["actions", "sequence"] = Field("actions", exclude_if=lambda part: part == "actions")
+    """Tokens that are learnt: those of the trained roles' own actions (Salemi et al. 2025, arXiv 2506.10844, section
+    3.2), or, with the objective `sft`, whole conversations with prompts and documents, as in its published code."""
     eval_steps: int = Field(500, gt=0)
     """Number of steps between two evaluations of the held-out loss. Every evaluated adapter is kept."""
     choose_by: Literal["held_out_loss", "reward"] = Field(
@@ -125,6 +128,8 @@ class TrainingConfig(Section):
             raise ValueError("padding_free: backend unsloth has an attention of its own; set padding_free to false")
         if self.objective != "sft" and self.backend == "unsloth":
             raise ValueError(f"objective: {self.objective} needs logits, which backend unsloth does not give; set peft")
+        if self.loss_on == "sequence" and self.objective != "sft":
+            raise ValueError(f"loss_on: {self.objective} learns from actions; set objective to sft, or leave it out")
         return self
 
     def settings(self, section: str | None) -> dict[str, Any]:

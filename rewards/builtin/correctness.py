@@ -8,7 +8,9 @@ runs. Where all runs share their nuggets, the mean is over nuggets first, so tha
 neither its nugget's weight nor its score.
 
 0 on the judge's scale is an abstention (figure 23), so an answer that says in words that it does not know has 1/3, and
-so has a nugget that the answer leaves out. An empty answer has 0 (`rewards.reward.Reward.fixed_score`).
+so has a nugget that the answer leaves out. An empty answer has 0, which is ours (`rewards.correctness.empty_response`).
+A run that draws no nuggets, in as many tries as there are runs, is left out, where algorithm 3 starts at 0: it says
+nothing of the answer. Where no run has any, there is no score.
 """
 
 from __future__ import annotations
@@ -124,4 +126,5 @@ REWARD = Judged(
     scale=(-1, 2),
     prompts={**nuggets.PROMPTS, **PROMPTS},
     settings=_settings,
+    empty=lambda rewards: 1 / 3 if rewards.correctness.empty_response == "abstention" else 0.0,
 )

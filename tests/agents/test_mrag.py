@@ -245,6 +245,58 @@ async def test_a_response_is_asked_for_with_a_length(system: str, length: str, w
     assert not words or words not in str(others)
 
 
+TWICE = [
+    *SHORT,
+    act("reasoner", question="Who was it?"),
+    say(analysis=["Ada"]),
+    act("searcher"),
+    query("builder"),
+    review({3: True}, end=True, query_id=1),
+    act("reasoner"),
+    say(analysis=["Ada Torrin"]),
+    act("answerer"),
+    say(response="Ada"),
+    act("reviser"),
+    say(response="Ada Torrin"),
+    act("finisher"),
+]
+
+
+@pytest.mark.parametrize(("conversations", "searchers", "reasoners"), [("kept", 1, 1), ("fresh", 2, 2)])
+async def test_an_agent_that_is_called_again_remembers_or_sees_its_input_alone(
+    conversations: str, searchers: int, reasoners: int
+) -> None:
+    agent = engine(TWICE)
+    trajectory = await play(mrag(conversations=conversations), agent, Shelf(SHELF))
+    assert (trajectory.answer, trajectory.passages) == ("Ada Torrin", (ADA, QUAY))
+    roles = [conversation.role for conversation in trajectory.conversations]
+    assert (roles.count("searcher"), roles.count("reasoner")) == (searchers, reasoners)
+    assert (roles.count("answerer"), roles.count("coordinator")) == (1, 1), "the reviser has the response"
+
+
+async def test_an_agent_that_begins_anew_gets_all_that_was_found_again() -> None:
+    brief = [
+        say(agent="searcher"), say(search_query="harbour"), say(relevance=[True, False], end_search=True),
+        say(agent="reasoner"), say(analysis=["a"]), say(agent="reasoner"), say(analysis=["b"]), say(agent="planner"),
+    ]  # fmt: skip
+    for conversations, times in (("kept", 1), ("fresh", 2)):
+        agent = engine(brief)
+        await play(mrag(style="brief", explanations=False, conversations=conversations), agent, Shelf(SHELF))
+        asked = [c.messages[-1]["content"] for c in agent.calls if "Think" in c.messages[0]["content"]]
+        assert sum("The mill is old." in message for message in asked) == times
+
+
+@pytest.mark.parametrize("is_published", [False, True])
+async def test_agents_may_be_given_the_users_question_and_all_documents(is_published: bool) -> None:
+    agent = engine(TWICE)
+    settings = {"question": "user", "found": "all"} if is_published else {}
+    await play(mrag(**settings), agent, Shelf(SHELF))
+    reports = [message["content"] for message in told(agent, "coordinator")]
+    assert ["documents" in r and "Ada Torrin built" in r for r in reports].count(True) == (2 if is_published else 1)
+    asked = [c.messages[-1]["content"] for c in agent.calls if "You are an analyst" in c.messages[0]["content"]]
+    assert ("Who was it?" in asked[0]) is not is_published
+
+
 async def test_frozen_writers_play_the_base_model_and_share_it() -> None:
     agent, writer = engine([act("answerer"), act("reviser"), act("finisher")]), engine([say(response="a")] * 2)
     frozen = {"model": "writer", "trainable": False}

@@ -65,7 +65,10 @@ def test_mrags_published_code_is_one_config() -> None:
     assert published.rewards.select.drop_all_equal
     assert (published.rewards.correctness.nuggets, published.rewards.correctness.nugget_temperature) == ("once", 0.0)
     assert published.rewards.faithfulness.omitted_claims == "neutral"
-    assert published.system.settings == {"length": "concise"}
+    assert published.system.settings == {"question": "user", "found": "all"}
+    assert (published.system.malformed, published.system.reasks) == ("redraw", 9)
+    assert published.rewards.select.tie_break == ("correctness", "faithfulness", "relevance")
+    assert published.training.loss_on == "sequence"
 
 
 @pytest.mark.parametrize("name", ["awe", "awe_drag"])

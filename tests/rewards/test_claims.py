@@ -139,6 +139,13 @@ def test_a_run_without_claims_counts_0(tmp_path: Path, name: str, empty_runs: in
     assert len(engine.calls) == 5 + 5 - empty_runs
 
 
+def test_a_run_without_claims_is_neutral_where_the_published_code_is_followed(tmp_path: Path) -> None:
+    engine = scripted_judge(lambda given: '{"answer_aspects": []}')
+    judged = trajectory(answer="Velm has a harbour.", documents=["Velm has a harbour."])
+    settings = {"omitted_claims": "neutral"}
+    assert judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, faithfulness=settings).value == 0.5
+
+
 def test_precision_is_the_mean_of_normalised_claim_scores_against_the_reference(tmp_path: Path) -> None:
     engine = scripted_judge()
     said = "Ada Torrin built it. She was tall. She was loud. It was in 1204."

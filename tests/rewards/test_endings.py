@@ -197,6 +197,24 @@ def test_an_empty_answer_is_worth_nothing_and_words_of_not_knowing_keep_the_pape
     assert {scores[failures(0)["reasons alone"].key, name].value for name in NAMES} == {0.0}
 
 
+@pytest.mark.parametrize(("setting", "value", "raw"), [("worst", 0.0, -1.0), ("abstention", 1 / 3, 0.0)])
+def test_an_empty_answer_may_have_figure_23s_value_of_an_abstention(
+    tmp_path: Path, setting: str, value: float, raw: float
+) -> None:
+    empty, weights = failures(1)["empty"], {"correctness": 4.0, "faithfulness": 1.0}
+    config = make_config(tmp_path, QUESTIONS, rewards={"correctness": {"empty_response": setting}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "open_engines", lambda *_: {"judge": ScriptedEngine(tiny_format(), judge)})
+        scores = score_with(config, QUESTIONS, [empty], [*weights], tmp_path / "scores")
+    values = measure(QUESTIONS[1], empty, scores, [*weights], weights)
+    assert [values[name] for name in ("correctness", "faithfulness", "em")] == pytest.approx([value, 0.0, 0.0])
+    assert (values["correctness_raw"], values["reward"]) == pytest.approx((raw, 0.8 * value))
+    choice = select(QUESTIONS[1:2], Trajectories.of([empty]), scores, weights, SelectConfig(min_reward=None)).questions[
+        0
+    ]
+    assert choice.rewards[empty.key] == pytest.approx(0.8 * value) and not choice.kept
+
+
 def test_a_question_that_cannot_be_scored_is_null_however_it_ended() -> None:
     bare = Question(id="q0", text="Why?")
     for failure in failures(0).values():

@@ -74,6 +74,7 @@ def test_the_papers_rule_keeps_identical_ties_and_has_no_threshold() -> None:
         ((0.0, 0.0), {}, "reward_too_low", "dropped: best reward is not above 0.0 (best 0.000 of 2)"),
         ((0.5, 0.2), {"min_reward": 0.5}, "reward_too_low", "dropped: best reward is not above 0.5 (best 0.500 of 2)"),
         ((0.5, 0.5), {"drop_all_equal": True}, "all_equal", "dropped: all rewards are equal (2 times 0.500)"),
+        ((0.5,), {"drop_all_equal": True}, "all_equal", "dropped: all rewards are equal (1 times 0.500)"),
         (
             (0.4, 0.5),
             {"min_scores": {"f1": 0.5}},
@@ -128,6 +129,17 @@ def test_each_axis_needs_some_candidate_above_its_minimum_and_not_the_best_one()
     low = {**scores, **scored(0.1, 0.5, name="faithfulness")}
     choice = select(QUESTION, Trajectories.of(found), low, WEIGHTS, rule).questions[0]
     assert (choice.kept, choice.cause) == ((), "score_too_low") and "best faithfulness 0.500" in choice.reason
+
+
+def test_ties_go_by_the_scores_that_break_them_and_then_by_sample() -> None:
+    correctness, faithfulness = (0.5, 0.625, 0.5, 0.625), (1.0, 0.5, 1.0, 0.5)  # each reward is 0.6
+    scores = {**scored(*correctness, name="correctness"), **scored(*faithfulness, name="faithfulness")}
+    found = [trajectory(i) for i in range(4)]
+    for names, kept in (((), (0, 1)), (("correctness",), (1, 3)), (("faithfulness", "correctness"), (0, 2))):
+        rule = SelectConfig(ties=2, tie_break=names, similarity=None)
+        assert select(QUESTION, Trajectories.of(found), scores, WEIGHTS, rule).kept == tuple(found[i].key for i in kept)
+    with pytest.raises(ValueError, match="tie_break: f1 is not computed"):
+        RewardsConfig.model_validate({"select": {"tie_break": ["f1"]}})
 
 
 def test_settings_that_are_not_given_change_no_digest_of_a_stage() -> None:

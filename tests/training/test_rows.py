@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratchet.config import TrainingConfig
 from ratchet.errors import UserError
 from ratchet.files import read_segments, write_json, write_jsonl
 from ratchet.records import Trajectory
@@ -34,6 +35,19 @@ def test_mask_is_one_exactly_on_parsed_sampled_tokens() -> None:
     good = [range(call.start, call.end) for call in calls if call.parse != "malformed"]
     assert learnt == [at for span in good for at in span]
     assert rows[0].ids == conversation.ids and not left_out
+
+
+def test_the_published_recipe_learns_every_token_of_the_same_rows() -> None:
+    talk, broken = dialogue("planner", TURNS), dialogue("searcher", [("find", "{", "malformed")])
+    one = trajectory("t", "q", [talk, broken])
+    [row], left_out = build_rows([one], ["t"], 1000, whole=True)
+    assert row.loss_mask == (0, *[1] * (len(talk[0].ids) - 1)) and len(left_out) == 1
+    assert check_rows([row], {"t": one}, whole=True) == 2
+    [actions], _ = build_rows([one], ["t"], 1000)
+    with pytest.raises(ValueError, match="differ from"):
+        check_rows([actions], {"t": one}, whole=True)
+    with pytest.raises(ValueError, match="dpo learns from actions"):
+        TrainingConfig(loss_on="sequence", objective="dpo")
 
 
 def test_frozen_and_malformed_conversations_and_unkept_trajectories_give_no_rows() -> None:

@@ -99,7 +99,14 @@ async def test_redraw_asks_the_same_again_with_another_seed_and_tells_no_error()
     [conversation], last = trajectory.conversations, trajectory.model_calls[-1]
     assert [s.parsed for s in conversation.spans if s.sampled] == [True], "what was drawn again is no part of it"
     assert conversation.ids[: last.start] == agent.calls[0].prompt
-    failed = await run(ask_city, engine(["no"] * 9), config)
+    retried = engine(["no"] * 9)
+    failed = await run(ask_city, retried, config)
+    assert [call.params.temperature for call in retried.calls] == [0.7, 0.7, 0.7], "published: it rises to 0.5"
+    frozen = engine(["no"] * 9)
+    roles = {"one": RoleConfig(trainable=False)}
+    await run(ask_city, frozen, SystemConfig(malformed="redraw", reasks=5, roles=roles))
+    warmer = [call.params.temperature for call in frozen.calls]
+    assert warmer == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5])
     assert (failed.status, len(failed.model_calls)) == ("unparsed", 3)
     assert [s.parsed for s in failed.conversations[0].spans if s.sampled] == [False]
 
