@@ -87,6 +87,11 @@ class Question(Record):
         return content_key(self)
 
     @property
+    def asked(self) -> Question:
+        """What a system sees of it: nothing that whoever asks it in use does not know."""
+        return Question(id=self.id, text=self.text, form=self.form, labels=self.labels)
+
+    @property
     def gold_answer(self) -> str:
         """The label, else the first accepted answer, else the reference; empty where none is known."""
         return self.label or next(iter(self.answers), self.reference or "")

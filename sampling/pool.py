@@ -299,6 +299,7 @@ async def run_episode(
 
 async def _solve(question: Question, system: System, tools: Tools) -> tuple[Answer, Status, str]:
     """(the answer, how the episode ended, why it did not finish)."""
+    question = question.asked
     try:
         with session(question.id), system.errors(question):
             solving = system.spec.solve(question, tools, system.settings)

@@ -17,10 +17,10 @@ from agents.core.system import known_systems, load_system
 from inference.scripted import ScriptedEngine
 from ratchet.config import ModelConfig, SystemConfig
 from ratchet.errors import UserError
-from ratchet.records import Search
+from ratchet.records import Question, Search
 from tests.helpers.any_system import ON_QUESTIONS
 from tests.helpers.configs import scripted_model, write_config
-from tests.helpers.playing import QUESTION, Shelf, act, passage, query, review, say
+from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say
 from tests.helpers.tiny import save_tiny_tokenizer
 
 
@@ -153,3 +153,18 @@ def test_the_command_refuses_what_it_cannot_use(tmp_path: Path, monkeypatch: pyt
         run_command(tmp_path, monkeypatch, " ")
     with pytest.raises(UserError, match="adapter"):
         run_command(tmp_path, monkeypatch, QUESTION.text, "--adapter", str(tmp_path / "none"))
+
+
+async def test_a_system_sees_no_right_answer_when_it_is_sampled_as_when_it_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "curious.py").write_text(
+        "from agents.core.answer import Answer\n"
+        "from agents.core.spec import SystemSpec\n"
+        "from ratchet.config import Section\n\n\n"
+        "class Settings(Section):\n    pass\n\n\n"
+        "async def solve(question, tools, settings):\n    return Answer(question.model_dump_json())\n\n\n"
+        'SYSTEM = SystemSpec(Settings, solve, roles=("answerer",))\n'
+    )
+    asked = CLAIM.model_copy(update={"reference": "r", "nuggets": ("n",), "gold_ids": ("d",), "kind": "one hop"})
+    made = await play({"name": str(tmp_path / "curious.py")}, engine(lambda *_: ""), question=asked)
+    seen = Question.model_validate_json(made.answer)
+    assert seen == Question(id=asked.id, text=asked.text, form="claim", labels=asked.labels)
