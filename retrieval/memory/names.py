@@ -13,25 +13,25 @@ a about above across after again against all almost along already also although 
 any anybody anyone anything apart are around as aside at away because been before behind being below beneath beside
 besides between beyond both but by can cannot could despite did do does down due during each either else elsewhere
 enough even ever every everybody everyone everything except few fewer for from had has have he hence her here hers
-herself him himself his how however i if in inside instead into is it its itself just least less let like many may
-maybe me might more moreover most much must my myself near neither never nevertheless no nobody none nor not nothing
-now nowhere of off often on once only onto or other others otherwise our ours out outside over own per perhaps quite
+herself him himself his how however i if in inside instead into is it its itself just least less let like many maybe
+me might more moreover most much must my myself near neither never nevertheless no nobody none nor not nothing now
+nowhere of off often on once only onto or other others otherwise our ours out outside over own per perhaps quite
 rather several shall she should since so some somebody someone something sometimes somewhere soon still such than that
 the their them themselves then there thereby therefore these they this those though through throughout thus till to
 together too toward towards under unless unlike until up upon us very via was we well were what whatever when whenever
-where whereas wherever whether which while who whoever whom whose why will with within without would yes yet you your
-yours"""
+where whereas wherever whether which while who whoever whom whose why with within without would yes yet
+you your yours"""
 FUNCTION_WORDS = frozenset(FUNCTION.split())
 """They begin no name, though a sentence may begin with them; in capitals (WHO, IT) they do."""
 OPENING = """\
 back based big common compared current days decades different early eight eleven evidence experts fact fifth first
 five former found four fourth full further given good great half high hundreds increased kinds large last late later
-latest little long longer low lower main major making meanwhile millions modern new next nine nowadays old older one
-ones original part people plus previous prior recent reports research researchers right same scientists second seven
-short significant similar six small specific studies ten third thousands three times today total twelve twenty two
-types typical various wide years young"""
+latest little long longer low lower main major making may meanwhile millions modern new next nine nowadays old older
+one ones original part people plus previous prior recent reports research researchers right same scientists second
+seven short significant similar six small specific studies ten third thousands three times today total twelve twenty
+two types typical various wide will years young"""
 OPENERS = frozenset(OPENING.split())
-"""They begin names (New York, First World War), but alone at the beginning of a sentence they are none."""
+"""They begin names (New York, Will Smith), but alone at the beginning of a sentence they are none."""
 DERIVED = re.compile(
     r"\w{3,}(?:ing|ed|ly|ous|ive|able|ible|ical|ful|less|ness|ments?|[ts]ions?|ists|ities)", re.IGNORECASE
 )

@@ -18,7 +18,7 @@ from retrieval.memory.names import by_shared_names, names_in
         ("Some towns trade. However, few do! Different towns: Many do.\nAvoiding it, Ada left Velm.", ["Ada", "Velm"]),
         ("Some Velmians read The Beacon, and I read it.", ["Velmians", "The Beacon"]),
         ('The Who are a band. "When it rains" is a song of theirs.', ["Who"]),
-        ("New York is old. First World War poets wrote. Dogs bark.", ["New York", "First World War", "Dogs"]),
+        ("New York is old. Will Orsk sings. Will it rain? Dogs bark.", ["New York", "Will Orsk", "Dogs"]),
         (
             "Dr. Ada Torrin met J.K. Orsk, J. K. Orsk and Bo O. Lind.",
             ["Dr. Ada Torrin", "J.K. Orsk", "J. K. Orsk", "Bo O. Lind"],
