@@ -25,7 +25,7 @@ ENGINES := documents,server,lucene,dense,milvus,mcp,benchmark,notebook,test
 # uv installs in seconds what takes pip a minute. Where it cannot, behind a package index that only pip is set up for, pip does.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo examples test test-fast test-oldest gpu-check check extras lock model vllm llama slurm browser clean
+.PHONY: demo examples test test-fast test-narrow test-oldest gpu-check check extras lock model vllm llama slurm browser clean
 .DELETE_ON_ERROR:
 
 $(VENV)/installed: pyproject.toml $(LOCK)
@@ -111,6 +111,18 @@ test: $(VENV)/engines $(MODEL)/model.safetensors
 test-fast: $(VENV)/engines
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
 		-m "not model and not server and not slow and not vllm and not cluster" --ignore tests/system
+
+# What takes other instructions on other processors, once more with fewer: those of AVX2 where this one has AVX-512, and
+# where it has not, the least that torch, oneDNN and Numba can do with.
+ifneq ($(shell grep -om1 avx512f /proc/cpuinfo 2> /dev/null),)
+NARROW := ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES=+avx2,+fma
+else
+NARROW := ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=SSE41 NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES=
+endif
+
+test-narrow: $(VENV)/engines
+	OMP_NUM_THREADS=1 $(NARROW) $(BIN)/python -m pytest -n 2 --dist loadfile -m numeric \
+		tests/training tests/inference tests/retrieval
 
 $(OLDEST)/installed: pyproject.toml | $(VENV)/installed
 	$(PYTHON) -m venv $(OLDEST)

@@ -108,7 +108,7 @@ def no_leftovers(fake: FakeVllm) -> Iterator[None]:
     """Whatever a test finds wrong, no process of it stays behind; a process that does stay fails the test."""
     try:
         yield
-        wait_for(lambda: not fake.alive(), 5.0)
+        wait_for(lambda: not fake.alive())
     finally:
         for pid in fake.alive():
             os.kill(pid, signal.SIGKILL)

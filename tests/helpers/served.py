@@ -54,7 +54,7 @@ class Held(Plain):
             self.begun += 1
             self.running += 1
             self.most = max(self.most, self.running)
-        assert self.go.wait(20)
+        assert self.go.wait(300)
         with self._lock:
             self.running -= 1
         return super().search(query, k, offset)
@@ -77,7 +77,7 @@ def serving(
 
 
 def post(url: str, index: str = "plain", call: str = "search", **body: Any) -> httpx.Response:
-    return httpx.post(f"{url}/indexes/{index}/{call}", json=body, timeout=20, verify=certificates())
+    return httpx.post(f"{url}/indexes/{index}/{call}", json=body, timeout=300, verify=certificates())
 
 
 def refusal(response: httpx.Response) -> tuple[int, str]:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0, process: subprocess.Popen[Any] | None = None) -> Any:
-    """What `condition` gives as soon as that is true; an error once the time is over, or when the process ends."""
+def wait_for(condition: Callable[[], Any], seconds: float = 300.0, process: subprocess.Popen[Any] | None = None) -> Any:
+    """What `condition` gives as soon as that is true; an error once the time is over, or when the process ends.
+
+    The time is for what hangs: it passes on no machine that is merely slow or busy."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert process is None or process.poll() is None, f"ended with status {process.returncode} too early"

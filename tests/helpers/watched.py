@@ -25,6 +25,6 @@ def watched(config: Config) -> Iterator[httpx.Client]:
     with (
         live_run(config) as live,
         listening(create_app(live)) as url,
-        httpx.Client(base_url=url, timeout=30, trust_env=False, verify=certificates()) as client,
+        httpx.Client(base_url=url, timeout=300, trust_env=False, verify=certificates()) as client,
     ):
         yield client

@@ -109,6 +109,7 @@ def prompts(engine: LocalEngine) -> list[list[int]]:
     return [list(engine.format.encode(text)) for text in texts]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "windows"])
 def test_mixed_lengths_in_one_batch_give_the_tokens_of_plain_transformers(tmp_path: Path, kind: str) -> None:
     folder = make_model(tmp_path, kind)
@@ -134,6 +135,7 @@ def test_each_token_that_ends_a_turn_ends_it(llama: Path) -> None:
     assert ended.text == engine.format.decode(free.ids[: length - 1])
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 @pytest.mark.parametrize("adapted", [False, True])
 def test_in_bfloat16_on_a_cpu_only_the_products_are_rounded(tmp_path: Path, adapted: bool, kind: str) -> None:
@@ -186,6 +188,7 @@ def test_workers_share_the_weights_and_divide_cache_and_cores(llama: Path) -> No
     assert torch.get_num_threads() == cpu_threads(), "a closed engine gives the cores back"
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("kind", "targets"),
     [("llama", "all-linear"), ("llama", ["q_proj", "lm_head"]), ("qwen3", "all-linear"), ("windows", "all-linear")],
@@ -248,6 +251,7 @@ def test_sampling_is_seeded_and_other_seeds_differ(engine: LocalEngine) -> None:
     assert len({once(seed).ids for seed in range(6)}) > 3
 
 
+@pytest.mark.numeric
 def test_log_probabilities_are_those_of_the_unmodified_model(llama: Path, engine: LocalEngine) -> None:
     prompt = prompts(engine)[1]
     got = run(engine.generate(prompt, SamplingParams(0.5, 0.5, max_tokens=10, seed=1, logprobs=True)))[0]
@@ -295,7 +299,7 @@ def test_limits_end_a_request_and_say_which(llama: Path) -> None:
 
 
 def test_a_request_over_its_time_ends_as_timeout(llama: Path) -> None:
-    engine = open_engine(llama, timeout=0.05)
+    engine = open_engine(llama, timeout=0.001)
     got = run(engine.generate([5], greedy(400, schema={"type": "string", "minLength": 5000})))[0]
     asyncio.run(engine.close())
     assert got.finish_reason == "timeout" and len(got.ids) < 400

@@ -19,6 +19,8 @@ from inference.local.pairs import MULTIPLIES_PAIRS
 from inference.local.prepared import FEW_TOKENS, PreparedWeights
 from tests.helpers.pages import ROOT
 
+pytestmark = pytest.mark.numeric
+
 
 def test_kernels_take_the_instructions_that_numba_compiles_them_for() -> None:
     """NUMBA_CPU_FEATURES, where it is set: what it leaves out cannot be compiled."""

@@ -229,7 +229,7 @@ def test_a_server_ends_in_order_from_the_line_on_that_it_prints(tmp_path: Path, 
         assert server.stderr is not None
         assert "is at http://127.0.0.1:" in server.stderr.readline()
         server.send_signal(number)
-        assert (server.stderr.read(), server.wait(20)) == ("", 0)
+        assert (server.stderr.read(), server.wait(300)) == ("", 0)
 
 
 def test_the_documents_of_the_servers_list_their_errors(tmp_path: Path) -> None:

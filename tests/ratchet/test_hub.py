@@ -61,7 +61,7 @@ def test_it_is_one_line_within_seconds(load: Callable[[], object]) -> None:
     begun = time.monotonic()
     with pytest.raises(UserError, match=r"^[^\n]*the hub http://127.0.0.1:9 cannot be reached[^\n]*$"):
         load()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     assert os.environ["HF_HUB_OFFLINE"] == "1"
 
 
@@ -92,14 +92,14 @@ def test_a_hub_whose_name_or_address_takes_long_is_not_waited_for(monkeypatch: p
     waits = threading.Event()
 
     def connect(*_: object, **__: object) -> None:
-        waits.wait(20)
+        waits.wait(300)
         raise OSError
 
     monkeypatch.setattr("socket.create_connection", connect)
     begun = time.monotonic()
     hub.leave_unreachable_hub("org/model")
     waits.set()
-    assert os.environ["HF_HUB_OFFLINE"] == "1" and time.monotonic() - begun < 5
+    assert os.environ["HF_HUB_OFFLINE"] == "1" and time.monotonic() - begun < 30
 
 
 def test_the_small_model_is_no_name_on_the_hub_where_there_is_no_folder_of_models(

@@ -68,7 +68,7 @@ def test_a_page_of_marks_takes_no_longer_than_one_of_letters(marks: str) -> None
     text = "e" + marks * 100_000
     started = time.process_time()
     assert len(split_words(text)) == 1 and len(normalise_answer(text)) <= len(text)
-    assert time.process_time() - started < 5, "at 100,000, normalising in the square of their number takes minutes"
+    assert time.process_time() - started < 30, "at 100,000, normalising in the square of their number takes minutes"
     left = "\u0229" + "\u0327" * 14 + "\u0301" * 15
     assert split_words("e" + "\u0301\u0327" * 15) == [left], "30 are left as they are"
 

@@ -19,7 +19,7 @@ def test_results_are_in_the_order_of_tasks_and_an_error_of_any_is_raised() -> No
 
 
 def test_threads_run_at_the_same_time() -> None:
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=300)
     with ThreadPoolExecutor(1) as pool:
         assert sorted(run_tasks(pool, 2, lambda n: both.wait(), range(2))) == [0, 1]
 

@@ -68,12 +68,16 @@ def test_keys_change_with_whatever_could_change_the_outcome_and_with_nothing_els
 def test_a_slow_trajectory_holds_nobody_up(tmp_path: Path) -> None:
     """With a barrier the fast ones would wait for the slow one; here they are all done before it."""
     order: list[str] = []
+    others = asyncio.Event()
 
     class Slow(ScriptedEngine):
         async def generate(self, prompt: Any, params: Any, adapter: Any = None, messages: Any = ()) -> Any:
             text = messages[-1]["content"]
-            await asyncio.sleep(0.3 if "What is 0?" in text else 0.001)
+            if "What is 0?" in text:
+                await asyncio.wait_for(others.wait(), 300)
             order.append(text)
+            if len(order) == 5:
+                others.set()
             return await super().generate(prompt, params, adapter, messages)
 
     jobs = plan(samples=1)

@@ -58,7 +58,7 @@ class World:
 
     def run(self, *command: str, **variables: str) -> tuple[int, str]:
         job = self.start(*command, **variables)
-        out = job.communicate(timeout=30)[0]
+        out = job.communicate(timeout=300)[0]
         return job.returncode, out
 
     def stopped(self, *numbers: int, status: int = 143, **variables: str) -> tuple[int, str]:
@@ -68,7 +68,7 @@ class World:
         for number in numbers:
             job.send_signal(number)
             time.sleep(0.05)
-        out = job.communicate(timeout=30)[0]
+        out = job.communicate(timeout=300)[0]
         return job.returncode, out
 
     def requeued(self) -> list[str]:
@@ -131,7 +131,7 @@ def test_what_does_not_stop_is_killed_and_the_job_requeued_before_its_time_is_ov
     job = world.start("sh", "-c", deaf, RATCHET_STOP_SECONDS="1")
     wait_for(world.ready.exists)
     job.send_signal(signal.SIGUSR1)
-    out = job.communicate(timeout=30)[0]
+    out = job.communicate(timeout=300)[0]
     assert job.returncode == 137 and "it does not stop: killed" in out
     assert world.requeued() == ["scontrol requeue 77"]
 
@@ -141,7 +141,7 @@ def test_nothing_that_a_launcher_started_is_left_behind(world: World) -> None:
     job = world.start("sh", "-c", f"sleep 60 & echo $! > {world.ready}.new; mv {world.ready}.new {world.ready}; wait")
     wait_for(world.ready.exists)
     job.send_signal(signal.SIGTERM)
-    job.communicate(timeout=30)
+    job.communicate(timeout=300)
     assert job.returncode == 143
     assert not Path(f"/proc/{world.ready.read_text().strip()}").exists()
 
@@ -152,7 +152,7 @@ def test_a_signal_during_set_up_is_not_lost(world: World) -> None:
     job = world.start("touch", str(marks), RATCHET_SETUP=setup)
     wait_for(world.ready.exists)
     job.send_signal(signal.SIGUSR1)
-    job.communicate(timeout=30)
+    job.communicate(timeout=300)
     assert job.returncode == 143 and not marks.exists()
     assert world.requeued() == ["scontrol requeue 77"]
 

@@ -89,6 +89,7 @@ def test_what_predicts_a_label_is_never_shared() -> None:
     assert inputs["segments"].tolist() == [[0, 2, -1], [2, 4, 0], [4, 6, 0]]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("name", SHAPES)
 def test_shared_prompts_give_the_loss_and_the_gradient_of_one_row_at_a_time(name: str) -> None:
     torch.manual_seed(0)
@@ -118,6 +119,7 @@ def test_shared_prompts_give_the_loss_and_the_gradient_of_one_row_at_a_time(name
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(expected, found, strict=True))
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("name", SHAPES)
 def test_logits_of_a_long_row_with_short_ones_are_those_of_one_row_at_a_time(name: str) -> None:
     torch.manual_seed(0)
@@ -174,6 +176,7 @@ def test_what_cannot_go_without_padding_is_refused() -> None:
         TrainingConfig(objective="dpo", backend="unsloth")
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("asked", "known", "window"), [(7, 7, None), (7, 31, None), (1, 20, None), (12, 31, 9)])
 def test_attention_under_autocast_on_a_cpu_is_exact_attention_rounded(
     asked: int, known: int, window: int | None
@@ -195,6 +198,7 @@ def test_attention_under_autocast_on_a_cpu_is_exact_attention_rounded(
         assert 0 < (one - other).norm() < 0.01 * one.norm()
 
 
+@pytest.mark.numeric
 def test_frozen_weights_kept_in_bfloat16_give_the_loss_and_the_gradients_of_autocast() -> None:
     def outcome(kept: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)

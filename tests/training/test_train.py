@@ -72,6 +72,7 @@ def mean_loss(model: Any, rows: list[dict[str, Any]]) -> float:
     return summed / count
 
 
+@pytest.mark.numeric
 @pytest.mark.slow
 def test_the_logged_losses_are_the_defined_ones(finished: Path) -> None:
     config, folder = round_of(finished)
@@ -87,6 +88,7 @@ def test_the_logged_losses_are_the_defined_ones(finished: Path) -> None:
     assert log[-2]["loss"] < log[1]["loss"] - 0.2
 
 
+@pytest.mark.numeric
 def test_micro_batches_do_not_change_the_curve(model: Path, finished: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, **WHOLE, micro_batch=4)
     train_round(config, 1)
@@ -144,6 +146,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert json.loads((folder.training / "training.json").read_text()) == made_of
 
 
+@pytest.mark.numeric
 def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +173,7 @@ def test_the_adapter_is_the_one_with_the_lowest_dev_loss(
     assert [step for step, other in measured.items() if loss == pytest.approx(other, rel=1e-4)] == [2], measured
 
 
+@pytest.mark.numeric
 @pytest.mark.slow
 def test_bfloat16_products_on_a_cpu_learn_the_same_curve_and_are_recorded(
     model: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -312,4 +312,4 @@ def test_a_long_reply_in_no_form_is_given_up_soon(part: str) -> None:
     with pytest.raises(Malformed):
         parse_output(part * (100_000 // len(part)), Score)
     parse_output(f"```{' ' * 100_000}! {SCORED}", Score)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 30

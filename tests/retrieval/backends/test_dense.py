@@ -44,6 +44,7 @@ def exact(documents: np.ndarray, query: np.ndarray, k: int) -> list[tuple[float,
     return [(-score, chunk) for score, chunk in sorted(scored)[:k]]
 
 
+@pytest.mark.numeric
 @settings(deadline=None, max_examples=100)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -159,7 +160,9 @@ print(int8.VNNI)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("features", ["+avx2", None], ids=["AVX2", "this machine's"])
+@pytest.mark.parametrize(
+    "features", ["+avx2", pytest.param(None, marks=pytest.mark.numeric)], ids=["AVX2", "this machine's"]
+)
 def test_every_processor_finds_the_same(features: str | None) -> None:
     if features and features[1:] not in Path("/proc/cpuinfo").read_text():
         pytest.skip(f"the processor has no {features[1:]}")

@@ -83,7 +83,7 @@ def test_a_server_that_starts_again_is_waited_for() -> None:
         time.sleep(0.3)
         assert not answer.done()
         with serving({"only": Plain()}, port=httpx.URL(url).port or 0):
-            assert answer.result(20) == Plain().search("harbour", 4)
+            assert answer.result(300) == Plain().search("harbour", 4)
 
 
 def test_another_index_behind_the_same_name_is_refused() -> None:

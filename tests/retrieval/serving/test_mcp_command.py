@@ -49,7 +49,7 @@ def http(config: Path) -> Iterator[str]:
         assert said.startswith("serving MCP on http://127.0.0.1:"), said + process.stderr.read()
         yield said.split()[-1]
         process.send_signal(signal.SIGTERM)
-        out, log = process.communicate(timeout=20)
+        out, log = process.communicate(timeout=300)
         assert (process.returncode, out) == (0, "") and "Traceback" not in log
     finally:
         process.kill()

@@ -50,14 +50,15 @@ def test_the_command_serves_folders_and_ends_in_order(folder: Path) -> None:
         local, remote = open_folder(folder), RemoteIndex(url, "two")
         assert remote.digest == local.digest
         for query in ("harbour of Velm", "number 7", "", "unknown"):
-            assert remote.search(query, 6, 2) == local.search(query, 6, 2)
+            wanted = local.search(query, 6, 2)  # first: it compiles what may not be in the cache yet
+            assert remote.search(query, 6, 2) == wanted
         assert httpx.get(f"{url}/indexes").json()["indexes"][0]["chunks"] == len(local) == 60
         with pytest.raises(UserError, match="the limit is 50"):
             remote.search("a", 51)
         again = command("--index", f"one={folder}", "--port", httpx.URL(url).port)
-        assert "is in use" in again.communicate(timeout=30)[1].partition("\n")[0] and again.returncode == 2
+        assert "is in use" in again.communicate(timeout=300)[1].partition("\n")[0] and again.returncode == 2
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(300) == 0
         assert "Traceback" not in process.communicate()[1]
     finally:
         process.kill()

@@ -47,7 +47,7 @@ def url() -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
         server.should_exit = True
-        thread.join(20)
+        thread.join(300)
         assert not thread.is_alive()
 
 

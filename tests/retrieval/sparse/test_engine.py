@@ -40,6 +40,7 @@ def rows(values: st.SearchStrategy[int]) -> st.SearchStrategy[list[dict[int, int
     return st.lists(st.dictionaries(st.integers(0, 6), values, max_size=6), min_size=1, max_size=30)
 
 
+@pytest.mark.numeric
 @pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
@@ -61,6 +62,7 @@ def test_bm25_is_brute_force(
         assert_exact(engine, every, queries, k)
 
 
+@pytest.mark.numeric
 @pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(rows(VALUES), QUERIES, KS, CUTS, st.sampled_from([1, 3]))
@@ -117,6 +119,7 @@ def large(folder: Path, bm25: Bm25 | None) -> tuple[Corpus, Engine, Engine]:
 KINDS = pytest.mark.parametrize("bm25", [DEFAULT, None], ids=["bm25", "sparse"])
 
 
+@pytest.mark.numeric
 @pytest.mark.slow
 @KINDS
 @settings(deadline=None, max_examples=20)
@@ -159,6 +162,7 @@ def usual_queries(count: int) -> list[Query]:
     ]
 
 
+@pytest.mark.numeric
 @KINDS
 def test_neither_threads_nor_the_batch_nor_the_split_change_a_bit(
     folder: Path, bm25: Bm25 | None, monkeypatch: pytest.MonkeyPatch
