@@ -11,10 +11,19 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ratchet.words import without_invisible
+import regex
+
+from ratchet.words import separate_unspaced, without_invisible
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
+GROUPS = re.compile(r"(?<=\d)(?<!(?<!\d)0)[,'](?=(?:\d{2,3}[,'])*\d{3}(?!\d))")
+CHAIN = re.compile(r"\d+(?:[.,]\d+)+")
+BARE_POINT = re.compile(r"(?<![\w.,])\.(?=\d)")
+SIGNS = f"[{re.escape(string.punctuation)}]"
+INSIDE = re.compile(rf"((?<=\d)(?:\^[-+]?|[._])(?=\d)|(?<!\w)-(?=\d))|((?<=\d){SIGNS}+(?=\d))|{SIGNS}")
+"""ASCII punctuation: what belongs to a number, what parts two numbers, and all other."""
+ENDS = regex.compile(r"(?<!\S)(?:(?!-\d)[\p{P}\p{S}])+|[\p{P}\p{S}]+(?!\S)")
 TYPOGRAPHY = str.maketrans(
     dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\u02bb\u02bc\u2032\u00b4", "'")
     | dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"')
@@ -47,12 +56,44 @@ def fold_typography(text: str) -> str:
     return text if text.isascii() else without_invisible(text.translate(TYPOGRAPHY)).translate(TYPOGRAPHY)
 
 
+def spell_numbers(text: str) -> str:
+    """The text with one spelling of each number, in which only decimals have a point: 1,000 and 1'000 are 1000, 0,5 and
+    .5 are 0.5, and the points of 12.03.2024 become hyphens. Zeros stay: version 3.10 is not 3.1."""
+    return CHAIN.sub(_spelled, BARE_POINT.sub("0.", GROUPS.sub("", text)))
+
+
+def _spelled(number: re.Match[str]) -> str:
+    first, *others = re.split("[.,]", number[0])
+    if len(others) > 1 and all(len(part) == 3 for part in others):  # 1.000.000
+        return "".join((first, *others))
+    if all(len(part) == 3 for part in others[:-1]):  # 1.5, or 1.000,5
+        return f"{''.join((first, *others[:-1]))}.{others[-1]}"
+    return "-".join((first, *others))  # a date, or a version
+
+
+def plain_answer(text: str) -> str:
+    """`published_answer` of the text's one spelling, but that no number becomes another one: 1.5 is not 15, nor -5 5,
+    10⁶ or 10^6 106, and 1/2 12."""
+    plain = _without_punctuation(fold_typography(text).lower())
+    return " ".join(ARTICLES.sub(" ", plain).split())
+
+
+def _without_punctuation(text: str) -> str:
+    return INSIDE.sub(lambda found: found[1] or ("-" if found[2] else ""), spell_numbers(text))
+
+
 def normalise_answer(text: str) -> str:
-    """`published_answer` of the text's one spelling. Of a text that this leaves nothing of, such as the answer "A" or
-    "+", articles stay, and where it is nothing but punctuation, that too."""
-    folded = fold_typography(text)
-    lower = folded.lower()
-    return published_answer(folded) or " ".join(lower.translate(PUNCTUATION).split()) or lower.strip()
+    """`plain_answer`, without any punctuation and symbols (Unicode's P and S) at the ends of words, and with the words
+    of scripts that have no blanks apart, as the index has them (ratchet/words.py). Of a text that this leaves nothing
+    of, such as the answer "A" or "+", articles stay, and where it is nothing but punctuation, that too."""
+    lower = fold_typography(text).lower()
+    return spaced_answer(plain_answer(text)) or spaced_answer(_without_punctuation(lower)) or lower.strip()
+
+
+def spaced_answer(plain: str, pairs: bool = True) -> str:
+    """The words of a plain answer without punctuation at their ends; those of scripts that have no blanks are pairs of
+    letters, or single ones."""
+    return " ".join((plain if plain.isascii() else ENDS.sub("", separate_unspaced(plain, pairs))).split())
 
 
 Normalise = Callable[[str], str]

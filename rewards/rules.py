@@ -7,11 +7,13 @@ which HotpotQA, 2WikiMultiHopQA, MuSiQue, KILT and FlashRAG share, and HotpotQA'
 - Nothing on both sides after normalising ('A' and 'The'): SQuAD 2.0 has F1 1, the others 0; EM is 1 in all. Here
   such answers are compared as they are.
 - Punctuation: all delete ASCII punctuation ('twenty-one' is one word); TriviaQA's turns it, and curly single quotes,
-  into blanks. Quotes and dashes beyond ASCII stay in all the others; here they count as those of ASCII.
+  into blanks. That beyond ASCII stays in all the others.
 - Several right answers: precision and recall are each the best over them, as in FlashRAG; they need not belong to the
   same answer, so their harmonic mean may be above F1. HotpotQA has one answer.
-Deviation: `ratchet.text.normalise_answer` comes before the published rule (composed and decomposed letters, full-width
-digits, typographic apostrophes, quotation marks and dashes are equal, and invisible characters do not count).
+Deviation: `ratchet.text.normalise_answer` is wider than the published rule. Composed and decomposed letters, full-width
+digits, typographic apostrophes, quotation marks and dashes are equal, and invisible characters do not count; nor does
+punctuation of any script at the ends of words. The words of scripts that have no blanks are pairs of letters, as in the
+index. No number becomes another one: 1.5 is not 15, as it is there, and 10⁶ is not 106.
 `rewards.normalisation: published`, given to these functions as `normalise`, is that rule alone.
 
 The others are ours, stand-ins for the judged scores where no judge is at hand, and named as rules everywhere they are
@@ -29,10 +31,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from ratchet.records import Passage, Question
-from ratchet.text import Normalise, fold_typography, normalise_answer, published_answer
-from ratchet.words import padded_words, split_words
+from ratchet.text import Normalise, fold_typography, normalise_answer, plain_answer, spaced_answer
+from ratchet.words import fold_text, split_words
 
-VERSION = 3
+VERSION = 4
 """Raise it when a rule's result changes: stored scores of another version are not reused."""
 
 CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
@@ -130,17 +132,13 @@ def _require(references: Sequence[str]) -> None:
         raise ValueError("there is no reference to compare with; such a score is null, not a number")
 
 
-def plain_words(text: str) -> str:
-    """The words of the normalised text; empty where there are none but articles."""
-    return published_answer(fold_typography(text))
-
-
 def nugget_containment(answer: str, nuggets: Iterable[str]) -> float | None:
     """Share of the nuggets that occur in the answer, both normalised, as a run of whole words; from 0 to 1 (our rule).
 
     An empty answer contains none: 0. It is None without nuggets (one without any word does not count).
     """
-    there, *wanted = (padded_words(plain_words(text)) for text in (answer, *nuggets))
+    plain = (spaced_answer(fold_text(plain_answer(text)), pairs=False) for text in (answer, *nuggets))
+    there, *wanted = (f" {words} " for words in plain)
     wanted = [words for words in wanted if words.strip()]
     return sum(words in there for words in wanted) / len(wanted) if wanted else None
 
@@ -177,4 +175,4 @@ def _passage_words(passages: Iterable[Passage]) -> set[str]:
 def _content_words(text: str) -> set[str]:
     """The distinct words of the normalised text that are no function words."""
     # Normalising deletes punctuation: a dash between two words must not join them.
-    return set(split_words(published_answer(fold_typography(text).replace("-", " ")))) - FUNCTION_WORDS
+    return set(split_words(plain_answer(fold_typography(text).replace("-", " ")))) - FUNCTION_WORDS

@@ -3,8 +3,9 @@
 F1 counts words: "2 months" for "24 months", and "not allowed" for "allowed", have 0.5 or more. Here an answer has 0
 against a right answer where
 
-- numbers differ. They are compared by value and in the digits of any script: 1,000 is 1000, and 1.5 is not 15. Of a
-  right answer of more than `SHORT` words, one that has fewer numbers, but one, may be a part;
+- numbers differ. They are compared in one spelling (`ratchet.text.spell_numbers`) and in the digits of any script:
+  1,000 is 1000, but 1.5 is not 15, nor 10⁶ 106. Zeros at the end count, since version 3.10 is not 3.1: 1.50 is not 1.5
+  either. Of a right answer of more than `SHORT` words, one that has fewer numbers, but one, may be a part;
 - one of the two is negated and the other is not, by the words of `NEGATIONS`;
 - the right answer has at most `SHORT` words, and each of the two has a word that the other lacks ("10 May 1912" and
   "10 March 1912", "two months" and "twenty-four months"). This is so in any language.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import re
 
 from ratchet.records import Question, Trajectory
-from ratchet.text import Normalise, fold_typography
+from ratchet.text import Normalise, fold_typography, spell_numbers
 from ratchet.words import split_words
 from rewards import rules
 from rewards.inputs import Inputs
@@ -26,8 +27,8 @@ from rewards.reward import Rule
 
 SHORT = 5
 """Words of a right answer, after normalising, up to which every word counts."""
-NUMBER = re.compile(r"(?:(?<!\w)-)?\d+(?:[.,']\d+)*")
-SEPARATOR = re.compile("[.,']")
+NUMBER = re.compile(r"(?:(?<!\w)-)?\d+(?:\.\d+)?(?:[\^_][-+]?\d+)?")
+LEADING = re.compile(r"(?<![\d.])0+(?=\d)")
 NEGATIONS = frozenset(
     split_words(
         """
@@ -70,23 +71,14 @@ def is_negated(text: str) -> bool:
 
 
 def numbers(text: str) -> set[str]:
-    """The numbers in a text, in digits, each in one spelling: without separators of thousands and needless zeros."""
-    return {number for match in NUMBER.findall(fold_typography(text)) for number in _values(match)}
-
-
-def _values(written: str) -> list[str]:
-    sign, plain = ("-", written[1:]) if written[0] == "-" else ("", written)
-    first, *others = ("".join(str(int(digit)) for digit in part) for part in SEPARATOR.split(plain))
-    decimals = others.pop() if others and (len(others[-1]) != 3 or not first.strip("0")) else ""
-    if any(len(part) != 3 for part in others):  # a date, or a version
-        return [part.lstrip("0") for part in (first, *others, decimals)]
-    whole = "".join((first, *others)).lstrip("0")
-    return [f"{sign}{whole}.{decimals.rstrip('0')}".rstrip(".")]
+    """The numbers in a text, in digits, each in one spelling: without separators of thousands and leading zeros."""
+    digits = re.sub(r"\d", lambda digit: str(int(digit[0])), spell_numbers(fold_typography(text)))
+    return {LEADING.sub("", number.replace("+", "")) for number in NUMBER.findall(digits)}
 
 
 REWARD = Rule(
     title="Answer match",
-    version=f"{rules.VERSION}-1",
+    version=f"{rules.VERSION}-2",
     score=score,
     needs=("answers", "reference"),
     normalises=True,

@@ -6,7 +6,7 @@ import pytest
 
 from ratchet.records import Question
 from rewards.builtin.answer_match import numbers
-from rewards.rules import token_f1
+from rewards.rules import exact_match, nugget_containment, token_f1
 from tests.helpers.reward_cases import rule_score, trajectory
 
 WARRANTY = "The warranty of this pump lasts 24 months from the day of purchase."
@@ -65,6 +65,19 @@ def test_what_is_right_in_part_or_says_more_has_its_f1(answer: str, right: str) 
     assert (matched(answer, right) or 0) > 0.3
 
 
+NUMBERS = ["10⁶", "106", "10⁻⁶", "16", "1.5", "15", "-15", ".15", "0.015", "1/5", "1⅕", "11/5", "3.10", "3.1", "3.1.0"]
+
+
+@pytest.mark.parametrize("text", ["{}", "about {} of them", "The version of the library that they use is {} today."])
+def test_two_numbers_never_become_another_one(text: str) -> None:
+    for answer in NUMBERS:
+        for right in NUMBERS:
+            given, expected = text.format(answer), text.format(right)
+            found = matched(given, expected), exact_match(given, [expected]), nugget_containment(given, [expected])
+            assert [value == 1 for value in found] == [answer == right] * 3, (answer, right)
+    assert matched(text.format("3.1"), text.format("3.10")) == matched(text.format("106"), text.format("10\u2076")) == 0
+
+
 def test_the_best_of_several_right_answers_counts() -> None:
     assert matched("two years", "24 months", "two years") == 1
     assert matched("2 years", "24 months", "two years") == 0
@@ -73,10 +86,14 @@ def test_the_best_of_several_right_answers_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1,234.50 and 1'234.5", {"1234.5"}),
+        ("1,234.50 and 1'234.5 and 1.234,5", {"1234.50", "1234.5"}),
+        ("1.234.567, 1,23,456", {"1234567", "123456"}),
+        ("10\u2076, 10^6, 10\u207b\u2076", {"10^6", "10^-6"}),
+        (".5, 3.141 and 3.10", {"0.5", "3.141", "3.10"}),
+        ("2\u00bd, 1/2", {"2", "1"}),
         ("12.03.2024", {"12", "3", "2024"}),
         ("1990\u20131995, COVID-19", {"1990", "1995", "19"}),
-        ("0.500, 0,5, \u22120.5", {".5", "-.5"}),
+        ("0.500, 0,5, \u22120.5", {"0.500", "0.5", "-0.5"}),
         ("2nd of 007", {"2", "7"}),
     ],
 )

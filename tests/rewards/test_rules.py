@@ -6,7 +6,8 @@ import pytest
 
 from evaluation.measures.measures import measure
 from ratchet.records import Passage, Question
-from ratchet.text import NORMALISATIONS, published_answer
+from ratchet.text import NORMALISATIONS, normalise_answer, published_answer
+from ratchet.words import split_words
 from rewards.rules import (
     exact_match,
     is_right,
@@ -77,6 +78,33 @@ def test_the_published_rule_alone_is_a_setting_of_rewards_and_evaluation(tmp_pat
         assert scores[given.key, "em"].value == em, "a score of the other setting is not reused"
         rule = NORMALISATIONS[name]
         assert measure(question, given, {}, (), {}, normalise=rule)["em"] == is_right("A", question, rule) == em
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("\u5317\u4eac\u5927\u5b66\u3002", "\u5317\u4eac\u5927\u5b66"),
+        ("\u6771\u4eac\u3067\u3059\u3002", "\u6771\u4eac\u3067\u3059"),
+        ("\u0926\u093f\u0932\u094d\u0932\u0940\u0964", "\u0926\u093f\u0932\u094d\u0932\u0940"),
+        ("\u0627\u0644\u0642\u0627\u0647\u0631\u0629\u061f", "\u0627\u0644\u0642\u0627\u0647\u0631\u0629"),
+        ("\u00bfMadrid?", "Madrid"),
+        ("\u300c\u6771\u4eac\u300d", "\u6771\u4eac"),
+        ("\u2026 5 \u20ac", "5"),
+        ("\u2605 Madrid, \u00a1s\u00ed!", "madrid s\u00ed"),
+    ],
+)
+def test_punctuation_of_any_script_at_a_words_ends_is_none(answer: str, right: str) -> None:
+    for one, other in ((answer, right), (right, answer)):
+        assert exact_match(one, [other]) == token_f1(one, [other]) == 1.0
+    assert exact_match(answer, [right], published_answer) == 0.0, "published: ASCII alone"
+
+
+def test_words_of_scripts_without_blanks_are_those_of_the_index() -> None:
+    named, longer = "\u5317\u4eac\u5927\u5b66", "\u5317\u4eac\u5927\u5b66\u533b\u5b66\u90e8"
+    assert token_f1(longer, [named]) == pytest.approx(2 * 3 / (6 + 3))
+    assert token_recall(longer, [named]) == 1.0 and exact_match(longer, [named]) == 0.0
+    assert token_f1(longer, [named], published_answer) == 0.0
+    assert normalise_answer(longer).split() == split_words(longer)
 
 
 def test_without_references_there_is_no_number() -> None:
@@ -161,7 +189,7 @@ def test_unattributed_sentences_are_those_less_than_half_in_the_documents() -> N
     assert unattributed_sentences(said, []) == 1
     assert unattributed_sentences("Ada Smith", documents) == 0, "half is enough"
     assert unattributed_sentences("Ada\nFishermen\nwhales", documents) == pytest.approx(2 / 3)
-    assert unattributed_sentences("It opened at 12.04", documents) == 0, "a point inside a word ends nothing"
+    assert unattributed_sentences("It opened at 1204.5", documents) == 0, "a point inside a word ends nothing"
     assert unattributed_sentences("Yes.", []) is None
     documents = [passage("北京是中国的首都。")]
     assert unattributed_sentences("北京是中国的首都。鲸鱼在海里唱歌！真的？", documents) == pytest.approx(2 / 3)
