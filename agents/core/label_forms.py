@@ -4,6 +4,7 @@ A label counts where it is all of its sentence or line, or all that stands behin
 - alone on the first or the last line, or in bold on a line of its own or as the last sentence;
 - behind a cue that begins a sentence: "Verdict: ...", "So the final answer is ...", a heading, also where a reason
   follows it; behind "the claim is" only where it is marked: in bold, in quotes, or in capitals as the task's own name;
+- behind "Therefore,", "So,", "Output:" or "Result:" at the reply's end, where no other such sentence has another label;
 - in a box, in a tag like <answer> or in a JSON field that is named like a cue.
 There its name counts in every inflection, its synonyms by stance, its meaning, and its name with its meaning: "half
 true" is not "true", and "A beta-lactam" is not "A". The last form decides, unless one above it gives another label and
@@ -44,6 +45,8 @@ CUE = pattern(
     r"(?:is(?! (?:in)?(?:correct|accurate))(?: therefore| thus| label+ed| classified)?(?: as)?\b(?:\s*:)?|[:=]|\Z)\s*"
 )
 """What a sentence has before its label. "The answer is incorrect" says what an answer is like."""
+LAST_CUE = pattern(rf"[\s*_#-]*(?:(?:so|thus|therefore|hence)[*_]*[,:]|{KIND}(?:output|result)[*_]*\s*[:=])[\s*_]*")
+"""What only a reply's last sentence may have before its label: it also begins sentences that are no verdict."""
 REASON = pattern(r"\s*(?:[,;()\u2013\u2014]|\s-\s|\b(?=because\b|since\b|as\b|due\b))\s*")
 NO_REASON = pattern(r"\b(?:or|but|if|unless|al?though|however|maybe|perhaps|possibly|mostly|partly)\b|\?")
 MARKUP = pattern(r"[*`\"\u201c\u201d#$]|__")
@@ -83,8 +86,14 @@ def find_label(text: str, labels: Sequence[Label]) -> str:
 def _forms(lines: Sequence[str], table: Mapping[str, str]) -> Iterator[tuple[str, int, bool]]:
     """Of every form its label ("" in a list), the number of its line, and whether it is called final or is alone."""
     pieces = [("", -1), *((sentence, n) for n, line in enumerate(lines) for sentence in _sentences(line)), ("", -1)]
+    loose: list[str] = []
     for (above, _), (sentence, place), (behind, _) in zip(pieces, pieces[1:], pieces[2:], strict=False):
         plain, before = MARKUP.sub("", sentence), MARKUP.sub("", above)
+        if (last_cue := LAST_CUE.match(sentence)) and (label := _whole(sentence[last_cue.end() :], table)):
+            loose.append("" if before.endswith((":", ",")) or OPEN.search(before) else label)
+            if not behind and len({*loose}) == 1:
+                yield loose[0], place, False
+            continue
         cue, is_bold, is_list = CUE.match(plain), bool(BOLD.match(sentence)), False
         said = plain[cue.end() :] if cue else sentence
         label = _whole(said, table) or (_before_reason(said, table) if cue else "")
@@ -92,7 +101,7 @@ def _forms(lines: Sequence[str], table: Mapping[str, str]) -> Iterator[tuple[str
             is_form = not cue[1] or bool(MARKED.search(sentence)) or (said.isupper() and label.isupper())
         else:
             is_alone = (sentence == lines[place]) + (not behind or not place) + is_bold > 1 and not before.endswith(":")
-            is_form = is_alone or bool(above and CUE.fullmatch(before))
+            is_form = is_alone or bool(above and (CUE.fullmatch(before) or (not behind and LAST_CUE.fullmatch(above))))
             head = _whole(re.split("[.:)]", before, maxsplit=1)[0], table)
             is_list = head not in ("", label) and is_bold == bool(BOLD.match(above))
         if label and is_form and not OPEN.search(before) and not TAKES_BACK.match(behind):

@@ -56,6 +56,80 @@ def test_of_all_replies_no_label_is_wrong_and_few_are_lost() -> None:
     assert wrong == [] and len(lost) < 0.05 * labelled, lost
 
 
+CONCLUDING = [
+    f"{mark}{cue}{inner} "
+    for cue in ("Therefore,", "So,", "Thus,", "Hence,", "Output:", "Result:", "Final output:")
+    for mark, inner in (("", ""), ("**", ""), ("**", "**"), ("### ", ""))
+]
+NO_VERDICTS = (
+    "it cannot be said that it is {}",
+    "not {}",
+    "it is not {}",
+    "neither {} nor {}",
+    "hardly {}",
+    "probably {}",
+    "perhaps {}",
+    "{} or {}",
+    "{}, or not",
+    "{}?",
+    "{} if the source is right",
+    "{} would be wrong",
+    "some call it {}",
+    "{} was the first guess",
+    "the answer is not {}",
+    "I doubt that it is {}",
+    "one would say {}, but the text does not",
+    "{} is what they claim",
+    '"{}" is how they put it',
+    'the label "{}" does not fit',
+    "far from {}",
+    "{} (if at all)",
+    "mostly {}",
+    "{}\nI take that back.",
+)
+AROUND = (
+    "They wrote:\n{}",
+    "> {}",
+    '"{}"',
+    "\u201c{}\u201d",
+    "It says that\n{}",
+    "If it is so,\n{}",
+    "{}\nBut it is not.",
+    "{}\nMore of it.",
+)
+
+
+def test_a_label_behind_a_concluding_word_counts_at_the_end_alone() -> None:
+    read = wrong = 0
+    for name, labels in SETS.items():
+        for label in labels:
+            other = next(one.name for one in labels if one.name != label.name)
+            for cue in CONCLUDING:
+                bold = "**" if cue.startswith("**") and not cue.endswith("** ") else ""
+                said = f"{cue}{label.name}{bold}"
+                for text in (
+                    said,
+                    f"It is in the text.\n\n{said}",
+                    f"It is in the text. {said}.\n",
+                    cue + "**" + label.name + "**",
+                ):
+                    read += 1
+                    assert find_label(text, labels) == label.name, (name, text)
+                assert find_label(f"{cue}\n{label.name}", labels) == label.name
+                probes = [cue + form.format(label.name, other) + bold for form in NO_VERDICTS]
+                probes += [form.format(said) for form in AROUND] + [f"{cue}{other}{bold}\n{said}"]
+                for text in probes:
+                    wrong += find_label(text, labels) not in ("", _negated(text, labels))
+                    read += 1
+    print(f"{read} probes, {wrong} wrong")
+    assert wrong == 0 and read > 5_000
+
+
+def _negated(text: str, labels: tuple[Label, ...]) -> str:
+    """A label that is itself a negation, as "NOT_SUPPORTED", where the text gives that one."""
+    return next((one.name for one in labels if one.name.lower().startswith("not_") and "not " in text), "")
+
+
 @pytest.mark.parametrize(
     ("text", "labels", "label"),
     [
