@@ -10,6 +10,7 @@ first run serve all runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -36,6 +37,10 @@ field "answer_aspects", a list with one object per claim:
 PROMPTS: Prompts = {
     "claims.user": template(CLAIMS, ("question", "answer"), "`faithfulness`, `precision`; figure 24"),
 }
+
+
+NAMED = re.compile(r"(\D{0,20})(\d{1,9})\W*")
+"""An id such as "c1", "claim 1" or "[1]"."""
 
 
 class Claim(Reply):
@@ -70,12 +75,12 @@ class ClaimVerdict(Reply):
     """The score of one claim; None where it is none of the scale, which leaves the other claims readable."""
 
     id: int
+    rationale: str
     score: Annotated[
         Literal[-1, 0, 1] | None,
         WrapValidator(_none_where_odd),
         WithJsonSchema({"enum": [-1, 0, 1], "type": "integer"}),
     ]
-    rationale: str
 
     @model_validator(mode="before")
     @classmethod
@@ -87,6 +92,19 @@ class ClaimVerdicts(Reply):
     """Figure 25: all claims of a response against the documents; or against the expected output."""
 
     scores_list: list[ClaimVerdict]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_numbers(cls, given: Any) -> Any:
+        """Ids such as "c1" as numbers, where all verdicts have one that begins alike."""
+        listed = given.get("scores_list") if isinstance(given, dict) else None
+        verdicts = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+        named = [NAMED.fullmatch(item["id"]) for item in verdicts if isinstance(item.get("id"), str)]
+        found = [match for match in named if match]
+        if not found or len(found) != len(listed or ()) or len({match[1] for match in found}) > 1:
+            return given
+        numbered = [item | {"id": int(match[2])} for item, match in zip(verdicts, found, strict=True)]
+        return given | {"scores_list": numbered}
 
 
 def as_material(claims: Sequence[Claim]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from agents.core.output import JsonObject, Malformed, grammar, parse_output
+from agents.core.output import JsonObject, Malformed, all_outputs, grammar, is_explanation, parse_output
 from inference.chat import Dialogue
 from inference.completion import Completion, SamplingParams
 from inference.engine import Engine, EngineError
@@ -61,8 +61,8 @@ class Reply(JsonObject):
 class AspectVerdict(Reply):
     """Figure 23: one nugget against a response."""
 
-    score: Literal[-1, 0, 1, 2]
     rationale: str
+    score: Literal[-1, 0, 1, 2]
 
 
 class JudgeCall(Record):
@@ -222,7 +222,7 @@ class Judge:
                 top_p=TOP_P,
                 max_tokens=min(self.settings.max_tokens, room),
                 seed=int(content_key("judge", self.seed, request.parts)[:8], 16) >> 1,
-                schema=grammar(request.reply, self.settings.max_tokens) if self.settings.constrained else None,
+                schema=self._schema(request.reply) if self.settings.constrained else None,
             )
             completion = await self._generate(dialogue, params)
             again = completion.finish_reason == "length" and params.max_tokens < room and self._lengthen
@@ -240,6 +240,10 @@ class Judge:
             await log.add(call)
         value = read_reply(call.text, request.reply)
         return Verdict(call.text, call.finish_reason, value, call.asked_again)
+
+    def _schema(self, reply: type[BaseModel]) -> dict[str, Any]:
+        schema = grammar(reply, self.settings.max_tokens)
+        return schema if self.settings.verdicts == "reason_first" else score_first(schema)
 
     async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:
         """Raises EngineError; UserError after too many failures in a row, when the judge must be dead."""
@@ -262,9 +266,32 @@ class Judge:
 
 
 def read_reply(text: str, kind: type[R]) -> R | None:
-    """The last complete object of the reply, thoughts left out; None where it is not readable."""
+    """The last complete object of the reply, thoughts left out; None where it is not readable, or another object of
+    this form says something else, beside its reasons: nobody knows which of the two is meant."""
     try:
         reply: R = parse_output(text, kind)
     except Malformed:
         return None
+    said = _without_reasons(reply.model_dump())
+    if any(_without_reasons(other.model_dump()) != said for other in all_outputs(text, kind)):
+        return None
     return reply
+
+
+def _without_reasons(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_reasons(inner) for name, inner in value.items() if not is_explanation(name)}
+    return [_without_reasons(inner) for inner in value] if isinstance(value, list) else value
+
+
+def score_first(schema: Any) -> Any:
+    """A JSON schema in which every score comes before the reason for it (`rewards.verdicts`)."""
+    if isinstance(schema, list):
+        return [score_first(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    names = list(schema)
+    if {"score", "rationale"} <= {*names}:
+        names.remove("score")
+        names.insert(names.index("rationale"), "score")
+    return {name: score_first(schema[name]) for name in names}

@@ -6,9 +6,11 @@ stands in the file of the reward that asks it.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
-from agents.core.prompts.template import Prompts, replace_prompts
+from agents.core.prompts.template import Prompt, Prompts, replace_prompts
 from ratchet.config import RewardsConfig
 from rewards import claims, nuggets
 from rewards.builtin import correctness, faithfulness, group_ranking, precision, relevance
@@ -25,11 +27,18 @@ PROMPTS: Prompts = {
     **group_ranking.PROMPTS,
 }
 """By slot, with the score that asks it."""
+REASON_FIRST = re.compile(r'(- "rationale": .*)\n(- "score": .*)')
 
 
 def judge_prompts(rewards: RewardsConfig) -> Prompts:
-    """The judge's prompts: `PROMPTS`, with the config's in their place. Raises UserError."""
-    return PROMPTS if rewards.prompts is None else replace_prompts(PROMPTS, Path(rewards.prompts), "rewards.prompts")
+    """The judge's prompts: `PROMPTS` in the order of `rewards.verdicts`, with the config's in their place. Raises
+    UserError."""
+    own = PROMPTS if rewards.verdicts == "reason_first" else {slot: _score_first(one) for slot, one in PROMPTS.items()}
+    return own if rewards.prompts is None else replace_prompts(own, Path(rewards.prompts), "rewards.prompts")
+
+
+def _score_first(prompt: Prompt) -> Prompt:
+    return replace(prompt, text=REASON_FIRST.sub(r"\2\n\1", prompt.text))
 
 
 def replaced_digest(rewards: RewardsConfig, reward: Reward) -> str:

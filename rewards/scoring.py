@@ -39,7 +39,7 @@ from rewards.store import Settings, call_log_file, current_settings, read_scores
 from sampling.trajectories import Outline, Trajectories
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
-JUDGING = {"runs", "temperature", "max_tokens", "constrained"}
+JUDGING = {"runs", "temperature", "max_tokens", "constrained", "verdicts"}
 """Settings under `rewards` that every judged score depends on."""
 
 MAX_IN_FLIGHT = 8

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,6 +131,16 @@ def _model_schema(model: type[BaseModel]) -> dict[str, Any]:
 def parse_output(text: str, schema: Schema) -> Any:
     """The value of `read_output`."""
     return read_output(text, schema).value
+
+
+def all_outputs(text: str, schema: Schema) -> list[Any]:
+    """The values of all complete objects in `text` that fit the schema, in order; what `parse_output` gives is one."""
+    values = []
+    for _, _, given, _ in _objects(without_thoughts(text), tolerant=True):
+        fit = _Fit(without_bounds(json_schema(schema)), True)
+        with suppress(Malformed, ValueError):
+            values.append(_checked(fit.value(storable_value(given), fit.root), schema))
+    return values
 
 
 def read_output(text: str, schema: Schema, constrained: dict[str, Any] | None = None) -> Parsed:

@@ -34,8 +34,9 @@ ENDINGS: tuple[Status, ...] = ("unparsed", "out_of_budget", "failed")
 APART = ("uncertain", "other", *(ending.replace("_", " ") for ending in ENDINGS))
 """The confusion's columns after the labels."""
 
+FINISHED: tuple[Status, ...] = ("finished",)
 MACRO_F1: Mapping[str, Collection[Status] | None] = {
-    "macro_f1": ("finished",),
+    "macro_f1": FINISHED,
     "macro_f1_as_returned": RETURNED,
     "macro_f1_lenient": None,
 }

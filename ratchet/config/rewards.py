@@ -112,11 +112,16 @@ class RewardsConfig(Section):
     constrained: bool = Field(True, exclude_if=lambda constrained: constrained)
     """Constrain the decoding of the judge's replies to their JSON schema. mRAG's paper has none: with `false` a reply
     that is not the JSON asked for is an unreadable verdict."""
+    verdicts: Literal["reason_first", "score_first"] = Field("reason_first", exclude_if=lambda v: v == "reason_first")
+    """What our prompts, and the schema of constrained decoding, have first in a verdict: the reason, so that the score
+    follows from it, or the score, as in the figures of mRAG's paper."""
     normalisation: Literal["unicode", "published"] = Field("unicode", exclude_if=lambda value: value == "unicode")
     """How EM, F1, token precision and token recall bring answers into one form. `unicode`: what reads the same into one
     spelling (Unicode's NFKC without invisible characters; apostrophes, quotation marks and dashes of ASCII), then the
-    rule of the published scorers; an answer of which that leaves nothing, such as "A" or "+", is compared as it is.
-    `published`: that rule alone (Rajpurkar et al. 2016, arXiv 1606.05250), with which "A" equals "The"."""
+    rule of the published scorers, by which punctuation of any script at the ends of words does not count, no number
+    becomes another one (1.5 is not 15, 10⁶ not 106), and scripts without blanks are split into words as in the index;
+    an answer of which that leaves nothing, such as "A" or "+", is compared as it is. `published`: that rule alone
+    (Rajpurkar et al. 2016, arXiv 1606.05250), with which "A" equals "The" and "1.5" equals "15"."""
     prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
     """Folder of texts that replace the judge's prompts: one file for each prompt, `ratchet prompts --system rewards`
     writes them. Default: our own words."""

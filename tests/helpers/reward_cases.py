@@ -20,7 +20,7 @@ from rewards import reward
 from rewards.inputs import Inputs, ScoreJudge
 from rewards.judge import CallLog, Judge
 from rewards.nuggets import NuggetStore
-from rewards.prompts import PROMPTS
+from rewards.prompts import PROMPTS, judge_prompts
 from rewards.reward import Judged, Rule, Unit, load_reward
 from rewards.scoring import Scorer
 from rewards.store import Settings
@@ -123,7 +123,15 @@ def judge_it(
             NuggetStore(folder / "nuggets", judge, PROMPTS, "t") as store,
         ):
             asker = ScoreJudge(
-                judge, log, {**reward.prompts, **PROMPTS}, store, no_vectors, before, question, made.key, name
+                judge,
+                log,
+                {**reward.prompts, **judge_prompts(judge.settings)},
+                store,
+                no_vectors,
+                before,
+                question,
+                made.key,
+                name,
             )
             unit = Unit(question, (outline(made),), is_group=reward.of_group)
             given = unit.given({made.key: made})

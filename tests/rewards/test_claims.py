@@ -93,6 +93,8 @@ def test_claims_drawn_once_serve_every_run(tmp_path: Path) -> None:
         ([(1, 1), (2, -1), (3, 0), (4, 0)], None, None),
         ([(1, 1), (2, "high"), (3, 7)], [1, None, None], None),
         ([("1", "1"), (2, " -1 "), (3, 0.0)], [1, -1, 0], None),
+        ([("c1", 1), ("c3", -1), ("c2", 0)], [1, 0, -1], None),
+        ([("claim 1", 1), ("claim 2", 0), ("claim 3", 0)], [1, 0, 0], None),
     ],
 )
 def test_scores_belong_to_the_claims_that_a_reply_numbers(
@@ -112,7 +114,7 @@ def test_decoding_is_held_to_what_a_tolerant_reader_does_without() -> None:
     assert claims is not None and claims.answer_aspects == [Claim(id=0, aspect="a", explanation="", evidence="")]
     verdict = json_schema(ClaimVerdicts)["$defs"]["ClaimVerdict"]
     assert verdict["properties"]["score"] == {"enum": [-1, 0, 1], "title": "Score", "type": "integer"}
-    assert verdict["required"] == ["id", "score", "rationale"]
+    assert verdict["required"] == list(verdict["properties"]) == ["id", "rationale", "score"]
 
 
 def test_faithfulness_without_documents_is_zero_and_costs_no_call(tmp_path: Path) -> None:

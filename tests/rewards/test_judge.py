@@ -111,7 +111,10 @@ def test_a_dead_judge_is_given_up(tmp_path: Path) -> None:
     [
         ('{"score": 2, "rationale": "fine"}', 2),
         ('```json\n{"score": -1, "rationale": "wrong"}\n```', -1),
-        ('```json\n{"score": 1, "rationale": ""}\n```\n```json\n{"score": 2, "rationale": ""}\n```', 2),
+        ('```json\n{"score": 1, "rationale": ""}\n```\n```json\n{"score": 2, "rationale": ""}\n```', None),
+        ('{"score": -1} because it said {"score": 2}', None),
+        ('{"score": 2} because it said {"score": "2", "rationale": "so"}', 2),
+        ('{"aspect": "a"}\n{"score": 3}\n{"score": 1}', 1),
         ('{"score": 3, "rationale": ""}', None),
         ('<think>{"score": 1, "rationale": ""}</think>{"score": 2, "rationale": ""}', 2),
         ("```\n{'score': 2,}\n```", 2),
@@ -123,3 +126,18 @@ def test_a_dead_judge_is_given_up(tmp_path: Path) -> None:
 def test_reading_a_verdict(text: str, score: int | None) -> None:
     verdict = read_reply(text, AspectVerdict)
     assert (verdict.score if verdict else None) == score
+
+
+@pytest.mark.parametrize("verdicts", ["reason_first", "score_first"])
+def test_a_verdict_has_its_reason_first_or_its_score_as_in_the_figures(tmp_path: Path, verdicts: str) -> None:
+    order = ["rationale", "score"] if verdicts == "reason_first" else ["score", "rationale"]
+    engine = scripted_judge()
+    judged = trajectory(answer="Ada Torrin built it", documents=["Ada Torrin built it"])
+    for name in ("correctness", "faithfulness", "precision", "relevance"):
+        judge_it(tmp_path / name, engine, name, QUESTION, judged, runs=1, verdicts=verdicts)
+    asked = [(str(call.messages[-1]), json.dumps(call.params.schema)) for call in engine.calls]
+    scoring = [(text, schema) for text, schema in asked if '"score"' in schema]
+    assert len(scoring) >= 5
+    for text, schema in scoring:
+        for said in (text.replace("\\", ""), schema):
+            assert sorted(order, key=lambda field: said.index(f'"{field}"')) == order
