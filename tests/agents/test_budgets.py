@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
@@ -37,7 +37,7 @@ def opponent_wins(rounds: int) -> list[str]:
     return won if rounds == 3 else [*won, "Yes.", f"{EXPAND}another", "Proponent"]
 
 
-def debaters(*labels: str) -> Replies:
+def debaters(*labels: str) -> Callable[[str, SamplingParams, Sequence[Message]], str]:
     """Tool-MAD's agents, who give these labels in turn, with its scorer and judge."""
     label = cycle(labels)
 
