@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -77,7 +78,11 @@ def test_a_setting_of_its_own_that_stops_it_is_named(
 
 
 def run(folder: Path, *words: str) -> Done:
-    config = {"run": "run", "models": {"agent": {"path": "nowhere"}}, "rewards": {"weights": {"f1": 1.0}}}
+    config: dict[str, Any] = {
+        "run": "run",
+        "models": {"agent": {"path": "nowhere"}},
+        "rewards": {"weights": {"f1": 1.0}},
+    }
     config |= {"index": {"path": "index", "documents": ["c.yaml"]}, "training": {"wandb": "online"}}
     config["questions"] = {name: {"path": str(ROOT / "demo" / f"{name}.jsonl")} for name in ("train", "dev", "test")}
     config["questions"] |= {"leakage": {"questions": "off"}}
