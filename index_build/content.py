@@ -42,7 +42,7 @@ def open_content_factory(config: IndexConfig) -> ContentFactory:
     if config.engine == "lucene":
         return ContentFactory(lambda folder, kept: TextsOnly(), "")
     if config.kind == "bm25":
-        words = Analyzer(config.stemmer, stop_words=True)
+        words = Analyzer(config.stemmer)
         return ContentFactory(lambda folder, kept: Bm25Postings(words, folder, K1, B), "")
     if config.kind == "sparse":
         return _sparse_contents(config)

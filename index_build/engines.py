@@ -44,7 +44,7 @@ def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
         shutil.rmtree(folder)  # of before shards were added
     with Progress("indexing chunks with Lucene", len(store)) as progress:
         texts = store.chunk_texts(0, len(store))
-        build_lucene(texts, folder, stemmer=config.stemmer, stop_words=True, progress=progress)
+        build_lucene(texts, folder, stemmer=config.stemmer, progress=progress)
 
 
 def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store: Store) -> None:

@@ -13,9 +13,6 @@ from retrieval.arrays import Numbers, Places, Words
 from retrieval.shards import key_hashes
 from retrieval.sparse.analyzer import Analyzer
 
-STOP = -1
-"""In place of a term's number: the word is a stop word."""
-
 
 class Growing:
     """A flat array that grows at its end."""
@@ -70,10 +67,10 @@ class TermCounter:
         new = []
         numbers = []
         for term in map(self._analyzer.term, self._words.words_from(len(self._term_of_word))):
-            if term is not None and term not in self.terms:
+            if term not in self.terms:
                 self.terms[term] = len(self.terms)
                 new.append(term)
-            numbers.append(STOP if term is None else self.terms[term])
+            numbers.append(self.terms[term])
         self._term_of_word.extend(numbers)
         self.hashes.extend(key_hashes(new))
 
@@ -91,21 +88,18 @@ def _count_terms(
 ) -> None:
     """Fill the last four arrays as `TermCounter.count` returns them.
 
-    `tally` has a place for STOP and then one for every term; it is all 0 before and after.
+    `tally` has a place for every term; it is all 0 before and after.
     """
     at, first = np.int64(0), 0
     for text in range(len(word_ends)):
         for i in range(first, word_ends[text]):
             term = term_of_word[words[i]]
-            place = np.int64(term) + 1
             terms[at] = term
-            at += np.int64(tally[place] == 0) & np.int64(place > 0)
-            tally[place] += 1
-        lengths[text] = word_ends[text] - first - tally[0]
-        tally[0] = 0
+            at += np.int64(tally[term] == 0)
+            tally[term] += 1
+        lengths[text] = word_ends[text] - first
         for i in range(offsets[text], at):
-            place = np.int64(terms[i]) + 1
-            frequencies[i] = tally[place]
-            tally[place] = 0
+            frequencies[i] = tally[terms[i]]
+            tally[terms[i]] = 0
         offsets[text + 1] = at
         first = word_ends[text]

@@ -19,8 +19,8 @@ from index_build.documents import Document
 from ratchet.config import SPLITS, GenerationConfig, Split
 from ratchet.errors import UserError
 from ratchet.records import content_key
+from ratchet.stop_words import NO_TOPIC
 from ratchet.words import split_words
-from retrieval.sparse.analyzer import STOP_WORDS
 
 MAX_DOCUMENTS = 10_000
 """Of one split: a random sample of its share of the corpus, held in memory."""
@@ -39,7 +39,7 @@ class Pool:
     @cached_property
     def _heads(self) -> list[set[str]]:
         """By document, the words that few others have: what two documents about one thing tend to share."""
-        heads = [set(split_words(f"{d.title} {d.text}")[:HEAD_WORDS]) - STOP_WORDS for d in self.documents]
+        heads = [set(split_words(f"{d.title} {d.text}")[:HEAD_WORDS]) - NO_TOPIC for d in self.documents]
         counts = Counter(word for head in heads for word in head)
         few = max(5, len(heads) // 100)
         return [{word for word in head if 2 <= counts[word] <= few} for head in heads]

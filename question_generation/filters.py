@@ -11,6 +11,7 @@ from question_generation.categories import Category
 from question_generation.language import same_script
 from questions.load import same_question_key
 from ratchet.records import with_title
+from ratchet.stop_words import NO_TOPIC
 from ratchet.words import split_words
 from retrieval.sparse.analyzer import Analyzer
 
@@ -89,8 +90,9 @@ def shares_term(question: str, documents: str) -> bool:
 
     Of 3,497 real questions, made to be asked in other words than the documents', one failed this.
     """
-    terms = Analyzer("english", stop_words=True)
-    return not set(terms.terms(question)).isdisjoint(terms.terms(documents))
+    analyzer = Analyzer("english")
+    asked = analyzer.terms(" ".join(word for word in split_words(question) if word not in NO_TOPIC))
+    return not set(asked).isdisjoint(analyzer.terms(documents))
 
 
 def copies_run(text: str, document: str, words: int) -> bool:

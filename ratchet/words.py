@@ -4,8 +4,9 @@
   H2O; a power, an index or a fraction stays apart from the number before it (ratchet/raised.py).
 - A word is a run of letters and digits. Its combining marks (Unicode's Mn and Mc) belong to it: vowel signs, points.
 - Invisible characters vanish (Cf and default ignorables): soft hyphens, zero-width ones, variation selectors.
-- Han, Hiragana, Katakana, Thai, Lao, Khmer and Myanmar are written without blanks between words. Of a run of their
-  letters every two neighbours are a word, and a letter that stands alone is one, as Lucene's CJKBigramFilter does it.
+- Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanmar and the Tai scripts are written without blanks between words, and
+  Hangul with particles behind a word's end. Of a run of their letters every two neighbours are a word, and a letter
+  that stands alone is one, as Lucene's CJKBigramFilter does it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import regex
 
 from ratchet.raised import separate_numbers
 
-WORD_RULES = 2
+WORD_RULES = 3
 """Raise it when the words of a text change: an index of words that were split by other rules is refused."""
 
 LETTER = r"\p{L}\p{N}"
@@ -32,9 +33,10 @@ COMPOSES = regex.compile(rf"[{MARK}\u1160-\u11ff]")
 LONG_MARKS = regex.compile(r"([\p{M}\uff9e\uff9f]{30})[\p{M}\uff9e\uff9f]+")
 """The two letters become marks in NFKC."""
 INVISIBLE = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]+")
-SCRIPTS = "".join(rf"\p{{{name}}}" for name in ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar"))
+NAMES = "Han Hiragana Katakana Hangul Thai Lao Khmer Myanmar Tai_Le New_Tai_Lue Tai_Tham Tai_Viet"
+SCRIPTS = "".join(rf"\p{{{name}}}" for name in NAMES.split())
 UNSPACED = rf"[[{SCRIPTS}ー]&&[\p{{L}}\p{{Nl}}]]"
-"""A letter of a script that has no blanks between words."""
+"""A letter of a script whose words run together."""
 UNSPACED_LETTER = regex.compile(f"{UNSPACED}[{MARK}]*", regex.VERSION1)
 UNSPACED_RUN = regex.compile(rf"{UNSPACED}[[{SCRIPTS}ー{MARK}]&&[\p{{L}}\p{{Nl}}{MARK}]]*", regex.VERSION1)
 BEYOND_LATIN = regex.compile(r"[\u0300-\U0010ffff]+")

@@ -31,8 +31,8 @@ number of each code [256], and the keys and values of exceptions [exceptions]. A
 BM25 index no weights and codes."""
 Store = tuple[tuple[Pointer, Pointer, Pointer, Pointer, Pointer, Pointer], int, bool]
 """Of `retrieval.sparse.postings.store_of`."""
-Bm25Numbers = tuple[float, float, float, float]
-"""k1, b, the mean length of a shard's chunks, and of the index's."""
+Bm25Numbers = tuple[tuple[float, float, float], tuple[float, float, float]]
+"""k1, b and the mean length of chunks: those that a shard's codes were made with, and those of the search."""
 Workspace = tuple[Halves, Halves, Places, Halves, Places, Doubles, Bytes, Halves]
 """Of `retrieval.sparse.selection.new_workspace`."""
 Screen = tuple[Bytes, Bytes, Bytes, Numbers, Numbers, Bytes]

@@ -25,6 +25,7 @@ from ratchet.files import read_json_file, write_json
 from ratchet.progress import Progress
 from ratchet.records import Record, content_key
 from ratchet.runfolder import file_digest
+from ratchet.stop_words import STOP_WORDS, read_stop_words
 from ratchet.words import WORD_RULES
 from retrieval.shard_manifest import (
     FORMAT,
@@ -43,7 +44,7 @@ VERIFIED = "verified.json"
 # Less than this is checked without a progress display.
 QUIET_BYTES = 1 << 28
 K1, B = 0.9, 0.4
-"""BM25's parameters of a new index: Anserini's defaults."""
+"""The parameters that the codes of a BM25 index are made with: Anserini's defaults, and those of the config."""
 
 
 class IndexSettings(Record):
@@ -57,9 +58,10 @@ class IndexSettings(Record):
     """Digest of the tokenizer that measured the chunks."""
     k1: float
     b: float
+    """BM25's parameters that the codes of postings are made with. A search may take others."""
     stemmer: str | None
     stop_words: bool
-    """Whether English stop words are left out: always, so far."""
+    """False for BM25, which indexes every word. Other kinds have no words, and keep what they have always said here."""
     encoder: str
     """Digest of the sparse or dense encoder; '' where there is none."""
     chunks_fit: tuple[str, ...] = ()
@@ -80,7 +82,7 @@ class IndexSettings(Record):
             k1=K1,
             b=B,
             stemmer=config.stemmer,
-            stop_words=True,
+            stop_words=config.kind != "bm25",
             encoder=encoder_digest,
             chunks_fit=chunks_fit,
             word_rules=WORD_RULES if config.kind == "bm25" else 0,
@@ -161,6 +163,14 @@ def read_manifest(folder: Path) -> Manifest:
     if manifest.settings.kind == "bm25" and manifest.settings.word_rules != WORD_RULES:
         raise unreadable(folder, "its texts were split into words by other rules than this version's for queries")
     return manifest
+
+
+def searched_digest(manifest: Manifest, config: IndexConfig) -> str:
+    """The digest of an index that is searched as this config says: equal digest, equal search results."""
+    if manifest.settings.kind != "bm25":
+        return manifest.digest
+    asked = config.k1, config.b, sorted(read_stop_words(config.stop_words))
+    return manifest.digest if asked == (K1, B, sorted(STOP_WORDS)) else content_key(manifest.digest, *asked)
 
 
 def read_shards(folder: Path, manifest: Manifest) -> list[ShardManifest]:

@@ -12,8 +12,9 @@ from typing import Any
 from ratchet.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
 from ratchet.errors import UserError
 from ratchet.records import content_key
+from ratchet.stop_words import read_stop_words
 from retrieval.index import Index, Ranker, Store
-from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, verify
+from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, searched_digest, verify
 from retrieval.retriever import NoIndex, Retriever
 from retrieval.shards import Shard
 
@@ -34,12 +35,13 @@ def open_index(config: IndexConfig | str | Path) -> Retriever:
         from retrieval.backends.remote import RemoteIndex
 
         return RemoteIndex(config.url, config.served_name, key=_server_key(config))
-    return open_folder(config.path, config.encoder, config.milvus)
+    return open_folder(config.path, config)
 
 
-def open_folder(path: str | Path, encoder: EncoderConfig | DenseConfig | None = None, milvus: str = "") -> Index:
-    """Open the index in a folder. `encoder`: settings that replace those it was built with, such as the device."""
-    folder = Path(path)
+def open_folder(path: str | Path, config: IndexConfig | None = None) -> Index:
+    """Open the index in a folder. `config` has what counts when an index is searched: settings of the encoder that
+    replace those it was built with, such as the device, the address of Milvus, and BM25's parameters and stop words."""
+    folder, config = Path(path), config or IndexConfig(path=str(path))
     manifest = read_manifest(folder)
     try:
         store = open_store(folder, manifest)
@@ -48,7 +50,7 @@ def open_folder(path: str | Path, encoder: EncoderConfig | DenseConfig | None = 
         if now == manifest:
             raise
         manifest, store = now, open_store(folder, now)  # documents were added in between
-    return Index(store, _ranker(folder, manifest, store, encoder, milvus), manifest.digest)
+    return Index(store, _ranker(folder, manifest, store, config), searched_digest(manifest, config))
 
 
 def _server_key(config: IndexConfig) -> str | None:
@@ -72,10 +74,8 @@ def open_store(folder: Path, manifest: Manifest) -> Store:
     return Store(shards)
 
 
-def _ranker(
-    folder: Path, manifest: Manifest, store: Store, given: EncoderConfig | DenseConfig | None, milvus: str
-) -> Ranker:
-    settings = manifest.settings
+def _ranker(folder: Path, manifest: Manifest, store: Store, config: IndexConfig) -> Ranker:
+    settings, given = manifest.settings, config.encoder
     # The given paths as they were found: the dump has them as they are written.
     paths = {key: value for key in ("path", "base") if (value := getattr(given, key, None))}
     encoder = manifest.encoder | ({**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {})
@@ -83,7 +83,9 @@ def _ranker(
         from retrieval.backends.lucene import LuceneRanker
 
         lucene = LuceneRanker(
-            folder / "lucene", settings.k1, settings.b, stemmer=settings.stemmer, stop_words=settings.stop_words
+            *(folder / "lucene", config.k1, config.b),
+            stemmer=settings.stemmer,
+            stop_words=read_stop_words(config.stop_words),
         )
         if len(lucene) != len(store):  # a build was killed between Lucene's index and the manifest
             raise UserError(
@@ -92,7 +94,7 @@ def _ranker(
             )
         return lucene
     if settings.engine == "milvus" or settings.kind == "dense":
-        return _vector_ranker(folder, manifest, store, encoder, milvus)
+        return _vector_ranker(folder, manifest, store, encoder, config.milvus)
     # Late: Numba takes longer to import than a command that opens no index takes in all.
     from retrieval.sparse.engine import Bm25, Engine
     from retrieval.sparse.terms import encoded_queries, word_queries
@@ -100,8 +102,8 @@ def _ranker(
     if settings.kind == "bm25":
         from retrieval.sparse.analyzer import Analyzer
 
-        read = word_queries(Analyzer(settings.stemmer, settings.stop_words))
-        return Engine(store.shards, Bm25(settings.k1, settings.b), None, read)
+        read = word_queries(Analyzer(settings.stemmer, read_stop_words(config.stop_words)))
+        return Engine(store.shards, Bm25(config.k1, config.b), None, read, Bm25(settings.k1, settings.b))
     read = encoded_queries(_encoder_loader(folder, settings, encoder))
     return Engine(store.shards, None, None, read)
 

@@ -31,6 +31,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from ratchet.records import Passage, Question
+from ratchet.stop_words import FUNCTION_WORDS
 from ratchet.text import Normalise, fold_typography, normalise_answer, plain_answer, spaced_answer
 from ratchet.words import fold_text, split_words
 
@@ -38,18 +39,6 @@ VERSION = 4
 """Raise it when a rule's result changes: stored scores of another version are not reused."""
 
 CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
-FUNCTION_WORDS = frozenset(
-    split_words(
-        """
-        about after all also am an and any are as at be because been before being both but by can could did do does
-        for from had has have he her here hers him his how i if in into is it its itself just me might more most
-        must my nor not of on only or other our ours out over own shall she should so some such than that the their
-        theirs them then there these they this those through to too under up upon very was we were what when where
-        which while who whom whose why will with would you your yours yes no noanswer
-        """
-    )
-)
-"""Words without content that a passage could support, yes and no among them."""
 SENTENCE_END = re.compile(r"(?<=[.!?।۔؟])\s+|(?<=[。！？])|\n+")
 SUPPORTED = 0.5
 """The share of a sentence's content words that must occur in the documents for it to count as attributed."""

@@ -21,7 +21,7 @@ from ratchet.config import Config, IndexConfig, SplitConfig, is_missing
 from ratchet.files import write_json
 from ratchet.records import content_key
 from ratchet.runfolder import RoundFolder, RunFolder, file_digest
-from retrieval.layout import MANIFEST, read_manifest
+from retrieval.layout import MANIFEST, read_manifest, searched_digest
 from retrieval.retriever import NoIndex
 from sampling.store import TrajectoryStore
 from training.checkpoints import EvaluatedAdapters
@@ -119,7 +119,7 @@ class Index:
             return content_key("served", self.config.url, self.config.served_name)
         if not (Path(self.config.path) / MANIFEST).exists():
             return None
-        return read_manifest(Path(self.config.path)).digest
+        return searched_digest(read_manifest(Path(self.config.path)), self.config)
 
 
 @dataclass(frozen=True)

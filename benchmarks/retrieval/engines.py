@@ -45,7 +45,7 @@ class Ours(Engine):
         files = FolderWriter(folder)
         with tempfile.TemporaryDirectory(dir=folder) as spill:
             if rows.kind == "bm25":
-                words = Bm25Postings(Analyzer(None, False), Path(spill), K1, B)
+                words = Bm25Postings(Analyzer(None), Path(spill), K1, B)
                 remaining = iter(texts)
                 while batch := list(islice(remaining, BATCH)):
                     words.add(batch)

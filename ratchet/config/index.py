@@ -50,7 +50,15 @@ class IndexConfig(Section):
     shard_documents: int = Field(200_000, gt=0)
     """Number of documents of one shard: what a killed build loses at most, and what one job builds at a time."""
     stemmer: str | None = "english"
-    """`bm25`: Snowball stemmer. `null` stems nothing. English stop words are left out in either case."""
+    """`bm25`: Snowball stemmer. `null` stems nothing."""
+    stop_words: Literal["english", "long", "none"] | PathText | tuple[str, ...] = "english"
+    """`bm25`: words that are left out of queries, but not where they may be names, nor where nothing would be left; the
+    index has every word. A list, a file with one word a line, `english` (Lucene's list of 33 words), `long` (with
+    question words, pronouns and auxiliary verbs), or `none`. A change needs no new index."""
+    k1: float = Field(0.9, ge=0)
+    """`bm25`: how slowly repeats of a word stop to count. A change needs no new index."""
+    b: float = Field(0.4, ge=0, le=1)
+    """`bm25`: how much longer chunks are held back. A change needs no new index."""
     encoder: Annotated[EncoderConfig | DenseConfig | None, AsGiven] = None
     """`sparse`, `dense`: the encoder. Its keys depend on `kind`."""
     milvus: str = ""
@@ -74,6 +82,12 @@ class IndexConfig(Section):
             raise ValueError("path is missing: the index folder (or give url, the address of a search server)")
         if self.key_env is not None and self.url is None:
             raise ValueError("key_env goes with a url")
+        fields = type(self).model_fields
+        ranking = [key for key in ("stop_words", "k1", "b") if getattr(self, key) != fields[key].default]
+        if ranking and self.url is not None:
+            raise ValueError(f"{ranking[0]} is set where the index is served: it does not go with a url")
+        if ranking and self.kind != "bm25":
+            raise ValueError(f"kind: {self.kind} takes no {ranking[0]}; remove it, or set kind: bm25")
         if self.kind != "bm25" and self.engine == "lucene":
             raise ValueError("engine: lucene ranks kind: bm25 only")
         if self.kind == "bm25" and self.engine == "milvus":

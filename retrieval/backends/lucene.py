@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,18 +51,17 @@ def build_lucene(
     folder: Path,
     *,
     stemmer: str | None = "english",
-    stop_words: bool = True,
     analyzer: AnalyzerName = "words",
     progress: Progress | None = None,
 ) -> None:
     """Index the texts of chunks 0, 1, 2 ... in a new `folder`, which appears only when it is complete.
 
-    `stemmer` and `stop_words` say how our own words are cut; Lucene's analyzer has its own.
+    `stemmer` is for our own words; Lucene's analyzer has its own.
     A killed build leaves a hidden folder beside `folder`, which the next build writes over.
     """
     if folder.exists():
         raise UserError(f"{folder}: is there already; delete it to build the Lucene index again")
-    analysis = _analysis(analyzer, stemmer, stop_words)
+    analysis = _analysis(analyzer, Analyzer(stemmer).terms)
     lucene, java_analyzer = _lucene(), _java_analyzer(analyzer)
     hidden = folder.with_name(f".{folder.name}.building")
     hidden.mkdir(parents=True, exist_ok=True)
@@ -106,9 +105,9 @@ def _add(writer: Any, texts: Iterable[str], progress: Progress | None) -> None:
 
 
 class LuceneRanker:
-    """A Ranker over a folder of `build_lucene`, with the settings that it was built with.
+    """A Ranker over a folder of `build_lucene`, with the stemmer and analyzer that it was built with.
 
-    k1 and b count at search time only. Threads may call it at once.
+    k1, b and the stop words (folded) count at search time only. Threads may call it at once.
     """
 
     def __init__(
@@ -118,13 +117,13 @@ class LuceneRanker:
         b: float,
         *,
         stemmer: str | None = "english",
-        stop_words: bool = True,
+        stop_words: Set[str] = frozenset(),
         analyzer: AnalyzerName = "words",
     ) -> None:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no Lucene index here; build it with {BUILD}")
         self.folder = folder
-        self._analysis = _analysis(analyzer, stemmer, stop_words)
+        self._analysis = _analysis(analyzer, Analyzer(stemmer, stop_words).query_terms)
         lucene = _lucene()
         try:
             self._reader = lucene.index.DirectoryReader.open(_directory(folder))
@@ -166,14 +165,13 @@ def _damaged(folder: Path, problem: str) -> UserError:
     )
 
 
-def _analysis(analyzer: AnalyzerName, stemmer: str | None, stop_words: bool) -> Callable[[str], str]:
+def _analysis(analyzer: AnalyzerName, words: Callable[[str], list[str]]) -> Callable[[str], str]:
     """What Lucene gets of a text: the text for its own analyzer, else our terms with spaces between."""
     if analyzer == "lucene":
         return replace_surrogates  # half a surrogate pair would not pass the bridge
-    words = Analyzer(stemmer, stop_words)
 
     def terms(text: str) -> str:
-        parts = words.terms(text)
+        parts = words(text)
         joined = " ".join(parts)
         return joined if len(joined) <= LONGEST_TERM else " ".join([term[:LONGEST_TERM] for term in parts])
 

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from functools import lru_cache
 
 import Stemmer
 
 from ratchet.errors import UserError, did_you_mean
+from ratchet.stop_words import content_terms
 from ratchet.words import split_words
-
-# English words that carry grammar, not topic. The single letters are what an apostrophe leaves of "it's" and "don't".
-ENGLISH = """
-a about after again all also am an and any are as at be because been before being between both but by can cannot
-could did do does doing down during each few for from further had has have having he her here hers herself him
-himself his how i if in into is it its itself just me more most my myself no nor not now of off on once only or
-other our ours ourselves out over own same shall she should so some such than that the their theirs them themselves
-then there these they this those through to too under until up very was we were what when where which while who whom
-whose why will with would you your yours yourself yourselves
-d ll m re s t ve
-"""
-STOP_WORDS = frozenset(ENGLISH.split())
 
 
 class Analyzer:
-    """Splits text into words as ratchet/words.py says; English stop words are left out and the rest is stemmed, each
-    where asked for.
+    """Splits text into words as ratchet/words.py says, and stems them where asked for. Every word of a document is
+    indexed; stop words are left out of queries alone.
 
-    `stemmer` is the name of a Snowball algorithm; an unknown one is a UserError.
+    `stemmer` is the name of a Snowball algorithm; an unknown one is a UserError. `stop_words` are folded words.
     """
 
-    def __init__(self, stemmer: str | None, stop_words: bool) -> None:
+    def __init__(self, stemmer: str | None, stop_words: Set[str] = frozenset()) -> None:
         if stemmer is not None and stemmer not in Stemmer.algorithms():
             raise UserError(
                 f"index.stemmer: there is no stemmer {stemmer!r}{did_you_mean(stemmer, Stemmer.algorithms())}; "
@@ -37,15 +27,17 @@ class Analyzer:
             )
         # Its own cache is off (0): callers keep one, and without it a call is one step that threads cannot interleave.
         self._stemmer = Stemmer.Stemmer(stemmer, 0) if stemmer else None
-        self._stop_words = STOP_WORDS if stop_words else frozenset()
+        self._stop_words = stop_words
         self._cached_term = lru_cache(maxsize=1 << 16)(self.term)
 
-    def term(self, word: str) -> str | None:
-        """The index term of one word; None for a stop word."""
-        if word in self._stop_words:
-            return None
+    def term(self, word: str) -> str:
+        """The index term of one word."""
         return str(self._stemmer.stemWord(word)) if self._stemmer else word
 
     def terms(self, text: str) -> list[str]:
-        """The index terms of a text in order, repeats included. Words are cached: this is for queries."""
-        return [term for word in split_words(text) if (term := self._cached_term(word)) is not None]
+        """The index terms of a document's text in order, repeats included."""
+        return list(map(self._cached_term, split_words(text)))
+
+    def query_terms(self, query: str) -> list[str]:
+        """The terms of a query in order, repeats included, without stop words."""
+        return self.terms(" ".join(content_terms(query, self._stop_words)) if self._stop_words else query)

@@ -20,10 +20,11 @@ import numpy as np
 
 from ratchet.errors import UserError
 from ratchet.processor import usable_cores, usable_memory
-from retrieval.arrays import Doubles, Numbers, Workspace
+from retrieval.arrays import Bm25Numbers, Doubles, Numbers, Workspace
 from retrieval.index import Ranking
 from retrieval.shards import Shard
 from retrieval.sparse.postings import Postings
+from retrieval.sparse.quantisation import LARGEST_FREQUENCY, code_levels, length_norm
 from retrieval.sparse.selection import new_workspace
 from retrieval.sparse.shard_search import search_shard
 from retrieval.sparse.terms import QueryReader, SparseQuery, count_postings, locate_lists, merge_terms
@@ -65,9 +66,11 @@ class Engine:
         bm25: Bm25 | None,
         threads: int | None = None,
         read: QueryReader | None = None,
+        built: Bm25 | None = None,
     ) -> None:
         """`threads`: at most so many for one call; default: one per core that this process may use. `read`: what `rank`
-        reads texts with."""
+        reads texts with. `built`: the parameters that the codes of postings were made with, where they are others than
+        those of the search: bounds are looser then, and results stay exact."""
         self._read = read
         self._shards = [Postings(shard, bm25 is not None) for shard in shards]
         self._bm25 = bm25
@@ -75,6 +78,7 @@ class Engine:
         self._windows = sum(shard.windows for shard in self._shards)
         total = sum(shard.manifest.total_length for shard in shards)
         self._mean_length = total / max(self._chunks, 1) or 1.0
+        self._numbers = [self._numbers_of(shard, bm25, built or bm25) for shard in self._shards]
         self.threads = threads or usable_cores()
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="search")
         self._workspaces: list[Workspace] = []
@@ -143,11 +147,21 @@ class Engine:
         yield workspace
         self._workspaces.append(workspace)
 
-    def _bm25_of(self, shard: Postings) -> tuple[float, float, float, float]:
-        """k1, b, the mean length of the shard, and of the index, as the kernels take them."""
-        if self._bm25 is None:
-            return 0.0, 0.0, 1.0, 1.0
-        return self._bm25.k1, self._bm25.b, shard.mean_length, self._mean_length
+    def _numbers_of(self, shard: Postings, asked: Bm25 | None, built: Bm25 | None) -> tuple[Bm25Numbers, Numbers]:
+        """What `search_shard` takes as `bm25` and `levels`."""
+        if asked is None or built is None:
+            return ((0.0, 0.0, 1.0), (0.0, 0.0, 1.0)), code_levels(narrow=False)
+        made = float(built.k1), float(built.b), shard.mean_length
+        used = float(asked.k1), float(asked.b), self._mean_length
+        shortest, longest = 0, LARGEST_FREQUENCY
+        if asked != built:
+            there = shard.lengths > 0
+            shortest = int(shard.lengths.min(initial=LARGEST_FREQUENCY, where=there))
+            longest = int(shard.lengths.max(initial=0))
+        # Of all lengths between these two, the ratio of the norms is the smallest at one of them.
+        norm = length_norm.py_func  # the compiled function is for kernels alone
+        norms = [(norm(length, *used), norm(length, *made)) for length in (shortest, longest)]
+        return (made, used), code_levels(True, min(a / b if b > 0 else 1.0 for a, b in norms))
 
     def _prepare(self, queries: Sequence[SparseQuery]) -> _Batch:
         offsets = np.array([0, *accumulate(len(query.terms) for query in queries)], np.int64)
@@ -188,13 +202,13 @@ class Engine:
                     asked += 1
                 if asked > i:
                     ahead -= 4 * int((batch.ends[i, first:last] - batch.begins[i, first:last]).sum())
-                # Codes bound the weights beside this shard's mean length; a longer mean raises weights by this at most.
-                slack = 1.0 if self._bm25 is None else max(1.0, self._mean_length / shard.mean_length)
+                bm25, levels = self._numbers[i]
                 search_shard(
                     shard.files,
                     shard.tables,
-                    self._bm25_of(shard),
-                    shard.shard.manifest.top * slack,
+                    bm25,
+                    shard.shard.manifest.top,
+                    levels,
                     len(shard.shard),
                     shard.shard.first_chunk,
                     windows,

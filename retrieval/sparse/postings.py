@@ -139,8 +139,7 @@ def store_of(files: Files, tables: Tables) -> Store:
 def posting_weight(store: Store, bm25: Bm25Numbers, places: int, code: int, entry: int, term: int, chunk: int) -> float:
     """The exact weight behind a posting's code: float64.
 
-    store: of `store_of`. bm25: (k1, b, mean length of the shard, of the index). `places` is where the block's places
-    would begin; `chunk` counts from the shard's first.
+    store: of `store_of`. `places` is where the block's places would begin; `chunk` counts from the shard's first.
     """
     (data, lengths, weights, code_values, keys, values), exceptions, by_length = store
     if not by_length:
@@ -148,12 +147,12 @@ def posting_weight(store: Store, bm25: Bm25Numbers, places: int, code: int, entr
         if step == FAR:
             return float(weights[exception(keys, values, exceptions, (term << 32) | chunk, np.int64(0))])
         return float(weights[code_values[code] + step])
-    k1, b, shard_mean, mean = bm25
-    norm = length_norm(lengths[chunk], k1, b, shard_mean)
+    built, asked = bm25
+    norm = length_norm(lengths[chunk], built[0], built[1], built[2])
     frequency = smallest_frequency(code, norm)
     if code == NARROW_LAST:
         frequency = exception(keys, values, exceptions, (term << 32) | chunk, frequency)
-    return frequency / (frequency + length_norm(lengths[chunk], k1, b, mean))
+    return frequency / (frequency + length_norm(lengths[chunk], asked[0], asked[1], asked[2]))
 
 
 class Postings:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from ratchet.numba_cache import inner
-from retrieval.arrays import Bytes, Floats, Halves, Words
+from retrieval.arrays import Bytes, Floats, Halves, Numbers, Words
 
 STEPS = 255
 FAR = 15
@@ -75,11 +75,24 @@ def _walk(largest: int, end: int, norm: float) -> tuple[int, int]:
 
 
 @inner
-def fill_steps(share: int, narrow: bool, steps: Halves) -> None:
-    """steps[c] becomes the bound of a code c above 0: share * c^2 / 2^16, rounded up, but 0 for a share of 0."""
+def fill_steps(share: int, levels: Numbers, steps: Halves) -> None:
+    """steps[c] becomes the bound of a code c above 0: share * levels[c] / 2^16, rounded up, but 0 for a share of 0."""
     for code in range(1, len(steps)):
-        wide = wide_code(code) if narrow else code
-        steps[code] = (share * wide * wide >> 16) + 1 if share > 0 else 0
+        steps[code] = (share * levels[code] >> 16) + 1 if share > 0 else 0
+
+
+def code_levels(narrow: bool, ratio: float = 1.0) -> Numbers:
+    """int64: for every code the weight that it bounds, in units of 1 / STEPS^2 of `top`; that of 0 is not used.
+
+    `ratio`, of narrow codes: what a search adds to a frequency in BM25's denominator is at least so many times what the
+    codes were made with. tf / (tf + norm) <= w then gives tf / (tf + ratio norm) <= w / (w + ratio (1 - w)).
+    """
+    codes = NARROW_FIRST + NARROW_STEP * np.arange(NARROW_LAST + 1) if narrow else np.arange(STEPS + 1)
+    if ratio == 1.0:
+        return codes**2
+    weights = (codes / STEPS) ** 2
+    levels: Numbers = np.ceil(STEPS**2 * weights / (weights + ratio * (1 - weights))).astype(np.int64)
+    return levels
 
 
 def value_codes(values: Floats) -> tuple[Bytes, Words]:

@@ -17,7 +17,7 @@ from retrieval.arrays import Bm25Numbers, Doubles, Files, Numbers, Tables, Works
 from retrieval.sparse.bits import CLASSES, SCREENS
 from retrieval.sparse.lists import add_bits_blocks, add_window, open_list
 from retrieval.sparse.postings import WINDOW, WINDOW_BITS, store_of
-from retrieval.sparse.quantisation import NARROW_LAST, STEPS, fill_steps
+from retrieval.sparse.quantisation import STEPS, fill_steps
 from retrieval.sparse.reading import fetch, pointer
 from retrieval.sparse.screening import coarse_steps, screen_window
 from retrieval.sparse.selection import LOOKUP, ROW, UPCOMING, offer_chunks, select_chunks
@@ -31,6 +31,7 @@ def search_shard(
     tables: Tables,
     bm25: Bm25Numbers,
     top: float,
+    levels: Numbers,
     chunk_count: int,
     first_chunk: int,
     windows: tuple[int, int],
@@ -45,17 +46,18 @@ def search_shard(
 ) -> None:
     """Carry the best chunks of some queries on through one shard.
 
-    files, tables, bm25: as for `store_of` and `posting_weight`; no weight is larger than `top`. windows: the first and
-    one past the last to search. Query q has the entries query_offsets[q] .. query_offsets[q + 1] - 1 of query_terms
-    (int64, the term's number in the shard), query_regions (int64, the first word of its region; -1 where the shard does
-    not have it) and query_weights (float64), in one term order for all shards. heap_scores (float64) and heap_chunks
-    (int64) [queries, k] and held [queries] are the best so far by exact scores, with the worst at the root.
+    files, tables, bm25: as for `store_of` and `posting_weight`; no weight is larger than `top`. levels: of
+    `code_levels`. windows: the first and one past the last to search. Query q has the entries query_offsets[q] ..
+    query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard), query_regions (int64, the first
+    word of its region; -1 where the shard does not have it) and query_weights (float64), in one term order for all
+    shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held [queries] are the best so far by exact
+    scores, with the worst at the root.
     Nothing but these and the workspace is written, and the interpreter's lock is not held: threads may call it at once.
     """
     bounds, room = workspace[0], workspace[7]
     data, store = pointer(files[0]), store_of(files, tables)
     narrow = store[2]
-    codes = 1 + (NARROW_LAST if narrow else STEPS)
+    codes = len(levels)
     max_terms = 0
     for q in range(len(query_offsets) - 1):
         max_terms = max(max_terms, query_offsets[q + 1] - query_offsets[q])
@@ -83,14 +85,14 @@ def search_shard(
         for i in range(n):
             # Nothing else reads the heads of lists: they are asked for here, all at once.
             fetch(data, 4 * max(query_regions[start + i], 0))
-        # A posting's bound is share * code^2 / 2^16, rounded up, and so is share; a sum of n of them must fit 16 bits.
+        # A posting's bound is share * level / 2^16, rounded up, and so is share; a sum of n of them must fit 16 bits.
         span = LARGEST_BOUND - 2 * n
         for i in range(n):
             open_list(files, query_regions[start + i], lists[i], windows, narrow)
             # Terms of negative weight only lower a score: a bound does without them.
             shares[i] = np.int64(np.ceil(max(weights[i], 0.0) * (span / total)))
-            fill_steps(shares[i], narrow, steps[i])
-        # What a bound of 1 is worth: a weight is at most top * (code / STEPS)^2.
+            fill_steps(shares[i], levels, steps[i])
+        # What a bound of 1 is worth: a weight is at most top * level / STEPS^2.
         scale = total * top / span * (2.0**16 / STEPS**2)
 
         best = 0.0

@@ -48,7 +48,7 @@ def word_queries(analyzer: Analyzer) -> QueryReader:
         queries = []
         for text in texts:
             # A model's output may hold half of a surrogate pair, which has no bytes to hash.
-            counts = Counter(analyzer.terms(replace_surrogates(text)))
+            counts = Counter(analyzer.query_terms(replace_surrogates(text)))
             terms = np.fromiter(map(hashed, counts), np.uint64, len(counts))
             queries.append(SparseQuery(terms, np.fromiter(counts.values(), np.float32, len(counts))))
         return queries

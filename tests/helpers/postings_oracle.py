@@ -35,6 +35,8 @@ class Corpus:
     chunks: int
     lists: Mapping[int, tuple[np.ndarray, np.ndarray]]
     bm25: Bm25 | None = None
+    built: Bm25 | None = None
+    """What codes are made with, where it is not `bm25`."""
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -58,7 +60,7 @@ class Corpus:
         for term, (chunks, values) in self.lists.items():
             span = slice(*np.searchsorted(chunks, [first, last]))
             lists[term] = (chunks[span] - first, values[span])
-        return Corpus(last - first, lists, self.bm25)
+        return Corpus(last - first, lists, self.bm25, self.built)
 
     def scores(self, query: Query) -> np.ndarray:
         """float64 per chunk: the sum of weight times weight over the query's terms, in ascending term order."""
@@ -90,7 +92,7 @@ class Corpus:
             path = folder / f"{i:05d}"
             path.mkdir(parents=True)
             shards.append(Shard(path, self.part(first, last).write(path), first, i))
-        return Engine(shards, self.bm25, threads)
+        return Engine(shards, self.bm25, threads, built=self.built)
 
     def write(self, folder: Path) -> ShardManifest:
         """One shard, as a build writes it, but for the texts: they are those of one empty document."""
@@ -115,7 +117,8 @@ class Corpus:
         for term, (chunks, values) in self.lists.items():
             for chunk, value in zip(chunks.tolist(), values.tolist(), strict=True):
                 texts[chunk] += f"{word(term)} " * value
-        postings = Bm25Postings(Analyzer(None, False), spill, self.bm25.k1, self.bm25.b)
+        built = self.built or self.bm25
+        postings = Bm25Postings(Analyzer(None), spill, built.k1, built.b)
         postings.add(texts)
         return postings
 

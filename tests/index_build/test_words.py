@@ -44,7 +44,7 @@ def counted(analyzer: Analyzer, *batches: list[str]) -> list[Counter[str]]:
 @settings(deadline=None)  # kernels are compiled in the first example
 @given(st.lists(TEXTS, max_size=6), st.lists(TEXTS, max_size=3), st.sampled_from(["english", "turkish", None]))
 def test_terms_are_the_analyzers(first: list[str], second: list[str], stemmer: str | None) -> None:
-    analyzer = Analyzer(stemmer, stemmer == "english")
+    analyzer = Analyzer(stemmer)
     assert counted(analyzer, first, second) == [Counter(analyzer.terms(text)) for text in (*first, *second)]
 
 
@@ -55,7 +55,7 @@ def test_every_character_breaks_or_joins_as_it_does_for_the_analyzer() -> None:
     assert all(point.isalnum() or unicodedata.category(point) == "Cn" for point in points if kinds[ord(point)] == 1)
     assert [kind == word_table.MARK for kind in kinds.tolist()] == [bool(MARKS.match(point)) for point in points]
     some = [f"a{point}b" for point in (*points[:0x3000], *points[0xD7F0:0xE010], *points[0xFFF0:0x10040], points[-1])]
-    analyzer = Analyzer(None, False)
+    analyzer = Analyzer(None)
     assert counted(analyzer, some) == [Counter(analyzer.terms(text)) for text in some]
 
 
@@ -64,7 +64,7 @@ def test_words_of_every_length_and_more_than_the_first_table_holds() -> None:
     some = ["".join(chance.choice(list("xyä"), size)) for size in chance.integers(1, 40, 6000)]
     some += [word[:cut] for word in some[:500] for cut in (7, 8, 9, 16, 17)]
     texts = [" ".join(some[i : i + 50]) for i in range(0, len(some), 50)]
-    analyzer = Analyzer(None, False)
+    analyzer = Analyzer(None)
     assert counted(analyzer, texts[:40], texts[40:]) == [Counter(analyzer.terms(text)) for text in texts]
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from index_build.chunks import Chunker
 from retrieval.index import Index
-from retrieval.sparse.analyzer import STOP_WORDS
 from retrieval.sparse.engine import Bm25
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 
@@ -26,7 +25,7 @@ QUERY = st.lists(st.sampled_from([*WORDS, "unknown", "zzz"]), max_size=6).map(" 
 
 def brute_force(chunks: list[str], query: str) -> list[float]:
     """BM25 of every chunk, written from the formula with k1 = 0.9 and b = 0.4."""
-    counts = [Counter(word for word in chunk.split() if word not in STOP_WORDS) for chunk in chunks]
+    counts = [Counter(chunk.split()) for chunk in chunks]
     mean = sum(c.total() for c in counts) / len(chunks)
     scores = []
     for count in counts:

@@ -7,15 +7,10 @@ from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-import regex
-
+from ratchet.stop_words import NO_TOPIC, content_terms
 from ratchet.text import plain_line, plain_text
 from ratchet.text import read_json as text_json
-from ratchet.words import WORD, separate_unspaced, without_invisible
-from retrieval.sparse.analyzer import STOP_WORDS
 
-TERM = regex.compile(rf"{WORD.pattern}(?:[-'’._]{WORD.pattern})*")
-"""A keyword: words that a sign joins are one."""
 MAX_DEPTH = 200
 """Elements inside each other."""
 
@@ -50,8 +45,7 @@ def plain(text: str) -> str:
 
 def keywords(query: str, max_words: int = 20) -> list[str]:
     """The query's words that carry its topic, in order and once each; all its words where none does."""
-    terms = list({term.casefold(): term for term in TERM.findall(separate_unspaced(without_invisible(query)))}.values())
-    return ([term for term in terms if term.casefold() not in STOP_WORDS] or terms)[:max_words]
+    return list({term.casefold(): term for term in content_terms(query, NO_TOPIC)}.values())[:max_words]
 
 
 def shorter_queries(query: str) -> list[str]:

@@ -61,7 +61,7 @@ def texts() -> list[str]:
 @pytest.fixture(scope="module")
 def folder(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lucene") / "index"
-    build_lucene(texts, folder, stemmer=None, stop_words=False)
+    build_lucene(texts, folder, stemmer=None)
     return folder
 
 
@@ -72,7 +72,7 @@ def build(texts: list[str], folder: Path, k1: float = 0.9, b: float = 0.4) -> Lu
 
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 0.75), (0.0, 0.0)])
 def test_scores_and_ranks_are_those_of_the_formula(folder: Path, texts: list[str], k1: float, b: float) -> None:
-    ranker = LuceneRanker(folder, k1, b, stemmer=None, stop_words=False)
+    ranker = LuceneRanker(folder, k1, b, stemmer=None)
     counts = [Counter(text.split()) for text in texts]
     for query, ranking in zip(QUERIES, ranker.rank(QUERIES, 10), strict=True):
         expected = brute_force(counts, query, k1, b)

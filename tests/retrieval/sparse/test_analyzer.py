@@ -3,16 +3,19 @@ from __future__ import annotations
 import pytest
 
 from ratchet.errors import UserError
+from ratchet.stop_words import STOP_WORDS
 from retrieval.sparse.analyzer import Analyzer
 
 
-def test_stop_words_and_stems_keep_repeats_and_order() -> None:
-    assert Analyzer("english", True).terms("The harbours of harbour builders") == ["harbour", "harbour", "builder"]
-    assert Analyzer(None, True).terms("The harbours of it") == ["harbours"]
-    assert Analyzer("english", False).terms("the harbours") == ["the", "harbour"]
-    assert Analyzer("arabic", False).terms("كِتَابٌ") == Analyzer("arabic", False).terms("كتاب")
+def test_documents_keep_every_word_and_queries_leave_stop_words_out() -> None:
+    words = Analyzer("english", STOP_WORDS)
+    assert words.terms("The harbours of harbour builders") == ["the", "harbour", "of", "harbour", "builder"]
+    assert words.query_terms("The harbours of harbour builders") == ["harbour", "harbour", "builder"]
+    assert Analyzer(None, STOP_WORDS).query_terms("The harbours of it") == ["harbours"]
+    assert Analyzer("english").query_terms("the harbours") == ["the", "harbour"]
+    assert Analyzer("arabic").terms("كِتَابٌ") == Analyzer("arabic").terms("كتاب")
 
 
 def test_an_unknown_stemmer_is_refused_with_the_closest() -> None:
     with pytest.raises(UserError, match=r"index\.stemmer.*'germann'.*did you mean 'german'"):
-        Analyzer("germann", True)
+        Analyzer("germann")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -50,13 +51,15 @@ def rows(values: st.SearchStrategy[int]) -> st.SearchStrategy[list[dict[int, int
     CUTS,
     st.sampled_from([0.0, 0.9, 1.5, 1e6]),
     st.sampled_from([0.0, 0.4, 1.0]),
+    st.sampled_from([None, DEFAULT]),
     st.sampled_from([1, 3]),
 )
 def test_bm25_is_brute_force(
-    postings: list[dict[int, int]], queries: list[Query], k: int, cuts: list[int], k1: float, b: float, threads: int
-) -> None:
-    """Shards of different mean lengths, some of them empty, included."""
-    every = corpus(postings, Bm25(k1, b))
+    postings: list[dict[int, int]], queries: list[Query], k: int, cuts: list[int], k1: float, b: float,
+    built: Bm25 | None, threads: int,
+) -> None:  # fmt: skip
+    """Shards of different mean lengths, some of them empty, and codes that were made for other k1 and b, included."""
+    every = replace(corpus(postings, Bm25(k1, b)), built=built)
     with tempfile.TemporaryDirectory() as folder:
         engine = every.engine(Path(folder), [min(cut, len(postings)) for cut in cuts], threads)
         assert_exact(engine, every, queries, k)
