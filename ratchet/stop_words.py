@@ -40,6 +40,8 @@ SENTENCE_END = re.compile(r"[!?。！？؟।\n\r]")
 FULL_STOP = re.compile(r"\.\W")
 ABBREVIATION = 3
 """A full stop behind so few letters may be that of an abbreviation: Dr. No, Hepatitis B vs. A."""
+OPERATORS = {"AND", "OR", "NOT"}
+"""Agents write queries with operators of search services."""
 SMALL = regex.compile(r"[\p{Ll}\p{Lo}]")
 
 
@@ -64,7 +66,7 @@ def content_terms(query: str, stop_words: Set[str]) -> list[str]:
 
     def is_name(i: int) -> bool:
         term = terms[i]
-        if not capitals_tell or not term[0].isupper():
+        if not capitals_tell or not term[0].isupper() or term in OPERATORS:
             return False
         if term == "I":
             return i > 0 and terms[i - 1][0].isupper() and not stops[i - 1]

@@ -35,6 +35,7 @@ from ratchet.words import split_words
         ("it's Velm's, isn't it", "Velm isn"),
         ("THE HARBOUR OF VELM", "HARBOUR VELM"),
         ("IT", "IT"),
+        ("tea AND (coffee OR Rooibos)", "tea coffee Rooibos"),
         ("北京 IT 的 and 猫", "北京 IT 的 猫"),
         ("a\u0300 with the harbour", "à harbour"),
         ("", ""),
