@@ -53,7 +53,7 @@ $(BIN)/uv:
 	$(BIN)/pip install --quiet uv
 
 $(MODEL)/model.safetensors: | $(VENV)/installed
-	$(BIN)/python -m inference model --out $(MODEL)
+	$(BIN)/ratchet model --out $(MODEL)
 
 model: $(MODEL)/model.safetensors
 

@@ -1,7 +1,7 @@
 """`ratchet selftrain`: commands/selftrain.py."""
 
-from commands.arguments import run_command
-from commands.selftrain import main
+from ratchet.commands.arguments import run_command
+from ratchet.commands.selftrain import main
 
 if __name__ == "__main__":
     run_command(main)

@@ -1,7 +1,7 @@
 """`python train.py`: commands/train.py."""
 
-from commands.arguments import run_command
-from commands.train import main
+from ratchet.commands.arguments import run_command
+from ratchet.commands.train import main
 
 if __name__ == "__main__":
     run_command(main)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.core.labels import VERDICT, ask_verdict, labels_of, require_label
-from agents.core.prompts.documents import DOCUMENTS, documents_text
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from ratchet.config import Section
-from ratchet.records import Question
+from ratchet.agents.core.labels import VERDICT, ask_verdict, labels_of, require_label
+from ratchet.agents.core.prompts.documents import DOCUMENTS, documents_text
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Section
+from ratchet.core.records import Question
 
 PROMPTS = {
     "thinker.system": Prompt(f"Think step by step, in short sentences. {VERDICT}"),

@@ -11,14 +11,14 @@ agents/core/label_forms.py is the answer. The words of the prompt are ours.
 
 from __future__ import annotations
 
-from agents.core.label_forms import find_label
-from agents.core.labels import labels_of, read_verdict, require_label
-from agents.core.output import Malformed
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from ratchet.config import Section
-from ratchet.records import Question
+from ratchet.agents.core.label_forms import find_label
+from ratchet.agents.core.labels import labels_of, read_verdict, require_label
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Section
+from ratchet.core.records import Question
 
 PROMPTS = {
     "answerer.system": Prompt("Which of these labels is right? Write the label alone.\n{{labels}}"),

@@ -27,20 +27,20 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.claims import unique
-from agents.core.output import Malformed
-from agents.core.prompts.documents import (
+from ratchet.agents.core.claims import unique
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.prompts.documents import (
     DATA,
     QUESTION,
     documents_text,
     speakers_text,
 )
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from agents.mad_drag import FORM, MODERATOR, Debater, debate, moderate, unanimous_answer
-from ratchet.config import Section
-from ratchet.records import Passage, Question
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.agents.mad_drag import FORM, MODERATOR, Debater, debate, moderate, unanimous_answer
+from ratchet.core.config import Section
+from ratchet.core.records import Passage, Question
 
 QUERY_PROPONENT = (
     "You debate whether a search has found enough. Argue that the documents are enough to answer the question and that "

@@ -32,7 +32,7 @@ from typing import Any
 
 from pydantic import Field
 
-from agents.core.claims import (
+from ratchet.agents.core.claims import (
     CLAIM_PROMPTS,
     CheckedClaim,
     ClaimSettings,
@@ -46,14 +46,14 @@ from agents.core.claims import (
     unique,
     write_queries,
 )
-from agents.core.output import object_schema
-from agents.core.prompts.documents import DATA
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.task import label_of_stance
-from agents.core.tools import Answer, Tools, Unparsed
-from ratchet.records import Passage, Question
-from retrieval.errors import SourceError
+from ratchet.agents.core.output import object_schema
+from ratchet.agents.core.prompts.documents import DATA
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.task import label_of_stance
+from ratchet.agents.core.tools import Answer, Tools, Unparsed
+from ratchet.core.records import Passage, Question
+from ratchet.retrieval.errors import SourceError
 
 WORTH = """\
 Say of each text whether it is worth checking: true for a statement of fact, false for an opinion, a question or a \

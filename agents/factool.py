@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agents.core.claims import (
+from ratchet.agents.core.claims import (
     CLAIM_PROMPTS,
     CheckedClaim,
     ClaimSettings,
@@ -33,12 +33,12 @@ from agents.core.claims import (
     unique,
     write_queries,
 )
-from agents.core.output import AnyText, JsonObject, at_most
-from agents.core.prompts.documents import DATA
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools, Unparsed
-from ratchet.records import Passage, Question
+from ratchet.agents.core.output import AnyText, JsonObject, at_most
+from ratchet.agents.core.prompts.documents import DATA
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools, Unparsed
+from ratchet.core.records import Passage, Question
 
 QUERIES = """\
 Write two different search queries that help to find out whether the claim is true. Write one JSON object:

@@ -25,16 +25,16 @@ from typing import Any
 
 from pydantic import Field
 
-from agents.core.claims import evidence_text, missing_text, unique
-from agents.core.labels import labels_of
-from agents.core.output import object_schema
-from agents.core.prompts.documents import DATA, one_line
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools, Unparsed
-from ratchet.config import Section
-from ratchet.records import Label, Passage, Question, Turn
-from retrieval.sources.source import ToolResult
+from ratchet.agents.core.claims import evidence_text, missing_text, unique
+from ratchet.agents.core.labels import labels_of
+from ratchet.agents.core.output import object_schema
+from ratchet.agents.core.prompts.documents import DATA, one_line
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools, Unparsed
+from ratchet.core.config import Section
+from ratchet.core.records import Label, Passage, Question, Turn
+from ratchet.retrieval.sources.source import ToolResult
 
 DECIDE = """\
 Find the right label for the {{form}} with the help of the evidence. If you are sure, write one JSON object:

@@ -30,14 +30,14 @@ from itertools import groupby
 
 from pydantic import Field
 
-from agents.core.lookahead import Draft
-from agents.core.prompts.chain_of_thought import EXAMPLE, THINK, sentence_tokens, stated_answer
-from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, documents_text
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from ratchet.config import Section
-from ratchet.records import Passage, Question
+from ratchet.agents.core.lookahead import Draft
+from ratchet.agents.core.prompts.chain_of_thought import EXAMPLE, THINK, sentence_tokens, stated_answer
+from ratchet.agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, documents_text
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Section
+from ratchet.core.records import Passage, Question
 
 PROMPTS = {"answerer.system": Prompt(THINK), "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 

@@ -28,18 +28,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.prompts.chain_of_thought import ANSWER, EXAMPLE, THINK, sentence_tokens, stated_answer
-from agents.core.prompts.documents import (
+from ratchet.agents.core.prompts.chain_of_thought import ANSWER, EXAMPLE, THINK, sentence_tokens, stated_answer
+from ratchet.agents.core.prompts.documents import (
     DOCUMENTS_AND_QUESTION,
     READ_IN_FORM,
     FormSettings,
     documents_text,
     final_answer,
 )
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from ratchet.records import Passage, Question
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.records import Passage, Question
 
 PROMPTS = {
     "reasoner.system": Prompt(THINK),

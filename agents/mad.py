@@ -18,14 +18,14 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from agents.core.prompts.documents import QUESTION, final_answer
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from agents.mad_drag import FORM, debate, open_debaters
-from ratchet.config import Section
-from ratchet.records import Question
-from ratchet.text import normalise_answer
+from ratchet.agents.core.prompts.documents import QUESTION, final_answer
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.agents.mad_drag import FORM, debate, open_debaters
+from ratchet.core.config import Section
+from ratchet.core.records import Question
+from ratchet.core.text import normalise_answer
 
 PROMPTS = {
     "debater.system": Prompt(f"Answer the question. Explain your answer briefly. {FORM}"),

@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 
 from pydantic import Field
 
-from agents.core.output import Malformed
-from agents.core.prompts.documents import MARK, QUESTION, final_answer, speakers_text, unanimous
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from inference.chat import Dialogue
-from ratchet.config import Section
-from ratchet.records import Passage, Question
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.prompts.documents import MARK, QUESTION, final_answer, speakers_text, unanimous
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Section
+from ratchet.core.records import Passage, Question
+from ratchet.inference.chat import Dialogue
 
 FORM = f'End with "{MARK}" and then the answer, in as few words as possible.'
 MODERATOR = (

@@ -27,15 +27,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
-from agents.core.prompts.documents import quoted, speakers_text
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.task import labels_text
-from agents.core.tools import Answer, Tools
-from inference.chat import Dialogue
-from ratchet.config import Section
-from ratchet.records import Label, Question, Turn
+from ratchet.agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
+from ratchet.agents.core.prompts.documents import quoted, speakers_text
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.task import labels_text
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Section
+from ratchet.core.records import Label, Question, Turn
+from ratchet.inference.chat import Dialogue
 
 AFFIRMATIVE, NEGATIVE = SIDES = ("affirmative", "negative")
 ROLES = (*SIDES, "moderator", "judge")

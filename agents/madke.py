@@ -32,16 +32,24 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agents.core.claims import unique
-from agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, read_verdict, require_label, unanimous_verdict
-from agents.core.output import Malformed
-from agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.task import labels_text, task_with_options
-from agents.core.tools import Answer, Tools
-from ratchet.config import Section
-from ratchet.records import Label, Passage, Question, Turn
+from ratchet.agents.core.claims import unique
+from ratchet.agents.core.labels import (
+    VERDICT,
+    Verdict,
+    ask_verdict,
+    labels_of,
+    read_verdict,
+    require_label,
+    unanimous_verdict,
+)
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.task import labels_text, task_with_options
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Section
+from ratchet.core.records import Label, Passage, Question, Turn
 
 EVIDENCE = f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"
 OWN_ANSWER = "Your last answer:\n{{own_answer?}}"

@@ -6,11 +6,11 @@ for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words
 
 from __future__ import annotations
 
-from agents.core.prompts.documents import KNOW_IN_FORM, QUESTION, FormSettings, final_answer, in_form
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from ratchet.records import Question
+from ratchet.agents.core.prompts.documents import KNOW_IN_FORM, QUESTION, FormSettings, final_answer, in_form
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.records import Question
 
 PROMPTS = {"answerer.system": KNOW_IN_FORM, "answerer.user": Prompt(QUESTION)}
 

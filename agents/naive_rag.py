@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from agents.core.prompts.documents import (
+from ratchet.agents.core.prompts.documents import (
     DOCUMENTS_AND_QUESTION,
     READ_IN_FORM,
     FormSettings,
@@ -17,10 +17,10 @@ from agents.core.prompts.documents import (
     final_answer,
     in_form,
 )
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from ratchet.records import Question
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.records import Question
 
 PROMPTS = {"answerer.system": READ_IN_FORM, "answerer.user": Prompt(DOCUMENTS_AND_QUESTION)}
 

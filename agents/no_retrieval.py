@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agents.core.prompts.documents import QUESTION
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from agents.mrag.settings import LENGTHS, Length
-from ratchet.config import Section
-from ratchet.records import Question
+from ratchet.agents.core.prompts.documents import QUESTION
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.agents.mrag.settings import LENGTHS, Length
+from ratchet.core.config import Section
+from ratchet.core.records import Question
 
 PROMPTS = {
     "answerer.system": Prompt(

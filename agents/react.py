@@ -28,18 +28,18 @@ from typing import Any
 
 from pydantic import Field
 
-from agents.core.label_forms import find_label
-from agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
-from agents.core.native import Actions, Said, calls_of, dialogue_with, function
-from agents.core.output import Malformed, object_schema
-from agents.core.prompts.chain_of_thought import first_sentence
-from agents.core.prompts.documents import DOCUMENTS, documents_text
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from ratchet.config import Section
-from ratchet.records import Label, Passage, Question, Turn
-from retrieval.sources.source import ToolResult
+from ratchet.agents.core.label_forms import find_label
+from ratchet.agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
+from ratchet.agents.core.native import Actions, Said, calls_of, dialogue_with, function
+from ratchet.agents.core.output import Malformed, object_schema
+from ratchet.agents.core.prompts.chain_of_thought import first_sentence
+from ratchet.agents.core.prompts.documents import DOCUMENTS, documents_text
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Section
+from ratchet.core.records import Label, Passage, Question, Turn
+from ratchet.retrieval.sources.source import ToolResult
 
 INSTRUCTIONS = """\
 Find out step by step which label is right. In each turn write one thought and one action, then wait for what it shows:

@@ -26,13 +26,19 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from agents.core.output import Malformed
-from agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, QUESTION, documents_text, final_answer, one_line
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from ratchet.config import Section
-from ratchet.records import Question
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.prompts.documents import (
+    DOCUMENTS_AND_QUESTION,
+    QUESTION,
+    documents_text,
+    final_answer,
+    one_line,
+)
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Section
+from ratchet.core.records import Question
 
 PROPOSE = (
     "Read the documents and give two different possible answers to the question, the likelier one first, each in at "

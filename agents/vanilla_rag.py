@@ -12,16 +12,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.output import AnyText, JsonObject, json_text
-from agents.core.prompts.documents import DATA, QUESTION, one_line, passage_text
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from agents.mrag.brief import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
-from agents.mrag.schemas import BriefAnswer
-from agents.mrag.settings import LENGTHS, Length
-from ratchet.config import Section
-from ratchet.records import Question
+from ratchet.agents.core.output import AnyText, JsonObject, json_text
+from ratchet.agents.core.prompts.documents import DATA, QUESTION, one_line, passage_text
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.agents.mrag.brief import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
+from ratchet.agents.mrag.schemas import BriefAnswer
+from ratchet.agents.mrag.settings import LENGTHS, Length
+from ratchet.core.config import Section
+from ratchet.core.records import Question
 
 INSTRUCTIONS = """\
 You are an assistant who answers questions with the help of documents. Answer to the point, and state nothing that the \

@@ -32,19 +32,19 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from export.gguf_file import write_gguf
-from inference.chat import ChatFormat
-from inference.completion import SamplingParams
-from inference.http.engine import HttpEngine
-from inference.http.protocol import token_completion, token_request
-from inference.local.engine import LocalEngine
-from inference.serving.server import Server, reserve_port
-from inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
-from ratchet.config import ModelConfig
-from ratchet.config.models import ServeConfig
-from ratchet.tables import new_table, print_table
+from ratchet.core.config import ModelConfig
+from ratchet.core.config.models import ServeConfig
+from ratchet.core.tables import new_table, print_table
+from ratchet.export.gguf_file import write_gguf
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.completion import SamplingParams
+from ratchet.inference.http.engine import HttpEngine
+from ratchet.inference.http.protocol import token_completion, token_request
+from ratchet.inference.local.engine import LocalEngine
+from ratchet.inference.serving.server import Server, reserve_port
+from ratchet.inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.wrappers import WrapperFormat
 
 GENERATE, VLLM, LLAMA, ENGINE, ONE_BATCH = "generate", "vLLM", "llama.cpp", "engine", "one batch"
 CONTENDERS = (GENERATE, VLLM, LLAMA, ENGINE, ONE_BATCH)

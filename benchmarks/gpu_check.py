@@ -29,9 +29,9 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.training import SHAPES, benchmark, parse, random_model
 from benchmarks.vllm_check import StepFailed, demo_survives_a_killed_server, two_servers_share
-from ratchet.console import wide_console
-from ratchet.errors import UserError
-from training.memory import Activations
+from ratchet.core.console import wide_console
+from ratchet.core.errors import UserError
+from ratchet.training.memory import Activations
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN_SECONDS = 420

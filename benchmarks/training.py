@@ -41,16 +41,16 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
-from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
-from ratchet.files import read_log
-from training.callback import TrainingCallback
-from training.flops import peak_tflops
-from training.lessons import TokenRow
-from training.lora import add_lora, compute_type, has_fused_layers, on_cpu
-from training.memory import OPTIMIZER_BYTES, Activations
-from training.prompt_tree import as_tree
-from training.rows import rows_table
-from training.trainer import RowTrainer, silence_libraries, trainer_config
+from ratchet.core.config import LoraConfig, ModelConfig, TrainingConfig
+from ratchet.core.files import read_log
+from ratchet.training.callback import TrainingCallback
+from ratchet.training.flops import peak_tflops
+from ratchet.training.lessons import TokenRow
+from ratchet.training.lora import add_lora, compute_type, has_fused_layers, on_cpu
+from ratchet.training.memory import OPTIMIZER_BYTES, Activations
+from ratchet.training.prompt_tree import as_tree
+from ratchet.training.rows import rows_table
+from ratchet.training.trainer import RowTrainer, silence_libraries, trainer_config
 
 SHAPES: dict[str, Any] = {
     "qwen2.5-7b": lambda: Qwen2Config(

@@ -71,7 +71,10 @@ def two_servers_share(root: Path) -> str:
                 shutil.copy(file, path)
             arguments = {"load-format": "dummy"}
             models[role] = config["models"]["agent"] | {"path": str(path), "serve": {"arguments": arguments}}
-        served = [*("-m", "inference", "serve", "--config", "CONFIG", "--models", "agent,judge", "--"), sys.executable]
+        served = [
+            *("-m", "ratchet", "serve-models", "--config", "CONFIG", "--models", "agent,judge", "--"),
+            sys.executable,
+        ]
         process = run(root, folder, config | {"models": models}, [*served, "-c", "print('both are ready')"])
         return end(process, folder, SERVE_SECONDS)
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from inference.serving.devices import CARDS, Card, card_of
-from ratchet.config import Config, parse
-from ratchet.errors import UserError
-from ratchet.in_place import kept_in_place
-from ratchet.lease import has_held_lease, lost_lease
-from ratchet.packages import installed_commands
-from ratchet.text import plain_text
+from ratchet.core.config import Config, parse
+from ratchet.core.errors import UserError
+from ratchet.core.in_place import kept_in_place
+from ratchet.core.lease import has_held_lease, lost_lease
+from ratchet.core.packages import installed_commands
+from ratchet.core.text import plain_text
+from ratchet.inference.serving.devices import CARDS, Card, card_of
 
 if TYPE_CHECKING:
-    from ratchet.runfolder import RoundFolder, RunFolder
-    from rounds.records import StageId
+    from ratchet.core.runfolder import RoundFolder, RunFolder
+    from ratchet.rounds.records import StageId
 
 L = TypeVar("L", bound=BaseModel)
 Phase = Literal["all", "sample", "score"]
@@ -81,7 +81,7 @@ def add_best_round_argument(parser: argparse._ActionsContainer, about: str) -> N
 
 def round_or_best(run: RunFolder, given: int | None) -> RoundFolder:
     """The round that was given, or the one that the run stands by; before one was trained, the first."""
-    from rounds.promoted import best_round
+    from ratchet.rounds.promoted import best_round
 
     return run.round(given or best_round(run) or 1)
 
@@ -144,7 +144,7 @@ def config_words(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 def config_of(arguments: argparse.Namespace, *, plugins: bool = True) -> Config:
     """The config that --config and --set name. `plugins`: whether the command runs any, so that they are checked."""
-    from commands.config import open_config  # late: --help needs no config
+    from ratchet.commands.config import open_config  # late: --help needs no config
 
     config = open_config(arguments.config, arguments.overrides, arguments.command, plugins=plugins)
     kept = config.overrides[: len(config.overrides) - len(arguments.overrides)]
@@ -167,7 +167,7 @@ def recorded_stages(
         if os.environ.get(IN_LOOP):
             yield
             return
-        from commands.recording import record_by_hand  # late: --help needs no ledger
+        from ratchet.commands.recording import record_by_hand  # late: --help needs no ledger
 
         with record_by_hand(config, ids, number, adapter, anyway):
             yield
@@ -178,9 +178,9 @@ def outdated_inputs(
 ) -> str:
     """What is out of date of the inputs of these stages, for a command that reads them and is no stage; empty where
     nothing is. UserError unless `anyway`."""
-    from commands.recording import check_inputs, planned_stages  # late: --help needs no ledger
-    from ratchet.runfolder import RunFolder
-    from rounds.artefacts import Digests
+    from ratchet.commands.recording import check_inputs, planned_stages  # late: --help needs no ledger
+    from ratchet.core.runfolder import RunFolder
+    from ratchet.rounds.artefacts import Digests
 
     digests = Digests(RunFolder(config.folder))
     return check_inputs(config, ids, number, adapter, anyway, planned_stages(config), digests)

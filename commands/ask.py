@@ -16,27 +16,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agents.core.steps import describe_step, passage_lines
-from agents.core.system import System
-from commands.arguments import config_of, config_parser
-from commands.extras import check_system_extras
-from commands.subcommands import Subcommand, run_subcommand
-from questions.labels import FEVER
-from ratchet.config import Config
-from ratchet.console import PlainConsole
-from ratchet.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
-from ratchet.text import plain_line, plain_text
-from sampling.ask import NAME, SYSTEM, SystemRunner, as_question
+from ratchet.agents.core.steps import describe_step, passage_lines
+from ratchet.agents.core.system import System
+from ratchet.commands.arguments import config_of, config_parser
+from ratchet.commands.extras import check_system_extras
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.config import Config
+from ratchet.core.console import PlainConsole
+from ratchet.core.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
+from ratchet.core.text import plain_line, plain_text
+from ratchet.questions.labels import FEVER
+from ratchet.sampling.ask import NAME, SYSTEM, SystemRunner, as_question
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
 ABOUT = "Answer one question, or each line that is typed, and show the work."
 SUBCOMMANDS = {
-    "prompts": Subcommand("write the prompts of a config's system or judge, to edit them", "commands.prompts:main")
+    "prompts": Subcommand(
+        "write the prompts of a config's system or judge, to edit them", "ratchet.commands.prompts:main"
+    )
 }
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m agents") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet ask") -> None:
     """Run a subcommand, or answer."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=answer, free_text=True)
 

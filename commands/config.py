@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from questions.manifest import check_version, remembered_overrides
-from ratchet.config import Config, load_config
-from ratchet.errors import UserError
-from ratchet.runfolder import RunFolder
+from ratchet.core.config import Config, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RunFolder
+from ratchet.questions.manifest import check_version, remembered_overrides
 
 
 def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = "", *, plugins: bool = True) -> Config:
@@ -32,7 +32,7 @@ def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = 
 
 
 def _check_file(config: Config, path: str | Path) -> None:
-    from commands.plugins import check_plugins  # late: it loads all that a run may need
+    from ratchet.commands.plugins import check_plugins  # late: it loads all that a run may need
 
     try:
         check_plugins(config)

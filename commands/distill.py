@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commands.arguments import add_best_round_argument, config_of, config_parser, config_words, round_or_best
-from ratchet.escape import shell_line
+from ratchet.commands.arguments import add_best_round_argument, config_of, config_parser, config_words, round_or_best
+from ratchet.core.escape import shell_line
 
 ABOUT = """Write what the agents of a run answered as training trajectories of this config's system, which answers in
 one call: its prompt with the documents that the agents returned, and their answer as its action."""
@@ -25,12 +25,12 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet distill") -> N
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     # Late: the command's help needs none of it.
-    from commands.config import open_config
-    from questions.manifest import open_run
-    from ratchet.runfolder import RunFolder
-    from training.distillation import distill
-    from training.kept import KeptTrajectories, LearntRound, read_kept_selection
-    from training.task import check_model_is_open
+    from ratchet.commands.config import open_config
+    from ratchet.core.runfolder import RunFolder
+    from ratchet.questions.manifest import open_run
+    from ratchet.training.distillation import distill
+    from ratchet.training.kept import KeptTrajectories, LearntRound, read_kept_selection
+    from ratchet.training.task import check_model_is_open
 
     check_model_is_open(config.training.model, config.models[config.training.model])
     teacher_run = RunFolder(open_config(arguments.teacher, [], arguments.command).folder)

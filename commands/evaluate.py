@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import (
+from ratchet.commands.arguments import (
     add_anyway_argument,
     add_best_round_argument,
     add_config_arguments,
@@ -18,17 +18,17 @@ from commands.arguments import (
     recorded_stages,
     round_or_best,
 )
-from commands.extras import check_scoring_extras, check_system_extras
-from commands.subcommands import Subcommand, run_subcommand
-from evaluation.results import BASE, TRAINED, Results
-from questions.manifest import open_run
-from ratchet.config import Config, EvaluationConfig
-from ratchet.errors import UserError
-from ratchet.runfolder import RoundFolder
-from ratchet.tables import print_table
+from ratchet.commands.extras import check_scoring_extras, check_system_extras
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.config import Config, EvaluationConfig
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RoundFolder
+from ratchet.core.tables import print_table
+from ratchet.evaluation.results import BASE, TRAINED, Results
+from ratchet.questions.manifest import open_run
 
 if TYPE_CHECKING:
-    from rounds.records import StageId
+    from ratchet.rounds.records import StageId
 
 ABOUT = """Run the base model, the round's adapter and the config's baselines on held-out questions and on the config's
 benchmarks, and print base against trained and all methods side by side."""
@@ -42,7 +42,7 @@ paper (Ru et al. 2024, arXiv 2408.08067), with Spearman's beside it. No config i
 for judged ones, --config names one with rewards.judge, and the scores are stored in its run folder."""
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m evaluation") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet evaluate") -> None:
     """Run a command of `ratchet evaluate`; `words` default to the process's arguments."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=_run)
 
@@ -60,8 +60,8 @@ def _run(words: Sequence[str], prog: str) -> None:
     check_system_extras(config)
     check_scoring_extras(config)
     folder, splits = open_round(config, arguments)
-    from evaluation.round_arms import evaluate, run_arms
-    from inference.adapters import is_adapter
+    from ratchet.evaluation.round_arms import evaluate, run_arms
+    from ratchet.inference.adapters import is_adapter
 
     adapter = None if arguments.base_only else arguments.adapter or folder.adapter
     if adapter is not None and not is_adapter(adapter):
@@ -91,9 +91,9 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder, splits = open_round(config, arguments)
-    from evaluation.round_arms import build_results
-    from evaluation.tables.savings import print_savings
-    from evaluation.tables.verdicts import print_verdicts
+    from ratchet.evaluation.round_arms import build_results
+    from ratchet.evaluation.tables.savings import print_savings
+    from ratchet.evaluation.tables.verdicts import print_verdicts
 
     suite = build_results(config, folder, splits)
     if action == "table":
@@ -122,7 +122,7 @@ def _agreement(words: Sequence[str], prog: str) -> None:
     )
     arguments = parser.parse_args(words)
     if arguments.human is not None:
-        from evaluation.tables.human import print_human_agreement
+        from ratchet.evaluation.tables.human import print_human_agreement
 
         config = config_of(arguments) if arguments.config else None
         print_human_agreement(arguments.human, arguments.reward, config)
@@ -131,10 +131,10 @@ def _agreement(words: Sequence[str], prog: str) -> None:
     elif not arguments.config:
         parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
     else:
-        from evaluation.arm_folders import read_arms
-        from evaluation.arms import stored_arm_scores
-        from evaluation.measures.agreement import agreement_table
-        from evaluation.round_arms import build_results
+        from ratchet.evaluation.arm_folders import read_arms
+        from ratchet.evaluation.arms import stored_arm_scores
+        from ratchet.evaluation.measures.agreement import agreement_table
+        from ratchet.evaluation.round_arms import build_results
 
         config = config_of(arguments)
         folder, splits = open_round(config, arguments)
@@ -149,8 +149,8 @@ def _leakage(words: Sequence[str], prog: str) -> None:
     arguments = config_parser(
         prog, "List the questions and gold documents that training and evaluation share."
     ).parse_args(words)
-    from evaluation.tables.leakage import print_leaks
-    from questions.leakage import leakage_between_splits
+    from ratchet.evaluation.tables.leakage import print_leaks
+    from ratchet.questions.leakage import leakage_between_splits
 
     config = config_of(arguments)
     print_leaks(leakage_between_splits(config))
@@ -187,26 +187,28 @@ STORED = {
 }
 SUBCOMMANDS = {
     "run": Subcommand("sample, score and compare, as without a command", _run),
-    "sweep": Subcommand("evaluate checkpoints x systems x question sets", "commands.sweep:sweep"),
+    "sweep": Subcommand("evaluate checkpoints x systems x question sets", "ratchet.commands.sweep:sweep"),
     **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
     "agreement": Subcommand("how well the judge agrees with itself, or rewards with people", _agreement),
     "thresholds": Subcommand(
-        "thresholds for the scores by which a debate may end, from dev", "commands.tables:thresholds"
+        "thresholds for the scores by which a debate may end, from dev", "ratchet.commands.tables:thresholds"
     ),
-    "budgets": Subcommand("compare methods with equal numbers of tokens", "commands.tables:budgets"),
-    "members": Subcommand("one adapter's results on the tasks of all the config's members", "commands.tables:members"),
+    "budgets": Subcommand("compare methods with equal numbers of tokens", "ratchet.commands.tables:budgets"),
+    "members": Subcommand(
+        "one adapter's results on the tasks of all the config's members", "ratchet.commands.tables:members"
+    ),
     "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
 }
 
 
 def _show(suite: list[Results], folder: RoundFolder, evaluation: EvaluationConfig) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
-    from evaluation.arm_folders import results_path
-    from evaluation.card import complete_card
-    from evaluation.results import read_results
-    from evaluation.tables.comparison import print_candidates, print_null_counts, print_results
-    from evaluation.tables.suite import print_suite
-    from inference.adapters import is_adapter
+    from ratchet.evaluation.arm_folders import results_path
+    from ratchet.evaluation.card import complete_card
+    from ratchet.evaluation.results import read_results
+    from ratchet.evaluation.tables.comparison import print_candidates, print_null_counts, print_results
+    from ratchet.evaluation.tables.suite import print_suite
+    from ratchet.inference.adapters import is_adapter
 
     for results in suite:
         if results.arm(TRAINED) or len(suite) == 1:

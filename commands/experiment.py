@@ -15,19 +15,19 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from questions.manifest import open_run
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.runfolder import RunFolder
-from ratchet.tasks import run_outside_event_loop
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.tasks import run_outside_event_loop
+from ratchet.questions.manifest import open_run
 
 if TYPE_CHECKING:  # these packages stand above this one, and are imported when a method needs them
     import pyarrow as pa
 
-    from evaluation.results import Results
-    from ratchet.records import Event, Passage, Question, Trajectory
-    from retrieval.retriever import Retriever
-    from sampling.ask import SystemRunner
+    from ratchet.core.records import Event, Passage, Question, Trajectory
+    from ratchet.evaluation.results import Results
+    from ratchet.retrieval.retriever import Retriever
+    from ratchet.sampling.ask import SystemRunner
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Experiment:
 
     def __init__(self, config: str | Path | Config, overrides: Sequence[str] = ()) -> None:
         """`config` is a file, or a config that was read. `overrides`: as `--set`, such as "sampling.samples=4"."""
-        from commands.config import open_config  # late: an import does no work
+        from ratchet.commands.config import open_config  # late: an import does no work
 
         self.config = config if isinstance(config, Config) else open_config(config, overrides)
         self.run = RunFolder(self.config.folder)
@@ -63,7 +63,7 @@ class Experiment:
         """The best `k` passages of the index for a query."""
         with self._lock:
             if self._index is None:
-                from retrieval.loader import open_index
+                from ratchet.retrieval.loader import open_index
 
                 self._index = open_index(self.config.index)
         return self._index.search(query, k)
@@ -99,7 +99,7 @@ class Experiment:
 
     def trajectories(self, round: int | None = None) -> pa.Table:
         """The sampled trajectories of the run with their scores, one a row: `ratchet.read_run`."""
-        from report.run_table import read_run
+        from ratchet.report.run_table import read_run
 
         return read_run(self.config.folder, round)
 
@@ -141,7 +141,7 @@ class Experiment:
         watch: Callable[[Event], None] | None,
     ) -> Trajectory:
         if self._runner is None:
-            from commands.ask import open_runner
+            from ratchet.commands.ask import open_runner
 
             self._runner = open_runner(self.config)
         return await self._runner.ask(question, adapter, sample=sample, watch=watch)
@@ -152,8 +152,8 @@ class Experiment:
             await runner.close()
 
     def _sample(self, n: int | None, round: int, adapter: str | Path | None) -> list[Trajectory]:
-        from commands.sample import sample_round
-        from sampling.store import TrajectoryStore
+        from ratchet.commands.sample import sample_round
+        from ratchet.sampling.store import TrajectoryStore
 
         if n is not None and n < 1:
             raise UserError(f"sample: n={n}; give the number of questions, at least 1")
@@ -162,8 +162,8 @@ class Experiment:
         return [found[key] for key in sampled.keys]
 
     def _evaluate(self, adapter: str | Path | None, round: int, splits: Sequence[str]) -> list[Results]:
-        from evaluation.round_arms import evaluate
-        from inference.adapters import is_adapter
+        from ratchet.evaluation.round_arms import evaluate
+        from ratchet.inference.adapters import is_adapter
 
         splits = splits or self.config.evaluation.question_sets
         folder = open_run(self.config, splits).round(round)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import (
+from ratchet.commands.arguments import (
     add_anyway_argument,
     add_best_round_argument,
     config_of,
@@ -18,21 +18,21 @@ from commands.arguments import (
     outdated_inputs,
     round_or_best,
 )
-from ratchet.config import Config, load_members
-from ratchet.errors import UserError
-from ratchet.escape import file_name
-from ratchet.extras import need_extra
-from ratchet.lease import Lease
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.core.config import Config, load_members
+from ratchet.core.errors import UserError
+from ratchet.core.escape import file_name
+from ratchet.core.extras import need_extra
+from ratchet.core.lease import Lease
+from ratchet.core.runfolder import RoundFolder, RunFolder
 
 if TYPE_CHECKING:
-    from export.dataset import Scope
-    from export.weights import TrainedModel
+    from ratchet.export.dataset import Scope
+    from ratchet.export.weights import TrainedModel
 
 ABOUT = "Export a run's adapter, merged weights, GGUF files or trajectories."
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m export") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet export") -> None:
     """Export the forms that the options name; see the top of this file."""
     parser = config_parser(prog, ABOUT)
     which = parser.add_mutually_exclusive_group()
@@ -79,7 +79,7 @@ def export(config: Config, given: argparse.Namespace) -> None:
     label = file_name(f"adapter-{given.adapter.resolve().name}") if given.adapter else own.path.name
     out = given.out or run.path / "export" / label
     outdated = _outdated(config, given, own)
-    from export.folders import note_anyway
+    from ratchet.export.folders import note_anyway
 
     with Lease(out / ".export.lease", str(out)):
         for folder in _export(config, given, own, out, file_name(f"{run.path.name}-{label}")):
@@ -102,16 +102,16 @@ def _export(config: Config, given: argparse.Namespace, own: RoundFolder, out: Pa
     folders: list[Path] = []
     if given.adapter_only or given.merged or given.gguf or given.ollama:
         adapter = given.adapter or own.adapter
-        from export.weights import export_adapter, export_merged, open_trained_model
+        from ratchet.export.weights import export_adapter, export_merged, open_trained_model
 
         trained = config.training.model
         model = open_trained_model(adapter, trained, config.models[trained], name, given.base_id)
         if given.gguf or given.ollama:
-            from export.gguf_file import check_base
+            from ratchet.export.gguf_file import check_base
 
             check_base(model.base)
         if given.ollama:
-            from export.ollama import check_template
+            from ratchet.export.ollama import check_template
 
             check_template(model.base)
         if given.adapter_only:
@@ -127,9 +127,9 @@ def _export(config: Config, given: argparse.Namespace, own: RoundFolder, out: Pa
 
 
 def _export_dataset(config: Config, own: RoundFolder, scope: Scope, out: Path) -> Path:
-    from export.dataset import DatasetMember, export_dataset
-    from training.kept import learnt_rounds
-    from training.rows import prepare_rows
+    from ratchet.export.dataset import DatasetMember, export_dataset
+    from ratchet.training.kept import learnt_rounds
+    from ratchet.training.rows import prepare_rows
 
     members = [
         DatasetMember(name, member, RoundFolder(member.folder / own.path.name))
@@ -143,10 +143,10 @@ def _export_dataset(config: Config, own: RoundFolder, scope: Scope, out: Path) -
 
 def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, out: Path) -> Path:
     """GGUF files of the merged folder, and the Modelfile."""
-    from export.folders import finish_export, read_export, start_export
-    from export.gguf_file import TYPES, write_gguf
-    from export.ollama import modelfile
-    from ratchet.files import write_atomic
+    from ratchet.core.files import write_atomic
+    from ratchet.export.folders import finish_export, read_export, start_export
+    from ratchet.export.gguf_file import TYPES, write_gguf
+    from ratchet.export.ollama import modelfile
 
     folder, record = out / "gguf", read_export(merged)
     assert record is not None, "the merged folder was just exported"

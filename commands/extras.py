@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ratchet.config import Config, IndexConfig, McpConfig, SourceConfig, TrainingConfig, is_missing, load_members
-from ratchet.extras import need_extra
-from ratchet.http.environment import check_environment
-from ratchet.hub import is_offline
-from rewards.reward import load_reward
-from training.tracking import check_wandb
+from ratchet.core.config import Config, IndexConfig, McpConfig, SourceConfig, TrainingConfig, is_missing, load_members
+from ratchet.core.extras import need_extra
+from ratchet.core.http.environment import check_environment
+from ratchet.core.hub import is_offline
+from ratchet.rewards.reward import load_reward
+from ratchet.training.tracking import check_wandb
 
 
 def check_extras(config: Config) -> None:
@@ -24,7 +24,7 @@ def check_extras(config: Config) -> None:
 def check_clients(config: Config) -> None:
     """Raises UserError where a stage asks a server elsewhere, and cannot by what the environment says of proxies and
     certificates."""
-    from ratchet.http.clients import check_client_environment, is_local  # late: the commands' help needs no client
+    from ratchet.core.http.clients import check_client_environment, is_local  # late: the commands' help needs no client
 
     models = config.models.values()
     urls = [url for model in models for url in ((model.url,) if isinstance(model.url, str) else model.url or ())]

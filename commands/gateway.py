@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from agents.core.system import load_system
-from commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser
-from commands.sample import sample_round
-from questions.load import load_questions
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.extras import need_extra
-from ratchet.records import Trajectory
-from ratchet.runfolder import RunFolder
-from sampling.store import TrajectoryStore
+from ratchet.agents.core.system import load_system
+from ratchet.commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser
+from ratchet.commands.sample import sample_round
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.extras import need_extra
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.questions.load import load_questions
+from ratchet.sampling.store import TrajectoryStore
 
 MAX_OPEN = 10_000
 """Trajectories that are open at once."""

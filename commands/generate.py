@@ -15,25 +15,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commands.arguments import config_of, config_parser
-from index_build.documents import read_documents
-from inference.engine import Engine
-from inference.engines import close_engines, max_requests, open_engines
-from question_generation.candidate import Plan
-from question_generation.categories import DEFAULT_CATEGORIES, load_categories
-from question_generation.corpus import divide_documents
-from question_generation.generate import generate, summarise, summary_lines
-from question_generation.prompts import VERSION
-from ratchet.config import SPLITS, Config, GenerationConfig, written
-from ratchet.errors import UserError
-from ratchet.files import read_json_file, write_json, write_jsonl
-from ratchet.runfolder import path_digest
+from ratchet.commands.arguments import config_of, config_parser
+from ratchet.core.config import SPLITS, Config, GenerationConfig, written
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_json_file, write_json, write_jsonl
+from ratchet.core.runfolder import path_digest
+from ratchet.index_build.documents import read_documents
+from ratchet.inference.engine import Engine
+from ratchet.inference.engines import close_engines, max_requests, open_engines
+from ratchet.question_generation.candidate import Plan
+from ratchet.question_generation.categories import DEFAULT_CATEGORIES, load_categories
+from ratchet.question_generation.corpus import divide_documents
+from ratchet.question_generation.generate import generate, summarise, summary_lines
+from ratchet.question_generation.prompts import VERSION
 
 MAY_CHANGE = {"out", "attempts"}
 """Settings that leave finished candidates as they are."""
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m question_generation") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet generate") -> None:
     """Run the command: generate questions as a config says."""
     parser = config_parser(prog, "Make questions with answers from a corpus.")
     arguments = parser.parse_args(words)

@@ -11,17 +11,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.arguments import config_of, config_parser, part_of_work, recorded_stages
-from commands.extras import check_index_extras
-from commands.subcommands import Subcommand, run_subcommand
-from index_build.build import build_index
-from index_build.content import open_content_factory
-from index_build.inspection import encoder_truncation_line
-from index_build.tokenizer import chunk_tokenizer_of, warn_of_smaller_chunks
-from ratchet.config import Config, IndexConfig
-from ratchet.errors import UserError
-from ratchet.progress import duration
-from retrieval.layout import Manifest, read_shards
+from ratchet.commands.arguments import config_of, config_parser, part_of_work, recorded_stages
+from ratchet.commands.extras import check_index_extras
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.config import Config, IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.core.progress import duration
+from ratchet.index_build.build import build_index
+from ratchet.index_build.content import open_content_factory
+from ratchet.index_build.inspection import encoder_truncation_line
+from ratchet.index_build.tokenizer import chunk_tokenizer_of, warn_of_smaller_chunks
+from ratchet.retrieval.layout import Manifest, read_shards
 
 ABOUT = "Build the index of a config from its documents, or what is missing of it."
 JOBS = """A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any
@@ -72,10 +72,10 @@ def _report(config: IndexConfig, manifest: Manifest | None, built: int, seconds:
 
 
 SUBCOMMANDS = {
-    "inspect": Subcommand("the sizes of an index; every checksum", "index_build.inspection:main"),
+    "inspect": Subcommand("the sizes of an index; every checksum", "ratchet.index_build.inspection:main"),
 }
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m index_build") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet index") -> None:
     """Run a subcommand, or `build` without one."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=build)

@@ -14,22 +14,22 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from index_build.documents import Document, repeated_documents, scan_documents
-from inference.footprint import footprint
-from inference.model_check import check_chat
-from inference.tokenizer import SMALL_MODEL, load_tokenizer
-from questions.flaws import question_flaws
-from questions.formats import BY_NAME
-from questions.leakage import MAX_SHOWN, find_leakage
-from questions.load import LoadedSplit, load_split, read_rows, share_of_questions
-from ratchet.config import SplitConfig, load_config
-from ratchet.errors import UserError
-from ratchet.escape import shell_line, yaml_value
-from ratchet.files import write_atomic
-from ratchet.hub import is_offline
-from ratchet.records import Question
-from ratchet.text import plain_line
-from retrieval.shards import key_hash
+from ratchet.core.config import SplitConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.escape import shell_line, yaml_value
+from ratchet.core.files import write_atomic
+from ratchet.core.hub import is_offline
+from ratchet.core.records import Question
+from ratchet.core.text import plain_line
+from ratchet.index_build.documents import Document, repeated_documents, scan_documents
+from ratchet.inference.footprint import footprint
+from ratchet.inference.model_check import check_chat
+from ratchet.inference.tokenizer import SMALL_MODEL, load_tokenizer
+from ratchet.questions.flaws import question_flaws
+from ratchet.questions.formats import BY_NAME
+from ratchet.questions.leakage import MAX_SHOWN, find_leakage
+from ratchet.questions.load import LoadedSplit, load_split, read_rows, share_of_questions
+from ratchet.retrieval.shards import key_hash
 
 JUDGE = "Qwen/Qwen2.5-14B-Instruct"
 """The judge of Salemi et al. (2025, arXiv 2506.10844)."""

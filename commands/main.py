@@ -4,52 +4,79 @@ from __future__ import annotations
 
 import sys
 
-from commands.subcommands import Subcommand, importing, run_subcommand
-from ratchet.packages import DISTRIBUTION
+from ratchet.commands.subcommands import Subcommand, importing, run_subcommand
+from ratchet.core.packages import DISTRIBUTION
 
 DESCRIPTION = "Fine-tune open agent models on their own best trajectories."
 
 COMMANDS = {
-    "init": Subcommand("look at documents and questions, and write a config that runs them", "commands.init:main"),
-    "index": Subcommand("build a search index from documents; inspect one", "commands.index:main"),
-    "search": Subcommand("search an index or a source, and print the passages", "commands.search:search"),
-    "ask": Subcommand("let a system answer a question, or each that is typed, and show its work", "commands.ask:main"),
-    "prompts": Subcommand("write the prompts of a config's system or judge, to edit them", "commands.prompts:main"),
-    "sample": Subcommand("sample trajectories of a round's training questions", "commands.sample:main"),
+    "init": Subcommand(
+        "look at documents and questions, and write a config that runs them", "ratchet.commands.init:main"
+    ),
+    "index": Subcommand("build a search index from documents; inspect one", "ratchet.commands.index:main"),
+    "search": Subcommand("search an index or a source, and print the passages", "ratchet.commands.search:search"),
+    "ask": Subcommand(
+        "let a system answer a question, or each that is typed, and show its work", "ratchet.commands.ask:main"
+    ),
+    "prompts": Subcommand(
+        "write the prompts of a config's system or judge, to edit them", "ratchet.commands.prompts:main"
+    ),
+    "sample": Subcommand("sample trajectories of a round's training questions", "ratchet.commands.sample:main"),
     "gateway": Subcommand(
-        "sample with programs that come by themselves; count what was recorded of programs", "commands.gateway:main"
+        "sample with programs that come by themselves; count what was recorded of programs",
+        "ratchet.commands.gateway:main",
     ),
-    "score": Subcommand("score a round's trajectories and select what to train on", "commands.score:score_and_select"),
-    "whatif": Subcommand("select from stored scores under other weights; writes nothing", "commands.score:whatif"),
-    "rows": Subcommand("build a round's token rows and sum them up", "commands.rows:rows"),
-    "show": Subcommand("print one token row, its learnt tokens marked", "commands.rows:show"),
-    "distill": Subcommand("teach a system of one call what the agents of a run answered", "commands.distill:main"),
+    "score": Subcommand(
+        "score a round's trajectories and select what to train on", "ratchet.commands.score:score_and_select"
+    ),
+    "whatif": Subcommand(
+        "select from stored scores under other weights; writes nothing", "ratchet.commands.score:whatif"
+    ),
+    "rows": Subcommand("build a round's token rows and sum them up", "ratchet.commands.rows:rows"),
+    "show": Subcommand("print one token row, its learnt tokens marked", "ratchet.commands.rows:show"),
+    "distill": Subcommand(
+        "teach a system of one call what the agents of a run answered", "ratchet.commands.distill:main"
+    ),
     "train": Subcommand(
-        "train a LoRA adapter, in one process (several: accelerate launch train.py)", "commands.train:main"
+        "train a LoRA adapter, in one process (several: accelerate launch train.py)", "ratchet.commands.train:main"
     ),
-    "evaluate": Subcommand("base against adapter and baselines; tables of what is stored", "commands.evaluate:main"),
-    "sweep": Subcommand("evaluate checkpoints x systems x question sets", "commands.sweep:sweep"),
-    "report": Subcommand("write a run's report.html", "commands.report:main"),
-    "export": Subcommand("adapter, merged weights, GGUF, data set: for other programs", "commands.export:main"),
-    "watch": Subcommand("serve a page over a run folder while it is written, or later", "commands.report:watch"),
+    "evaluate": Subcommand(
+        "base against adapter and baselines; tables of what is stored", "ratchet.commands.evaluate:main"
+    ),
+    "sweep": Subcommand("evaluate checkpoints x systems x question sets", "ratchet.commands.sweep:sweep"),
+    "report": Subcommand("write a run's report.html", "ratchet.commands.report:main"),
+    "export": Subcommand("adapter, merged weights, GGUF, data set: for other programs", "ratchet.commands.export:main"),
+    "watch": Subcommand(
+        "serve a page over a run folder while it is written, or later", "ratchet.commands.report:watch"
+    ),
     "selftrain": Subcommand(
-        "run every stage, round after round; resumes where it was stopped", "commands.selftrain:main"
+        "run every stage, round after round; resumes where it was stopped", "ratchet.commands.selftrain:main"
     ),
-    "plan": Subcommand("memory and calls of a run before it starts, and beside what it took", "commands.plan:main"),
-    "status": Subcommand("what of a run is done, and what is left", "commands.status:status"),
-    "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", "commands.rounds:choose"),
-    "promote": Subcommand("decide on dev whether an adapter replaces its parent", "commands.rounds:promote"),
-    "trace": Subcommand("one question through every round", "commands.rounds:trace"),
-    "questions": Subcommand("check a config's questions; a corpus of benchmarks' evidence", "commands.questions:main"),
-    "generate": Subcommand("generate questions with answers from a corpus", "commands.generate:main"),
-    "model": Subcommand("write the small model SmolLM2-135M-Instruct into a folder", "commands.model:model"),
-    "models": Subcommand("check what works with a model, from prompts to export", "commands.models:main"),
-    "serve": Subcommand("ask the systems of a config: OpenAI-compatible endpoint, MCP, a page", "commands.serve:main"),
-    "serve-models": Subcommand("vLLM servers of a config, and a command beside them", "commands.model:serve_models"),
-    "serve-index": Subcommand("serve indexes over HTTP", "commands.serve_index:main"),
-    "mcp": Subcommand("serve a config's index and sources to MCP clients", "commands.mcp:main"),
-    "memory": Subcommand("inspect a run's evidence memory", "commands.memory:main"),
-    "slurm": Subcommand("submit any of the stages as SLURM jobs", "commands.slurm:main"),
+    "plan": Subcommand(
+        "memory and calls of a run before it starts, and beside what it took", "ratchet.commands.plan:main"
+    ),
+    "status": Subcommand("what of a run is done, and what is left", "ratchet.commands.status:status"),
+    "choose": Subcommand(
+        "choose among a round's evaluated adapters by reward on dev", "ratchet.commands.rounds:choose"
+    ),
+    "promote": Subcommand("decide on dev whether an adapter replaces its parent", "ratchet.commands.rounds:promote"),
+    "trace": Subcommand("one question through every round", "ratchet.commands.rounds:trace"),
+    "questions": Subcommand(
+        "check a config's questions; a corpus of benchmarks' evidence", "ratchet.commands.questions:main"
+    ),
+    "generate": Subcommand("generate questions with answers from a corpus", "ratchet.commands.generate:main"),
+    "model": Subcommand("write the small model SmolLM2-135M-Instruct into a folder", "ratchet.commands.model:model"),
+    "models": Subcommand("check what works with a model, from prompts to export", "ratchet.commands.models:main"),
+    "serve": Subcommand(
+        "ask the systems of a config: OpenAI-compatible endpoint, MCP, a page", "ratchet.commands.serve:main"
+    ),
+    "serve-models": Subcommand(
+        "vLLM servers of a config, and a command beside them", "ratchet.commands.model:serve_models"
+    ),
+    "serve-index": Subcommand("serve indexes over HTTP", "ratchet.commands.serve_index:main"),
+    "mcp": Subcommand("serve a config's index and sources to MCP clients", "ratchet.commands.mcp:main"),
+    "memory": Subcommand("inspect a run's evidence memory", "ratchet.commands.memory:main"),
+    "slurm": Subcommand("submit any of the stages as SLURM jobs", "ratchet.commands.slurm:main"),
 }
 
 
@@ -66,5 +93,5 @@ def main() -> None:
     if not COMMANDS.keys() & set(sys.argv[1:]):
         return run()  # it only lists the commands, or says that there is no such command
     with importing():
-        from commands.arguments import run_command
+        from ratchet.commands.arguments import run_command
     run_command(run)

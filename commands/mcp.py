@@ -9,13 +9,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from commands.arguments import PORTS, add_server_arguments, config_of, config_parser
-from ratchet.extras import need_extra
-from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
+from ratchet.commands.arguments import PORTS, add_server_arguments, config_of, config_parser
+from ratchet.core.extras import need_extra
+from ratchet.core.http.server import address_of, listen, read_key, serve_until_stopped
 
 if TYPE_CHECKING:
-    from retrieval.serving.tools import Server
-    from retrieval.sources.source import Source
+    from ratchet.retrieval.serving.tools import Server
+    from ratchet.retrieval.sources.source import Source
 
 
 def main(arguments: Sequence[str], prog: str = "ratchet mcp") -> None:
@@ -26,9 +26,9 @@ def main(arguments: Sequence[str], prog: str = "ratchet mcp") -> None:
     given = parser.parse_args(arguments)
     need_extra("mcp", "an MCP server")
     key = read_key(given.host, given.key_file) if given.http else None
-    from retrieval.loader import open_index
-    from retrieval.serving.mcp import create_server
-    from retrieval.sources.registry import open_sources
+    from ratchet.retrieval.loader import open_index
+    from ratchet.retrieval.serving.mcp import create_server
+    from ratchet.retrieval.sources.registry import open_sources
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
         config = config_of(given)
@@ -45,8 +45,8 @@ async def _serve(
     server: Server[Any], sources: Mapping[str, Source], listener: socket.socket | None = None, key: str | None = None
 ) -> None:
     """Over stdin and stdout, or where `listener` listens; the sources are closed in the end."""
-    from retrieval.serving.mcp import guarded_app
-    from retrieval.serving.tools import serve_stdio
+    from ratchet.retrieval.serving.mcp import guarded_app
+    from ratchet.retrieval.serving.tools import serve_stdio
 
     async with contextlib.AsyncExitStack() as stack:
         for source in sources.values():

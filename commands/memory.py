@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from commands.arguments import config_of, config_parser
-from commands.subcommands import Subcommand, run_subcommand
-from ratchet.console import wide_console
-from ratchet.errors import UserError
-from ratchet.text import plain_line
-from retrieval.memory.memory import Memory, memory_of
-from retrieval.memory.pieces import Piece, Pieces
-from retrieval.memory.records import entity_key
+from ratchet.commands.arguments import config_of, config_parser
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.console import wide_console
+from ratchet.core.errors import UserError
+from ratchet.core.text import plain_line
+from ratchet.retrieval.memory.memory import Memory, memory_of
+from ratchet.retrieval.memory.pieces import Piece, Pieces
+from ratchet.retrieval.memory.records import entity_key
 
 ABOUT = "Look into the evidence memory of a config."
 SHOWN_CHARACTERS = 600

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.serve_models import DESCRIPTION, add_serve_arguments, serve
-from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
-from inference.smollm2 import WHEEL, prepare_model
-from inference.tokenizer import SMALL_MODEL
+from ratchet.commands.serve_models import DESCRIPTION, add_serve_arguments, serve
+from ratchet.commands.subcommands import Subcommand, run_subcommand, split_at_dashes
+from ratchet.inference.smollm2 import WHEEL, prepare_model
+from ratchet.inference.tokenizer import SMALL_MODEL
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m inference") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet model") -> None:
     """Run the subcommand that `words` name."""
     run_subcommand(SUBCOMMANDS, words, prog, "Prepare and serve language models.")
 

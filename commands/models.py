@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from commands.subcommands import Subcommand, run_subcommand
-from ratchet.errors import UserError, first_line
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.errors import UserError, first_line
 
 CHECK = "say what works with a model, from its tokenizer, template and config.json"
 
@@ -28,10 +28,10 @@ def check(words: Sequence[str], prog: str) -> None:
     given = parser.parse_args(words)
     import yaml  # late: --help needs none of these
 
-    from export.gguf_file import check_base
-    from inference.model_check import Finding, check_chat, check_weights
-    from inference.tokenizer import load_tokenizer
-    from ratchet.config import ModelConfig, parse
+    from ratchet.core.config import ModelConfig, parse
+    from ratchet.export.gguf_file import check_base
+    from ratchet.inference.model_check import Finding, check_chat, check_weights
+    from ratchet.inference.tokenizer import load_tokenizer
 
     try:
         template = yaml.safe_load(given.template)

@@ -12,7 +12,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
-from commands.arguments import (
+from ratchet.commands.arguments import (
     add_card_arguments,
     card_asked,
     config_of,
@@ -20,17 +20,17 @@ from commands.arguments import (
     positive_integer,
     positive_number,
 )
-from evaluation.question_sets import split_of
-from inference.serving.devices import CARDS
-from inference.serving.specs import ModelUse
-from ratchet.config import SplitConfig
-from ratchet.errors import UserError
-from rounds.ledger import latest_entries
-from rounds.plan.memory import GB, Node, TableRow, format_gb, index_row, serving_row, training_row
-from rounds.plan.stages import NumQuestions, PlannedStage, RunUse, count, measured_rate, plan_stages, run_use
-from rounds.plan.usage import RoleUse, model_uses
-from rounds.records import Entry, StageKey
-from rounds.stage import ExperimentRun
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import UserError
+from ratchet.evaluation.question_sets import split_of
+from ratchet.inference.serving.devices import CARDS
+from ratchet.inference.serving.specs import ModelUse
+from ratchet.rounds.ledger import latest_entries
+from ratchet.rounds.plan.memory import GB, Node, TableRow, format_gb, index_row, serving_row, training_row
+from ratchet.rounds.plan.stages import NumQuestions, PlannedStage, RunUse, count, measured_rate, plan_stages, run_use
+from ratchet.rounds.plan.usage import RoleUse, model_uses
+from ratchet.rounds.records import Entry, StageKey
+from ratchet.rounds.stage import ExperimentRun
 
 ABOUT = """Print what a run will take: the memory of each step, the trajectories and judge calls of each stage, and the
 arithmetic with every assumption. Where a stage has run, its hours stand beside. Nothing is written, and no model is
@@ -189,7 +189,7 @@ def _wrapped(lines: Sequence[str]) -> str:
 
 def _split_size(split: SplitConfig, seed: int) -> float:
     """Questions of a split, or NaN where its file is not here."""
-    from questions.load import load_questions
+    from ratchet.questions.load import load_questions
 
     if split.on_hub:  # they would be downloaded
         return math.nan

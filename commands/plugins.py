@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from agents.core.system import load_system
-from questions.benchmark import load_benchmark
-from ratchet.config import SPLITS, AuditConfig, Config, PluginConfig, RewardsConfig, SplitConfig, is_missing
-from ratchet.errors import UserError
-from ratchet.plugins import is_path
-from retrieval.sources.plugin import load_source
-from rewards.prompts import judge_prompts
-from rewards.reward import load_reward
-from training.objectives.objective import load_objective
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import SPLITS, AuditConfig, Config, PluginConfig, RewardsConfig, SplitConfig, is_missing
+from ratchet.core.errors import UserError
+from ratchet.core.plugins import is_path
+from ratchet.questions.benchmark import load_benchmark
+from ratchet.retrieval.sources.plugin import load_source
+from ratchet.rewards.prompts import judge_prompts
+from ratchet.rewards.reward import load_reward
+from ratchet.training.objectives.objective import load_objective
 
 
 def check_plugins(config: Config) -> None:

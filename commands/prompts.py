@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.core.prompts.template import write_prompts
-from agents.core.system import load_system
-from commands.arguments import config_of, config_parser
-from ratchet.errors import UserError, did_you_mean
-from rewards.prompts import judge_prompts
+from ratchet.agents.core.prompts.template import write_prompts
+from ratchet.agents.core.system import load_system
+from ratchet.commands.arguments import config_of, config_parser
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.rewards.prompts import judge_prompts
 
 REWARDS = "rewards"
 """The key of the judge's prompts."""

@@ -12,11 +12,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.arguments import config_of, config_parser
-from commands.subcommands import Subcommand, run_subcommand
-from questions.evidence import Corpus, EvidenceSource
-from ratchet.errors import UserError
-from ratchet.text import plain_line
+from ratchet.commands.arguments import config_of, config_parser
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.errors import UserError
+from ratchet.core.text import plain_line
+from ratchet.questions.evidence import Corpus, EvidenceSource
 
 ENDINGS = (".jsonl", ".jsonl.gz")
 
@@ -44,7 +44,7 @@ def write_evidence(names: list[str], out: Path, without: Sequence[str] = ()) -> 
     print(f"{len(corpus.parts)} documents in {out}; in a config: index.documents: [{out}]")
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m questions") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet questions") -> None:
     """Run a subcommand."""
     run_subcommand(
         SUBCOMMANDS, words, prog, "Build a corpus from benchmarks; `question_generation` generates new questions."
@@ -55,11 +55,11 @@ def check(words: Sequence[str], prog: str = "ratchet questions check") -> None:
     """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
     parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
     config = config_of(parser.parse_args(words))
-    from index_build.folder import folder_listing  # late: they import what opens an index
-    from questions.flaws import question_flaws
-    from questions.leakage import check_leakage
-    from questions.load import LoadedSplit, load_split
-    from rewards.check import check_corpus, check_questions, describe_splits
+    from ratchet.index_build.folder import folder_listing  # late: they import what opens an index
+    from ratchet.questions.flaws import question_flaws
+    from ratchet.questions.leakage import check_leakage
+    from ratchet.questions.load import LoadedSplit, load_split
+    from ratchet.rewards.check import check_corpus, check_questions, describe_splits
 
     splits: dict[str, LoadedSplit] = {}
     bad: dict[str, None] = {}

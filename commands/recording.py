@@ -13,17 +13,17 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.runfolder import RunFolder
-from rounds.artefacts import Adapter, Artefact, Digests, JsonlFiles
-from rounds.facts import record_stage
-from rounds.inputs import outdated_stages, problem_of, typed_command
-from rounds.ledger import digests_of, latest_entries, reason_to_run
-from rounds.records import StageId
-from rounds.stage import ExperimentRun, Stage
-from rounds.stages import stages_of
-from sampling.store import TrajectoryStore
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RunFolder
+from ratchet.rounds.artefacts import Adapter, Artefact, Digests, JsonlFiles
+from ratchet.rounds.facts import record_stage
+from ratchet.rounds.inputs import outdated_stages, problem_of, typed_command
+from ratchet.rounds.ledger import digests_of, latest_entries, reason_to_run
+from ratchet.rounds.records import StageId
+from ratchet.rounds.stage import ExperimentRun, Stage
+from ratchet.rounds.stages import stages_of
+from ratchet.sampling.store import TrajectoryStore
 
 OF_ADAPTERS = ("adapter", "parent", "control", "gold")
 """Inputs of stages that a command without an adapter does not read."""

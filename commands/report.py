@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from commands.arguments import (
+from ratchet.commands.arguments import (
     IN_LOOP,
     PORTS,
     add_round_argument,
@@ -25,19 +25,19 @@ from commands.arguments import (
     positive_integer,
     recorded_stages,
 )
-from commands.subcommands import Subcommand, run_subcommand
-from questions.manifest import open_run
-from ratchet.errors import UserError
-from ratchet.extras import need_extra
-from ratchet.files import write_atomic
-from ratchet.runfolder import RunFolder
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.errors import UserError
+from ratchet.core.extras import need_extra
+from ratchet.core.files import write_atomic
+from ratchet.core.runfolder import RunFolder
+from ratchet.questions.manifest import open_run
 
 MAX_QUESTIONS = 500
 """The limit of questions whose trajectories are on the page, per section."""
 ABOUT = "Write a round's page: numbers, plots, selection and trajectories."
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m report") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet report") -> None:
     """Run `ratchet report`."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=write_report)
 
@@ -49,9 +49,9 @@ def write_report(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     number = round_of(config.folder, arguments.round)
-    from commands.recording import stages_to_do_again
-    from report.gather import gather  # late: --help loads neither the records nor matplotlib
-    from report.page import render
+    from ratchet.commands.recording import stages_to_do_again
+    from ratchet.report.gather import gather  # late: --help loads neither the records nor matplotlib
+    from ratchet.report.page import render
 
     run = open_run(config, ())
     again = [] if os.environ.get(IN_LOOP) else stages_to_do_again(config)
@@ -64,7 +64,7 @@ def write_report(words: Sequence[str], prog: str) -> None:
     print(f"{run.report}  {len(page) / 1e6:.1f} MB")
 
 
-def watch(words: Sequence[str] | None = None, prog: str = "python -m report watch") -> None:
+def watch(words: Sequence[str] | None = None, prog: str = "ratchet watch") -> None:
     """Serve the page of a run until Ctrl-C."""
     parser = config_parser(
         prog,
@@ -77,9 +77,9 @@ def watch(words: Sequence[str] | None = None, prog: str = "python -m report watc
     need_extra("server", "ratchet watch")
     config = config_of(arguments)
     round_of(config.folder, arguments.round)
-    from ratchet.http.server import address_of, listen, serve_until_stopped
-    from report.live import LiveRun, create_app
-    from rounds.stage import ExperimentRun
+    from ratchet.core.http.server import address_of, listen, serve_until_stopped
+    from ratchet.report.live import LiveRun, create_app
+    from ratchet.rounds.stage import ExperimentRun
 
     experiment = ExperimentRun(config, config_words(arguments))
     live = LiveRun(experiment, arguments.round, arguments.questions)
@@ -101,7 +101,7 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
 
 def round_of(folder: Path, asked: int | None) -> int:
     """The round that is asked for, or else the last one with any records. UserError where there is none."""
-    from report.rounds import numbers_on_disk
+    from ratchet.report.rounds import numbers_on_disk
 
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such run folder; run `ratchet sample` first")

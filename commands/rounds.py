@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from commands.arguments import (
+from ratchet.commands.arguments import (
     Phase,
     add_anyway_argument,
     add_phase_argument,
@@ -22,12 +22,12 @@ from commands.arguments import (
     positive_integer,
     recorded_stages,
 )
-from commands.subcommands import Subcommand, run_subcommand
-from questions.manifest import open_run
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.runfolder import RunFolder
-from rounds.records import StageId
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RunFolder
+from ratchet.questions.manifest import open_run
+from ratchet.rounds.records import StageId
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m rounds") -> None:
@@ -43,9 +43,9 @@ def choose(words: Sequence[str], prog: str) -> None:
     add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
-    from questions.leakage import training_question_digests
-    from questions.load import load_split
-    from rounds import choice
+    from ratchet.questions.leakage import training_question_digests
+    from ratchet.questions.load import load_split
+    from ratchet.rounds import choice
 
     open_run(config, ("train", "dev"))
     number = arguments.round
@@ -67,7 +67,7 @@ def promote(words: Sequence[str], prog: str) -> None:
     add_anyway_argument(parser)
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
-    from rounds import promotion
+    from ratchet.rounds import promotion
 
     number, adapter = arguments.round, open_run(config, ("dev",)).round(arguments.round).adapter
     stages = _stages_of(arguments.phase, "promote.sample", "promote")
@@ -86,7 +86,7 @@ def trace(words: Sequence[str], prog: str) -> None:
     parser.add_argument("question", nargs="?", help="the question's id (default: list the ids)")
     arguments = parser.parse_args(words)
     config = _config_of_rounds(arguments)
-    from rounds.trace import print_questions, print_trace
+    from ratchet.rounds.trace import print_questions, print_trace
 
     run = RunFolder(config.folder)
     if arguments.question is None:
@@ -110,5 +110,7 @@ SUBCOMMANDS = {
     "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", choose),
     "promote": Subcommand("evaluate base, parent and candidate on dev, and decide", promote),
     "trace": Subcommand("one question through every round", trace),
-    "plan": Subcommand("memory and calls of a run before it starts, and beside what it took", "commands.plan:main"),
+    "plan": Subcommand(
+        "memory and calls of a run before it starts, and beside what it took", "ratchet.commands.plan:main"
+    ),
 }

@@ -12,19 +12,25 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser, outdated_inputs
-from commands.subcommands import Subcommand, run_subcommand
-from inference.tokenizer import load_tokenizer
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.records import Trajectory
-from ratchet.runfolder import RunFolder
-from training.kept import KeptTrajectories, learnt_rounds, read_kept
-from training.rows import RowsFile, check_rows, prepare_rows, table_rows
-from training.show import render_row, summary
+from ratchet.commands.arguments import (
+    add_anyway_argument,
+    add_round_argument,
+    config_of,
+    config_parser,
+    outdated_inputs,
+)
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.training.kept import KeptTrajectories, learnt_rounds, read_kept
+from ratchet.training.rows import RowsFile, check_rows, prepare_rows, table_rows
+from ratchet.training.show import render_row, summary
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m training") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet rows") -> None:
     """Run one of SUBCOMMANDS."""
     run_subcommand(
         SUBCOMMANDS, words, prog, "Look at what a round trains on; training is `accelerate launch train.py`."

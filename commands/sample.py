@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.core.context import RunContext
-from commands.arguments import (
+from ratchet.agents.core.context import RunContext
+from ratchet.commands.arguments import (
     add_anyway_argument,
     add_round_argument,
     config_of,
@@ -27,24 +27,24 @@ from commands.arguments import (
     part_of_work,
     recorded_stages,
 )
-from commands.extras import check_system_extras
-from questions.leakage import check_leakage
-from questions.load import load_split
-from questions.manifest import open_run
-from ratchet.config import Config
-from ratchet.files import read_record
-from ratchet.plugins import short_name
-from ratchet.records import Question, content_key
-from ratchet.runfolder import RoundFolder
-from rewards.check import TRAIN, check_questions
-from sampling.allocation import Allocation
-from sampling.passes import Pass
-from sampling.pool import policy_name, sample
-from sampling.store import FIRST_SEGMENT, TrajectoryStore
-from sampling.work import Work
+from ratchet.commands.extras import check_system_extras
+from ratchet.core.config import Config
+from ratchet.core.files import read_record
+from ratchet.core.plugins import short_name
+from ratchet.core.records import Question, content_key
+from ratchet.core.runfolder import RoundFolder
+from ratchet.questions.leakage import check_leakage
+from ratchet.questions.load import load_split
+from ratchet.questions.manifest import open_run
+from ratchet.rewards.check import TRAIN, check_questions
+from ratchet.sampling.allocation import Allocation
+from ratchet.sampling.passes import Pass
+from ratchet.sampling.pool import policy_name, sample
+from ratchet.sampling.store import FIRST_SEGMENT, TrajectoryStore
+from ratchet.sampling.work import Work
 
 if TYPE_CHECKING:
-    from rounds.records import StageId
+    from ratchet.rounds.records import StageId
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -128,7 +128,7 @@ def counts_of(pilot: int | None, folder: RoundFolder, questions: Sequence[Questi
     return allocation.questions if allocation else {question.id: pilot for question in questions}
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m sampling") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet sample") -> None:
     """Sample the training questions of a round, and print how the trajectories ended and how many an hour it made."""
     parser = config_parser(prog, "Sample the training questions of a round.")
     add_round_argument(parser, "the round's number")

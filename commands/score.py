@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from commands.arguments import (
+from ratchet.commands.arguments import (
     add_anyway_argument,
     add_round_argument,
     config_of,
@@ -22,23 +22,23 @@ from commands.arguments import (
     config_words,
     recorded_stages,
 )
-from commands.extras import check_scoring_extras
-from commands.subcommands import Subcommand, run_subcommand
-from questions.load import load_questions
-from questions.manifest import check_same, open_run
-from ratchet.config import Config
-from ratchet.console import PlainConsole
-from ratchet.errors import UserError
-from ratchet.escape import shell_line
-from ratchet.files import read_record, write_json, write_record
-from ratchet.records import Question, questions_digest
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import Selection
-from rewards.audit import audit_round
-from rewards.reward import current_scores, load_reward
-from rewards.scoring import Scorer, check_question_ids, unfinished
-from rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
-from rewards.summary import (
+from ratchet.commands.extras import check_scoring_extras
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.config import Config
+from ratchet.core.console import PlainConsole
+from ratchet.core.errors import UserError
+from ratchet.core.escape import shell_line
+from ratchet.core.files import read_record, write_json, write_record
+from ratchet.core.records import Question, questions_digest
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.selection import Selection
+from ratchet.questions.load import load_questions
+from ratchet.questions.manifest import check_same, open_run
+from ratchet.rewards.audit import audit_round
+from ratchet.rewards.reward import current_scores, load_reward
+from ratchet.rewards.scoring import Scorer, check_question_ids, unfinished
+from ratchet.rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
+from ratchet.rewards.summary import (
     allocation_table,
     nothing_selected,
     scores_table,
@@ -46,17 +46,17 @@ from rewards.summary import (
     single_answer,
     whatif_table,
 )
-from sampling.allocation import Allocation, allocate
-from sampling.store import TrajectoryStore
-from sampling.trajectories import Trajectories
+from ratchet.sampling.allocation import Allocation, allocate
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.sampling.trajectories import Trajectories
 
 if TYPE_CHECKING:
-    from rounds.records import StageId
+    from ratchet.rounds.records import StageId
 
 DESCRIPTION = "Score a round's trajectories and select what to train on."
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m rewards") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet score") -> None:
     """Run a command of `ratchet score`; `words` default to the process's arguments."""
     run_subcommand(SUBCOMMANDS, words, prog, DESCRIPTION, otherwise=score_and_select)
 

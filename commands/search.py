@@ -9,13 +9,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from commands.arguments import config_of, config_parser
-from commands.subcommands import Subcommand, run_subcommand
-from ratchet.config import Config
-from ratchet.errors import UserError, did_you_mean
-from ratchet.records import Passage
-from ratchet.text import plain_line
-from retrieval.errors import SourceError
+from ratchet.commands.arguments import config_of, config_parser
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.records import Passage
+from ratchet.core.text import plain_line
+from ratchet.retrieval.errors import SourceError
 
 ABOUT = "Search the index of a config, or one of its sources."
 SHOWN_CHARACTERS = 600
@@ -41,7 +41,7 @@ def search(arguments: Sequence[str], prog: str) -> None:
     if given.k < 1:
         raise UserError("-k must be at least 1")
     config = config_of(given, plugins=False)
-    from retrieval.loader import open_index  # late: it loads Numba
+    from ratchet.retrieval.loader import open_index  # late: it loads Numba
 
     if given.source is None:
         passages = open_index(config.index).search(given.query, given.k)
@@ -56,8 +56,8 @@ def search(arguments: Sequence[str], prog: str) -> None:
 
 
 async def _search_source(config: Config, name: str, query: str, k: int) -> list[Passage]:
-    from retrieval.loader import open_index
-    from retrieval.sources.registry import open_sources
+    from ratchet.retrieval.loader import open_index
+    from ratchet.retrieval.sources.registry import open_sources
 
     if name not in config.sources:
         raise UserError(f"--source {name}: not under the config's sources{did_you_mean(name, config.sources)}")
@@ -71,11 +71,11 @@ async def _search_source(config: Config, name: str, query: str, k: int) -> list[
 
 
 SUBCOMMANDS = {
-    "mcp": Subcommand("serve a config's index and sources to MCP clients", "commands.mcp:main"),
-    "memory": Subcommand("look into a run's evidence memory", "commands.memory:main"),
+    "mcp": Subcommand("serve a config's index and sources to MCP clients", "ratchet.commands.mcp:main"),
+    "memory": Subcommand("look into a run's evidence memory", "ratchet.commands.memory:main"),
 }
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m retrieval") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet search") -> None:
     """Run a subcommand, or search for the words."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=search, free_text=True)

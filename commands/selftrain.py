@@ -25,29 +25,29 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from commands.arguments import IN_LOOP, positive_integer
-from commands.extras import check_extras
-from commands.recording import record_when_done
-from commands.status import run_of, run_parser
-from commands.subcommands import Subcommand, run_subcommand
-from evaluation.round_arms import baseline_adapters
-from inference.serving.devices import visible_gpus
-from questions.manifest import open_run
-from ratchet.errors import UserError
-from ratchet.escape import shell_line
-from ratchet.in_place import kept_in_place
-from ratchet.lease import Lease
-from ratchet.parsing import read_mapping
-from ratchet.progress import duration
-from rounds.artefacts import Digests
-from rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
-from rounds.promoted import why_it_ended
-from rounds.stage import ExperimentRun, Stage
-from rounds.stages import stages_of
-from rounds.status import LEASE
-from training.schedule import accumulation_steps
-from training.task import check_model_is_open
-from training.unsloth import check_unsloth
+from ratchet.commands.arguments import IN_LOOP, positive_integer
+from ratchet.commands.extras import check_extras
+from ratchet.commands.recording import record_when_done
+from ratchet.commands.status import run_of, run_parser
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.errors import UserError
+from ratchet.core.escape import shell_line
+from ratchet.core.in_place import kept_in_place
+from ratchet.core.lease import Lease
+from ratchet.core.parsing import read_mapping
+from ratchet.core.progress import duration
+from ratchet.evaluation.round_arms import baseline_adapters
+from ratchet.inference.serving.devices import visible_gpus
+from ratchet.questions.manifest import open_run
+from ratchet.rounds.artefacts import Digests
+from ratchet.rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
+from ratchet.rounds.promoted import why_it_ended
+from ratchet.rounds.stage import ExperimentRun, Stage
+from ratchet.rounds.stages import stages_of
+from ratchet.rounds.status import LEASE
+from ratchet.training.schedule import accumulation_steps
+from ratchet.training.task import check_model_is_open
+from ratchet.training.unsloth import check_unsloth
 
 ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
 kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or
@@ -80,7 +80,9 @@ def run_stages(words: Sequence[str], prog: str) -> None:
 
 SUBCOMMANDS = {
     "run": Subcommand("the same as without a command: run every stage that is not done", run_stages),
-    "status": Subcommand("what is done, what is left and where it resumes; only reads", "commands.status:status"),
+    "status": Subcommand(
+        "what is done, what is left and where it resumes; only reads", "ratchet.commands.status:status"
+    ),
 }
 
 

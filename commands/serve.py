@@ -15,18 +15,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from commands.arguments import PORTS, add_server_arguments, config_of, config_parser, limits_of
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.extras import need_extra
-from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
-from ratchet.runfolder import RunFolder
-from serve.limits import Limits
+from ratchet.commands.arguments import PORTS, add_server_arguments, config_of, config_parser, limits_of
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.extras import need_extra
+from ratchet.core.http.server import address_of, listen, read_key, serve_until_stopped
+from ratchet.core.runfolder import RunFolder
+from ratchet.serve.limits import Limits
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from serve.answering import Answerer
+    from ratchet.serve.answering import Answerer
 
     Opening = Callable[[contextlib.AsyncExitStack], Answerer]
     """Opens what is served, until the stack is closed."""
@@ -35,7 +35,7 @@ ABOUT = "Serve the systems of a config: OpenAI-compatible endpoint, MCP tools an
 NO_ADAPTER = "none"
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m serve") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet serve") -> None:
     """Serve until SIGTERM or Ctrl-C; what is being answered then is finished first."""
     parser = config_parser(prog, ABOUT)
     parser.add_argument(
@@ -62,7 +62,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m serve") -> N
 
 
 async def _serve_http(open_answerer: Opening, listener: socket.socket, key: str | None, drain_seconds: int) -> None:
-    from serve.app import create_app
+    from ratchet.serve.app import create_app
 
     async with contextlib.AsyncExitStack() as stack:
         answerer = open_answerer(stack)
@@ -74,16 +74,16 @@ async def _serve_http(open_answerer: Opening, listener: socket.socket, key: str 
 def _mcp_app(answerer: Answerer) -> Starlette | None:
     """The app with the MCP tools; None without the SDK."""
     try:
-        from retrieval.serving.tools import http_app
-        from serve.mcp import create_server
+        from ratchet.retrieval.serving.tools import http_app
+        from ratchet.serve.mcp import create_server
     except UserError:
         return None
     return http_app(create_server(answerer), with_sessions=False)
 
 
 async def _serve_stdio(open_answerer: Opening) -> None:
-    from retrieval.serving.tools import serve_stdio
-    from serve.mcp import create_server
+    from ratchet.retrieval.serving.tools import serve_stdio
+    from ratchet.serve.mcp import create_server
 
     async with contextlib.AsyncExitStack() as stack:
         with contextlib.redirect_stdout(sys.stderr):
@@ -93,10 +93,10 @@ async def _serve_stdio(open_answerer: Opening) -> None:
 
 def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: contextlib.AsyncExitStack) -> Answerer:
     """The config's systems with models and index open until the stack is closed."""
-    from commands.ask import open_runner
-    from inference.adapters import read_uniform_adapter
-    from inference.engines import memory_line
-    from serve.answering import Answerer
+    from ratchet.commands.ask import open_runner
+    from ratchet.inference.adapters import read_uniform_adapter
+    from ratchet.inference.engines import memory_line
+    from ratchet.serve.answering import Answerer
 
     adapter = _adapter(RunFolder(config.folder), given.adapter)
     if adapter is not None:
@@ -112,7 +112,7 @@ def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: cont
 def _adapter(run: RunFolder, given: str | None) -> str | None:
     if given is not None:
         return None if given == NO_ADAPTER else given
-    from rounds.promoted import best_round
+    from ratchet.rounds.promoted import best_round
 
     best = best_round(run)
     return None if best is None else str(run.round(best).adapter)

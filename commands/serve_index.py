@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import PORTS, add_server_arguments, limits_of
-from ratchet.errors import UserError, fault_in
-from ratchet.extras import need_extra
-from ratchet.http.server import address_of, listen, read_key, serve_until_stopped
-from ratchet.processor import usable_cores
-from retrieval.protocol import Limits
+from ratchet.commands.arguments import PORTS, add_server_arguments, limits_of
+from ratchet.core.errors import UserError, fault_in
+from ratchet.core.extras import need_extra
+from ratchet.core.http.server import address_of, listen, read_key, serve_until_stopped
+from ratchet.core.processor import usable_cores
+from ratchet.retrieval.protocol import Limits
 
 if TYPE_CHECKING:
-    from retrieval.retriever import Retriever
+    from ratchet.retrieval.retriever import Retriever
 
 NAME = re.compile(r"[\w.-]+", re.ASCII)
 
@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet serve-index") 
     limits = limits_of(arguments, Limits)
     need_extra("server", "ratchet serve-index")
     key = read_key(arguments.host, arguments.key_file)
-    from retrieval.serving.app import create_app
+    from ratchet.retrieval.serving.app import create_app
 
     if arguments.threads < 1:
         raise UserError("--threads must be at least 1")
@@ -50,8 +50,8 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet serve-index") 
 
 
 def _open_indexes(arguments: argparse.Namespace) -> dict[str, Retriever]:
-    from commands.config import open_config  # late: --help needs no plug-in
-    from retrieval.loader import open_folder, open_index
+    from ratchet.commands.config import open_config  # late: --help needs no plug-in
+    from ratchet.retrieval.loader import open_folder, open_index
 
     if bool(arguments.config) == bool(arguments.index):
         raise UserError("say what to serve: either --config X.yaml or --index NAME=FOLDER (repeatable)")

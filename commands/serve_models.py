@@ -12,17 +12,17 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from commands.arguments import add_card_arguments, add_config_arguments, card_asked, config_of
-from inference.engines import concurrency_variable, url_variable
-from inference.footprint import footprint
-from inference.serving.devices import Card, Gpu, available_memory, keep_free, planned_gpus, visible_gpus
-from inference.serving.memory import assign_gpus, memory_table, plan_cpu_memory
-from inference.serving.server import Server, reserve_port
-from inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment, server_specs
-from inference.serving.supervisor import ServingFailed, Supervisor, print_status
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.escape import shell_line
+from ratchet.commands.arguments import add_card_arguments, add_config_arguments, card_asked, config_of
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.escape import shell_line
+from ratchet.inference.engines import concurrency_variable, url_variable
+from ratchet.inference.footprint import footprint
+from ratchet.inference.serving.devices import Card, Gpu, available_memory, keep_free, planned_gpus, visible_gpus
+from ratchet.inference.serving.memory import assign_gpus, memory_table, plan_cpu_memory
+from ratchet.inference.serving.server import Server, reserve_port
+from ratchet.inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment, server_specs
+from ratchet.inference.serving.supervisor import ServingFailed, Supervisor, print_status
 
 DESCRIPTION = """Start vLLM servers for the models that have engine: vllm and no url, wait until they are ready, run
 COMMAND with their addresses and key in its environment, stop them, and exit with COMMAND's status. Without COMMAND they
@@ -99,7 +99,7 @@ def planned_memory(config: Config, models: Sequence[str], card: Card, gpus: int)
 
 
 def _specs(config: Config, chosen: Sequence[str] | None) -> list[ServerSpec]:
-    from rounds.plan.usage import model_uses  # late: --help needs no stages
+    from ratchet.rounds.plan.usage import model_uses  # late: --help needs no stages
 
     return server_specs(config, chosen, model_uses(config))
 
@@ -109,7 +109,7 @@ def _placements(
 ) -> tuple[dict[str, list[Placement]], list[str]]:
     """The placements of every server by spec name, and the lines of the arithmetic. `planned`: GPUs in place of this
     machine's."""
-    from retrieval.footprint import encoder_memory  # late: --help needs no index
+    from ratchet.retrieval.footprint import encoder_memory  # late: --help needs no index
 
     if not specs:
         return {}, []
@@ -168,7 +168,7 @@ def _server(
 def _stages_by_models(config: Config, specs: Sequence[ServerSpec]) -> dict[tuple[str, ...], str]:
     """By the models that are served together, which stages of the loop they are served for; models that none asks are
     alone. Empty where the config has no stages of its own."""
-    from commands.recording import planned_stages  # late: --help needs no stages
+    from ratchet.commands.recording import planned_stages  # late: --help needs no stages
 
     stages = [] if config.members else [stage for stage in planned_stages(config) if stage.models]
     titles: dict[tuple[str, ...], dict[str, None]] = {}

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from agents.core.system import models_of
-from commands.arguments import (
+from ratchet.agents.core.system import models_of
+from ratchet.commands.arguments import (
     add_card_arguments,
     card_asked,
     config_of,
@@ -17,20 +17,20 @@ from commands.arguments import (
     config_words,
     positive_integer,
 )
-from commands.extras import check_training_extras
-from commands.serve_models import planned_memory
-from commands.subcommands import Subcommand, run_subcommand, split_at_dashes
-from inference.serving.devices import Card
-from questions.leakage import check_leakage
-from questions.load import load_split
-from questions.manifest import check_same
-from ratchet.config import Config, ModelConfig, load_members
-from ratchet.errors import UserError
-from rounds.stage import ExperimentRun
-from rounds.stages import stages_of
-from slurm.plan import Job, JobRequest, plan
-from slurm.site import load_site
-from slurm.submit import Submission, script_of, submit
+from ratchet.commands.extras import check_training_extras
+from ratchet.commands.serve_models import planned_memory
+from ratchet.commands.subcommands import Subcommand, run_subcommand, split_at_dashes
+from ratchet.core.config import Config, ModelConfig, load_members
+from ratchet.core.errors import UserError
+from ratchet.inference.serving.devices import Card
+from ratchet.questions.leakage import check_leakage
+from ratchet.questions.load import load_split
+from ratchet.questions.manifest import check_same
+from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import stages_of
+from ratchet.slurm.plan import Job, JobRequest, plan
+from ratchet.slurm.site import load_site
+from ratchet.slurm.submit import Submission, script_of, submit
 
 ABOUT = """The commands of the main path as SLURM jobs.
 
@@ -51,7 +51,7 @@ JOBS = {
 TRAINING = ("train", "chain", "round", "selftrain")
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m slurm") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet slurm") -> None:
     """Run the subcommand that `words` name."""
     run_subcommand(SUBCOMMANDS, words, prog, ABOUT)
 

@@ -9,10 +9,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.arguments import config_of, config_parser, config_words
-from ratchet.errors import UserError
-from rounds.stage import ExperimentRun
-from rounds.status import print_status
+from ratchet.commands.arguments import config_of, config_parser, config_words
+from ratchet.core.errors import UserError
+from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.status import print_status
 
 
 def status(words: Sequence[str], prog: str) -> None:

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ratchet.errors import did_you_mean
-from ratchet.packages import module_name
+from ratchet.core.errors import did_you_mean
+from ratchet.core.packages import module_name
 
 Run = Callable[[Sequence[str], str], None]
 """Runs a command with these arguments; the second is the command's name in its own usage message."""

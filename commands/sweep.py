@@ -6,17 +6,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from commands.arguments import Phase, add_phase_argument, config_of, config_parser, part_of_work
-from commands.subcommands import Subcommand, run_subcommand
-from evaluation.arms import check_leaks, open_scoring, sample_arms
-from evaluation.sweep.cells import Cell, Sweep, plan_sweep
-from evaluation.sweep.choice import read_test_record, record_evaluations
-from evaluation.sweep.merge import merge, tested_cells
-from evaluation.sweep.records import Choice, SweepResults
-from evaluation.sweep.table import print_sweep
-from questions.manifest import open_run
-from ratchet.errors import UserError
-from ratchet.files import write_record
+from ratchet.commands.arguments import Phase, add_phase_argument, config_of, config_parser, part_of_work
+from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_record
+from ratchet.evaluation.arms import check_leaks, open_scoring, sample_arms
+from ratchet.evaluation.sweep.cells import Cell, Sweep, plan_sweep
+from ratchet.evaluation.sweep.choice import read_test_record, record_evaluations
+from ratchet.evaluation.sweep.merge import merge, tested_cells
+from ratchet.evaluation.sweep.records import Choice, SweepResults
+from ratchet.evaluation.sweep.table import print_sweep
+from ratchet.questions.manifest import open_run
 
 ABOUT = """Without a command, run every cell, write the tables, and test what dev chose. On many machines, run
 `cell K/N` in N jobs, then `merge`, then `test`. Finished cells are not run again."""

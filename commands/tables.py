@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_round_argument, config_of, config_parser
-from commands.evaluate import open_round, stored_parser
-from ratchet.config import EvaluationConfig, load_members
-from ratchet.errors import UserError
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.commands.arguments import add_round_argument, config_of, config_parser
+from ratchet.commands.evaluate import open_round, stored_parser
+from ratchet.core.config import EvaluationConfig, load_members
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RoundFolder, RunFolder
 
 if TYPE_CHECKING:
-    from evaluation.results import Results
+    from ratchet.evaluation.results import Results
 
 
 def thresholds(words: Sequence[str], prog: str) -> None:
@@ -27,8 +27,8 @@ def thresholds(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder, [split] = open_round(config, arguments)
-    from evaluation.tables.stored import stored_set
-    from evaluation.tables.thresholds import print_thresholds
+    from ratchet.evaluation.tables.stored import stored_set
+    from ratchet.evaluation.tables.thresholds import print_thresholds
 
     print_thresholds(stored_set(config, folder, split), arguments.quantile, arguments.setting)
 
@@ -39,8 +39,8 @@ def budgets(words: Sequence[str], prog: str) -> None:
     arguments = parser.parse_args(words)
     config = config_of(arguments)
     folder, splits = open_round(config, arguments)
-    from evaluation.tables.budgets import print_budgets
-    from evaluation.tables.stored import stored_set
+    from ratchet.evaluation.tables.budgets import print_budgets
+    from ratchet.evaluation.tables.stored import stored_set
 
     for split in splits:
         print_budgets(config, stored_set(config, folder, split))
@@ -52,8 +52,8 @@ def members(words: Sequence[str], prog: str) -> None:
     add_round_argument(parser, "the round that was evaluated")
     arguments = parser.parse_args(words)
     config = config_of(arguments)
-    from evaluation.results import TRAINED
-    from evaluation.tables.suite import print_members
+    from ratchet.evaluation.results import TRAINED
+    from ratchet.evaluation.tables.suite import print_members
 
     if not config.members:
         raise UserError("members: the config has no members; `ratchet evaluate table` shows its results")
@@ -72,7 +72,7 @@ def members(words: Sequence[str], prog: str) -> None:
 
 def _stored_results(folder: RoundFolder, evaluation: EvaluationConfig) -> dict[str, Results | None]:
     """By question set, the results of a round; None where there are none yet."""
-    from evaluation.arm_folders import results_path
-    from evaluation.results import read_results
+    from ratchet.evaluation.arm_folders import results_path
+    from ratchet.evaluation.results import read_results
 
     return {split: read_results(results_path(folder, split)) for split in evaluation.question_sets}

@@ -20,19 +20,25 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_anyway_argument, add_round_argument, config_of, config_parser, recorded_stages
-from commands.extras import check_training_extras
-from questions.leakage import check_leakage
-from questions.manifest import open_run
-from ratchet.config import Config, TrainedControl, load_members
-from ratchet.errors import UserError
-from ratchet.files import write_record
-from ratchet.lease import Lease
-from ratchet.runfolder import RoundFolder, RunFolder
-from training.task import TrainingTask, check_model_is_open
+from ratchet.commands.arguments import (
+    add_anyway_argument,
+    add_round_argument,
+    config_of,
+    config_parser,
+    recorded_stages,
+)
+from ratchet.commands.extras import check_training_extras
+from ratchet.core.config import Config, TrainedControl, load_members
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_record
+from ratchet.core.lease import Lease
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.questions.leakage import check_leakage
+from ratchet.questions.manifest import open_run
+from ratchet.training.task import TrainingTask, check_model_is_open
 
 if TYPE_CHECKING:
-    from rounds.records import StageId
+    from ratchet.rounds.records import StageId
 
 PR_SET_PDEATHSIG = 1
 
@@ -52,7 +58,7 @@ def main(words: Sequence[str] | None = None, prog: str = "train.py") -> None:
     recording = recorded_stages(config, stage, number=arguments.round, adapter=arguments.start, anyway=arguments.anyway)
     with recording if _is_writer() else nullcontext():
         train_round(config, arguments.round, arguments.start, arguments.control)
-    from training.processes import end_process  # late: it imports torch
+    from ratchet.training.processes import end_process  # late: it imports torch
 
     end_process()
 
@@ -73,11 +79,11 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     """Train round `number`, from the adapter in folder `start` if there is one; or one of its controls
     (evaluation.controls). What is missing is said before torch is loaded."""
     # Late: the command's help needs none of it.
-    from training.kept import learnt_rounds, read_kept, warn_of_single_answer
-    from training.lessons import check_lessons
-    from training.objectives.objective import load_objective
-    from training.rows import prepare_rows
-    from training.unsloth import import_unsloth
+    from ratchet.training.kept import learnt_rounds, read_kept, warn_of_single_answer
+    from ratchet.training.lessons import check_lessons
+    from ratchet.training.objectives.objective import load_objective
+    from ratchet.training.rows import prepare_rows
+    from ratchet.training.unsloth import import_unsloth
 
     training, model = config.training, config.models[config.training.model]
     check_training_extras(training)
@@ -102,17 +108,17 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
         if _is_writer():
             open_run(config)
             prepare_rows(task.rounds, task.folder.rows, task.training)
-        from training.recipe import train  # late: it imports torch
+        from ratchet.training.recipe import train  # late: it imports torch
 
         train(task, warnings)
 
 
 def _write_control(config: Config, folder: RoundFolder, control: TrainedControl) -> None:
     """Write the selection of the round's control, and trajectories with gold answers where it learns from them."""
-    from rewards.selection import select_at_random
-    from sampling.store import TrajectoryStore
-    from training.gold import write_gold
-    from training.kept import read_kept_selection
+    from ratchet.rewards.selection import select_at_random
+    from ratchet.sampling.store import TrajectoryStore
+    from ratchet.training.gold import write_gold
+    from ratchet.training.kept import read_kept_selection
 
     if control == "gold":
         write_gold(folder, config)

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.core.system import load_system
-from evaluation.question_sets import QuestionSet, split_of
-from questions.load import load_split
-from ratchet.config import Config, SystemConfig
-from ratchet.config.evaluation import FINAL
-from ratchet.config.sampling import TOP_P
-from ratchet.files import read_record
-from ratchet.plugins import short_name
-from ratchet.records import Record, content_key
-from ratchet.runfolder import RoundFolder
-from sampling.store import TrajectoryStore
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import Config, SystemConfig
+from ratchet.core.config.evaluation import FINAL
+from ratchet.core.config.sampling import TOP_P
+from ratchet.core.files import read_record
+from ratchet.core.plugins import short_name
+from ratchet.core.records import Record, content_key
+from ratchet.core.runfolder import RoundFolder
+from ratchet.evaluation.question_sets import QuestionSet, split_of
+from ratchet.questions.load import load_split
+from ratchet.sampling.store import TrajectoryStore
 
 
 def question_set(config: Config, name: str, asked_by: str = "--split") -> QuestionSet:

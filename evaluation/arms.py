@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from agents.core.context import RunContext
-from evaluation.arm_folders import scores_path
-from evaluation.measures.measures import Scores
-from evaluation.question_sets import QuestionSet
-from questions.leakage import check_adapter_leakage
-from ratchet.config import Config, EvaluationConfig, LeakageConfig, SystemConfig
-from ratchet.config.sampling import TOP_P
-from ratchet.errors import UserError
-from ratchet.records import Trajectory
-from ratchet.selection import Score
-from rewards.reward import current_scores, judge_of
-from rewards.store import stored_scores
-from sampling.passes import Pass
-from sampling.pool import sample
-from sampling.store import Manifest, TrajectoryStore
-from sampling.trajectories import Trajectories
+from ratchet.agents.core.context import RunContext
+from ratchet.core.config import Config, EvaluationConfig, LeakageConfig, SystemConfig
+from ratchet.core.config.sampling import TOP_P
+from ratchet.core.errors import UserError
+from ratchet.core.records import Trajectory
+from ratchet.core.selection import Score
+from ratchet.evaluation.arm_folders import scores_path
+from ratchet.evaluation.measures.measures import Scores
+from ratchet.evaluation.question_sets import QuestionSet
+from ratchet.questions.leakage import check_adapter_leakage
+from ratchet.rewards.reward import current_scores, judge_of
+from ratchet.rewards.store import stored_scores
+from ratchet.sampling.passes import Pass
+from ratchet.sampling.pool import sample
+from ratchet.sampling.store import Manifest, TrajectoryStore
+from ratchet.sampling.trajectories import Trajectories
 
 State = Literal["done", "part", "missing"]
 
@@ -136,7 +136,7 @@ def open_scoring(config: Config) -> Iterator[ScoreArm]:
 
     Raises UserError where a score needs a judge that the config does not have.
     """
-    from rewards.scoring import Scorer  # late: rebuilding a table needs no judge
+    from ratchet.rewards.scoring import Scorer  # late: rebuilding a table needs no judge
 
     names = config.evaluation.scores
     judge_of(config, names)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluation.formats import format_interval, format_number, paired_count, paired_estimate
-from evaluation.headline import gain_sentence
-from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.measures import BY_NAME, LENIENT, strict_form
-from evaluation.results import TRAINED, Results
-from inference.adapters import adapter_digest
-from ratchet.files import write_atomic
-from ratchet.markdown import markdown_text
-from training.card import RESULTS
+from ratchet.core.files import write_atomic
+from ratchet.core.markdown import markdown_text
+from ratchet.evaluation.formats import format_interval, format_number, paired_count, paired_estimate
+from ratchet.evaluation.headline import gain_sentence
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.measures import BY_NAME, LENIENT, strict_form
+from ratchet.evaluation.results import TRAINED, Results
+from ratchet.inference.adapters import adapter_digest
+from ratchet.training.card import RESULTS
 
 
 def complete_card(adapter: Path, suite: Sequence[Results]) -> bool:

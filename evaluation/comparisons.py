@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.gain import gain, question_changes
-from evaluation.measures.measures import (
+from ratchet.core.config import Config
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.text import NORMALISATIONS
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.gain import gain, question_changes
+from ratchet.evaluation.measures.measures import (
     AS_RETURNED,
     BY_NAME,
     Scores,
@@ -16,9 +19,9 @@ from evaluation.measures.measures import (
     values_by_question,
     values_of_samples,
 )
-from evaluation.measures.statistics import bootstrap_interval, paired, paired_difference
-from evaluation.measures.verdicts import MACRO_F1, average_macro_f1, macro_f1_difference, verdicts_of
-from evaluation.results import (
+from ratchet.evaluation.measures.statistics import bootstrap_interval, paired, paired_difference
+from ratchet.evaluation.measures.verdicts import MACRO_F1, average_macro_f1, macro_f1_difference, verdicts_of
+from ratchet.evaluation.results import (
     BASE_IN_FORM,
     RANDOM,
     RESERVED,
@@ -29,9 +32,6 @@ from evaluation.results import (
     Comparison,
     CostPair,
 )
-from ratchet.config import Config
-from ratchet.records import Question, Trajectory
-from ratchet.text import NORMALISATIONS
 
 COSTS = ("calls", "prompt_tokens", "new_tokens")
 """The measures of a baseline's cost that the headline gives."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.measures import BY_NAME, MATCHES, MEASURES, direction, form_of, strict_form
-from evaluation.results import Arm, Results
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.measures import BY_NAME, MATCHES, MEASURES, direction, form_of, strict_form
+from ratchet.evaluation.results import Arm, Results
 
 SECTIONS = (
     ("quality", "Answers"),

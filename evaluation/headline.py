@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from evaluation.measures.estimates import Difference
-from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
-from evaluation.measures.measures import BY_NAME, answered_measure, direction, strict_form
-from evaluation.measures.retrieval import LOSSES
-from evaluation.results import BaselineComparison, Comparison
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
+from ratchet.evaluation.measures.measures import BY_NAME, answered_measure, direction, strict_form
+from ratchet.evaluation.measures.retrieval import LOSSES
+from ratchet.evaluation.results import BaselineComparison, Comparison
 
 
 def verdict(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ratchet.config import SPLITS, Config, SplitConfig
-from ratchet.errors import UserError, did_you_mean
-from ratchet.records import Question
+from ratchet.core.config import SPLITS, Config, SplitConfig
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.records import Question
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from evaluation.measures.complementarity import Complementarity
-from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
-from evaluation.measures.measures import Values
-from evaluation.measures.verdicts import Verdicts
-from ratchet.files import read_record
-from ratchet.records import Record
+from ratchet.core.files import read_record
+from ratchet.core.records import Record
+from ratchet.evaluation.measures.complementarity import Complementarity
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
+from ratchet.evaluation.measures.measures import Values
+from ratchet.evaluation.measures.verdicts import Verdicts
 
 BASE, PARENT, TRAINED = "base", "parent", "adapter"
 RANDOM, GOLD, BASE_AGAIN = "random selection", "gold answers", "base again"

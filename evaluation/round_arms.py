@@ -6,9 +6,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from agents.core.system import load_system
-from evaluation.arm_folders import RoundArms, arm_store, arms_file, question_set, read_arms, results_path
-from evaluation.arms import (
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import SPLITS, Config, EvaluationConfig, SystemConfig, TrainedControl
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_record
+from ratchet.core.runfolder import RoundFolder
+from ratchet.core.selection import Score
+from ratchet.core.text import NORMALISATIONS
+from ratchet.evaluation.arm_folders import RoundArms, arm_store, arms_file, question_set, read_arms, results_path
+from ratchet.evaluation.arms import (
     ArmPlan,
     arm_trajectories,
     check_leaks,
@@ -17,13 +23,13 @@ from evaluation.arms import (
     sample_arms,
     stored_arm_scores,
 )
-from evaluation.comparisons import best_baseline, compare, in_form, make_arm, primary_measure, selection_gain
-from evaluation.headline import verdict
-from evaluation.measures.complementarity import complementarity
-from evaluation.measures.gain import label_floor
-from evaluation.measures.measures import Scores
-from evaluation.measures.statistics import RESAMPLES
-from evaluation.results import (
+from ratchet.evaluation.comparisons import best_baseline, compare, in_form, make_arm, primary_measure, selection_gain
+from ratchet.evaluation.headline import verdict
+from ratchet.evaluation.measures.complementarity import complementarity
+from ratchet.evaluation.measures.gain import label_floor
+from ratchet.evaluation.measures.measures import Scores
+from ratchet.evaluation.measures.statistics import RESAMPLES
+from ratchet.evaluation.results import (
     BASE,
     BASE_AGAIN,
     BASE_IN_FORM,
@@ -35,16 +41,10 @@ from evaluation.results import (
     TRAINED_IN_FORM,
     Results,
 )
-from inference.adapters import is_adapter
-from ratchet.config import SPLITS, Config, EvaluationConfig, SystemConfig, TrainedControl
-from ratchet.errors import UserError
-from ratchet.files import write_record
-from ratchet.runfolder import RoundFolder
-from ratchet.selection import Score
-from ratchet.text import NORMALISATIONS
-from rewards.check import check_corpus
-from sampling.pool import policy_name
-from sampling.store import TrajectoryStore
+from ratchet.inference.adapters import is_adapter
+from ratchet.rewards.check import check_corpus
+from ratchet.sampling.pool import policy_name
+from ratchet.sampling.store import TrajectoryStore
 
 
 def plan(

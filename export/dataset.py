@@ -13,23 +13,23 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from export.folders import CARD, export_folder
-from inference.tokenizer import load_tokenizer
-from questions.load import LoadedSplit, load_split
-from ratchet.config import Config, ModelConfig, is_missing, written
-from ratchet.errors import UserError
-from ratchet.files import write_atomic
-from ratchet.markdown import markdown_template
-from ratchet.plugins import short_name
-from ratchet.progress import Progress
-from ratchet.records import Conversation, Question, Trajectory, content_key
-from ratchet.runfolder import RoundFolder
-from ratchet.selection import Selection
-from report.run_table import COLUMNS, trajectory_row
-from rewards.store import current_settings, stored_scores
-from sampling.store import TrajectoryStore
-from training.card import data_licences
-from training.rows import RowsFile
+from ratchet.core.config import Config, ModelConfig, is_missing, written
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_atomic
+from ratchet.core.markdown import markdown_template
+from ratchet.core.plugins import short_name
+from ratchet.core.progress import Progress
+from ratchet.core.records import Conversation, Question, Trajectory, content_key
+from ratchet.core.runfolder import RoundFolder
+from ratchet.core.selection import Selection
+from ratchet.export.folders import CARD, export_folder
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.questions.load import LoadedSplit, load_split
+from ratchet.report.run_table import COLUMNS, trajectory_row
+from ratchet.rewards.store import current_settings, stored_scores
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.card import data_licences
+from ratchet.training.rows import RowsFile
 
 Scope = Literal["kept", "all"]
 TRAJECTORIES, ROWS = "trajectories.parquet", "rows.parquet"

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ratchet.errors import UserError
-from ratchet.files import new_folder, read_record, write_atomic, write_record
-from ratchet.records import Record
+from ratchet.core.errors import UserError
+from ratchet.core.files import new_folder, read_record, write_atomic, write_record
+from ratchet.core.records import Record
 
 RECORD = "export.json"
 CARD = "README.md"

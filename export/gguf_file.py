@@ -15,13 +15,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from export.gguf_vocabulary import CONVERTER, read_vocabulary
-from inference.weights import language_config, layer_alone
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError, first_line
-from ratchet.extras import need_extra
-from ratchet.files import new_file
-from ratchet.progress import Progress
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError, first_line
+from ratchet.core.extras import need_extra
+from ratchet.core.files import new_file
+from ratchet.core.progress import Progress
+from ratchet.export.gguf_vocabulary import CONVERTER, read_vocabulary
+from ratchet.inference.weights import language_config, layer_alone
 
 GgufType = Literal["f32", "f16", "bf16", "q8_0"]
 TYPES: tuple[GgufType, ...] = ("f16", "q8_0")

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inference.chat_formats import chat_format
-from inference.tokenizer import load_tokenizer
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.chat_formats import chat_format
+from ratchet.inference.tokenizer import load_tokenizer
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
 _WORDS += r"|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.wrappers import WrapperFormat
 
 
 def check_template(model: ModelConfig) -> None:

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.core.prompts.template import write_prompts
-from agents.core.system import load_system
-from export.folders import CARD, export_folder, finish_export
-from inference.adapters import CONFIG, WEIGHTS, Adapter, read_adapter
-from questions.leakage import TRAINING_QUESTIONS
-from ratchet.config import ModelConfig, SystemConfig
-from ratchet.errors import UserError, first_line
-from ratchet.files import write_atomic, write_json
-from ratchet.markdown import markdown_code, markdown_text
-from training.adapter import read_facts
-from training.card import FACTS, FORMS, CardForm, describe_base, model_card, results_of
-from training.task import check_model_is_open
+from ratchet.agents.core.prompts.template import write_prompts
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import ModelConfig, SystemConfig
+from ratchet.core.errors import UserError, first_line
+from ratchet.core.files import write_atomic, write_json
+from ratchet.core.markdown import markdown_code, markdown_text
+from ratchet.export.folders import CARD, export_folder, finish_export
+from ratchet.inference.adapters import CONFIG, WEIGHTS, Adapter, read_adapter
+from ratchet.questions.leakage import TRAINING_QUESTIONS
+from ratchet.training.adapter import read_facts
+from ratchet.training.card import FACTS, FORMS, CardForm, describe_base, model_card, results_of
+from ratchet.training.task import check_model_is_open
 
 PROMPTS = "prompts"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
@@ -55,7 +55,7 @@ class TrainedModel:
 def open_trained_model(folder: Path, model_name: str, model: ModelConfig, name: str, base_id: str = "") -> TrainedModel:
     """The adapter in `folder` and the model of the config that is trained. UserError where the adapter is damaged or
     was trained for another model."""
-    from inference.local.model import model_fingerprint  # late: it imports torch
+    from ratchet.inference.local.model import model_fingerprint  # late: it imports torch
 
     check_model_is_open(model_name, model)
     adapter, facts = read_adapter(folder), read_facts(folder)
@@ -109,8 +109,8 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     from peft.tuners.lora import LoraLayer
     from transformers.utils import cached_file, logging
 
-    from inference.tokenizer import load_tokenizer
-    from inference.weights import load_whole_model, untie_changed_head
+    from ratchet.inference.tokenizer import load_tokenizer
+    from ratchet.inference.weights import load_whole_model, untie_changed_head
 
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers in an old way

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from index_build.chunks import Chunker
-from index_build.content import ContentFactory, drop_encoded_parts, open_content_factory
-from index_build.documents import read_documents
-from index_build.engines import build_engine_index, drop_older_engine_index
-from index_build.plan import Plan, PlannedShard, locked, plan_index, shard_name
-from index_build.workers import build_planned_shard, build_with_workers
-from index_build.writing import lease_of
-from ratchet.config import IndexConfig
-from ratchet.errors import UserError
-from ratchet.progress import Progress
-from retrieval.index import Store
-from retrieval.layout import (
+from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.core.progress import Progress
+from ratchet.index_build.chunks import Chunker
+from ratchet.index_build.content import ContentFactory, drop_encoded_parts, open_content_factory
+from ratchet.index_build.documents import read_documents
+from ratchet.index_build.engines import build_engine_index, drop_older_engine_index
+from ratchet.index_build.plan import Plan, PlannedShard, locked, plan_index, shard_name
+from ratchet.index_build.workers import build_planned_shard, build_with_workers
+from ratchet.index_build.writing import lease_of
+from ratchet.retrieval.index import Store
+from ratchet.retrieval.layout import (
     MANIFEST,
     SHARDS,
     IndexSettings,
@@ -33,8 +33,8 @@ from retrieval.layout import (
     stamp_of,
     write_stamps,
 )
-from retrieval.loader import open_store
-from retrieval.shard_manifest import SHARD, ShardManifest, read_shard_manifest
+from ratchet.retrieval.loader import open_store
+from ratchet.retrieval.shard_manifest import SHARD, ShardManifest, read_shard_manifest
 
 # Ids that are looked up together.
 IDS = 1 << 16

@@ -9,10 +9,10 @@ from typing import Any
 import regex
 from tokenizers import Encoding, Tokenizer
 
-from ratchet.errors import UserError
-from ratchet.records import with_title
-from ratchet.words import LETTER, MARK, UNSPACED
-from retrieval.encoders.limits import TokenLimit
+from ratchet.core.errors import UserError
+from ratchet.core.records import with_title
+from ratchet.core.words import LETTER, MARK, UNSPACED
+from ratchet.retrieval.encoders.limits import TokenLimit
 
 # A long title makes chunks smaller, but not smaller than this share of what fits without one: an encoder cuts their
 # ends then, which is counted.

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from index_build.postings import Bm25Postings, SparsePostings
-from index_build.shard import ContentWriter
-from index_build.writing import FolderWriter
-from ratchet.config import DenseConfig, EncoderConfig, IndexConfig
-from ratchet.errors import UserError
-from ratchet.files import write_atomic
-from retrieval.encoders.limits import TokenLimit
-from retrieval.layout import K1, B
-from retrieval.sparse.analyzer import Analyzer
+from ratchet.core.config import DenseConfig, EncoderConfig, IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_atomic
+from ratchet.index_build.postings import Bm25Postings, SparsePostings
+from ratchet.index_build.shard import ContentWriter
+from ratchet.index_build.writing import FolderWriter
+from ratchet.retrieval.encoders.limits import TokenLimit
+from ratchet.retrieval.layout import K1, B
+from ratchet.retrieval.sparse.analyzer import Analyzer
 
 # Chunks that are encoded together, and the most that a kill can lose.
 CHUNKS_PER_PART = 1024
@@ -50,8 +50,8 @@ def open_content_factory(config: IndexConfig) -> ContentFactory:
 
 
 def _sparse_contents(config: IndexConfig) -> ContentFactory:
-    from retrieval.encoders.loading import load_encoder
-    from retrieval.encoders.vectors import WEIGHTS, load_vectors, save_vectors
+    from ratchet.retrieval.encoders.loading import load_encoder
+    from ratchet.retrieval.encoders.vectors import WEIGHTS, load_vectors, save_vectors
 
     if not isinstance(config.encoder, EncoderConfig) or not config.encoder.path:
         raise UserError(ENCODER_MISSING)
@@ -76,8 +76,8 @@ def _sparse_contents(config: IndexConfig) -> ContentFactory:
 
 
 def _dense_contents(config: IndexConfig) -> ContentFactory:
-    from retrieval.backends.codes import BLOCK_ROWS, MAX_DIMENSION, encode_blocks
-    from retrieval.encoders.dense import load_dense_encoder
+    from ratchet.retrieval.backends.codes import BLOCK_ROWS, MAX_DIMENSION, encode_blocks
+    from ratchet.retrieval.encoders.dense import load_dense_encoder
 
     if not isinstance(config.encoder, DenseConfig) or not config.encoder.path:
         raise UserError(ENCODER_MISSING)

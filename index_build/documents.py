@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from index_build.folder import MARKUP_SUFFIXES, TEXT_SUFFIXES, Listing, cannot_read, folder_listing, folder_rows
-from ratchet.errors import RowErrors, UserError, did_you_mean, raise_error
-from ratchet.files import open_regular, read_jsonl
-from ratchet.parquet import parquet_rows
-from ratchet.records import document_id
-from ratchet.tags import without_tags
-from retrieval.shards import key_hash
+from ratchet.core.errors import RowErrors, UserError, did_you_mean, raise_error
+from ratchet.core.files import open_regular, read_jsonl
+from ratchet.core.parquet import parquet_rows
+from ratchet.core.records import document_id
+from ratchet.core.tags import without_tags
+from ratchet.index_build.folder import MARKUP_SUFFIXES, TEXT_SUFFIXES, Listing, cannot_read, folder_listing, folder_rows
+from ratchet.retrieval.shards import key_hash
 
 READ = "A folder is read for its text, Markdown, HTML and PDF files; JSONL and Parquet files are named one by one"
 FIELDS = ("id", "text", "title")

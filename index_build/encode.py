@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import inner, njit
-from retrieval.arrays import Bytes, Numbers, Words
-from retrieval.sparse.lows import SAMPLE_BITS, lows_shape
-from retrieval.sparse.postings import (
+from ratchet.core.numba_cache import inner, njit
+from ratchet.retrieval.arrays import Bytes, Numbers, Words
+from ratchet.retrieval.sparse.lows import SAMPLE_BITS, lows_shape
+from ratchet.retrieval.sparse.postings import (
     BITS,
     BLOCKS,
     FULL,
@@ -19,7 +19,7 @@ from retrieval.sparse.postings import (
     code_bytes,
     head_bytes,
 )
-from retrieval.sparse.quantisation import FAR, NARROW_LAST, frequency_code, length_norm, smallest_frequency
+from ratchet.retrieval.sparse.quantisation import FAR, NARROW_LAST, frequency_code, length_norm, smallest_frequency
 
 # Marks a value that goes to the exceptions. Values are smaller: frequencies in a chunk, and numbers of 16 bits.
 EXCEPTION = np.uint32(1 << 31)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ratchet.config import IndexConfig
-from ratchet.progress import Progress
-from retrieval.index import Store
-from retrieval.layout import K1, B, Manifest
-from retrieval.loader import milvus_uri, open_store, vector_space
-from retrieval.shards import Shard
+from ratchet.core.config import IndexConfig
+from ratchet.core.progress import Progress
+from ratchet.retrieval.index import Store
+from ratchet.retrieval.layout import K1, B, Manifest
+from ratchet.retrieval.loader import milvus_uri, open_store, vector_space
+from ratchet.retrieval.shards import Shard
 
 # Rows that are handed to Milvus at once.
 ROWS = 4096
@@ -29,13 +29,13 @@ def build_engine_index(config: IndexConfig, target: Path, manifest: Manifest) ->
 def drop_older_engine_index(config: IndexConfig, target: Path, manifest: Manifest) -> None:
     """Delete what an engine holds of an older manifest, now that another one has taken its place."""
     if config.engine == "milvus":
-        from retrieval.backends.milvus import drop_milvus
+        from ratchet.retrieval.backends.milvus import drop_milvus
 
         drop_milvus(milvus_uri(target, config.milvus), vector_space(manifest, open_store(target, manifest)))
 
 
 def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
-    from retrieval.backends.lucene import LuceneRanker, build_lucene
+    from ratchet.retrieval.backends.lucene import LuceneRanker, build_lucene
 
     folder = target / "lucene"
     if folder.exists():
@@ -48,7 +48,7 @@ def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
 
 
 def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store: Store) -> None:
-    from retrieval.backends.milvus import build_milvus
+    from ratchet.retrieval.backends.milvus import build_milvus
 
     with Progress("sending vectors to Milvus", len(store)) as progress:
         build_milvus(
@@ -69,7 +69,7 @@ def _vectors(store: Store) -> Iterator[Any]:
 def _rows(shard: Shard, first: int, last: int) -> Any:
     if "vectors" in shard.manifest.files:
         return shard.array("vectors").reshape(len(shard), -1)[first:last]
-    from retrieval.encoders.vectors import SparseVectors
+    from ratchet.retrieval.encoders.vectors import SparseVectors
 
     offsets = shard.array("row_offsets")[first : last + 1]
     span = slice(int(offsets[0]), int(offsets[-1]))

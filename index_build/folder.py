@@ -16,11 +16,11 @@ from typing import Any
 
 import yaml
 
-from index_build.isolation import MarkupReader
-from index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES
-from ratchet.errors import UserError
-from ratchet.extras import install, missing_package
-from ratchet.files import decode_text
+from ratchet.core.errors import UserError
+from ratchet.core.extras import install, missing_package
+from ratchet.core.files import decode_text
+from ratchet.index_build.isolation import MarkupReader
+from ratchet.index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 MARKUP_SUFFIXES = HTML_SUFFIXES | PDF_SUFFIXES

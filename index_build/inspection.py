@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
-from retrieval.loader import MILVUS_LITE
-from retrieval.shard_manifest import ShardManifest
+from ratchet.retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
+from ratchet.retrieval.loader import MILVUS_LITE
+from ratchet.retrieval.shard_manifest import ShardManifest
 
 
 def main(arguments: Sequence[str], prog: str = "ratchet index inspect") -> None:
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str], prog: str = "ratchet index inspect") -> None:
     if given.verify:
         count = verify(given.folder, manifest, shards, everything=True)
         if manifest.settings.engine == "lucene":
-            from retrieval.backends.lucene import LuceneRanker
+            from ratchet.retrieval.backends.lucene import LuceneRanker
 
             LuceneRanker(given.folder / "lucene", manifest.settings.k1, manifest.settings.b).verify()
         print(f"{given.folder}: {count} files have the checksums they were built with")

@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 
-from index_build.markup import read_markup
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.index_build.markup import read_markup
 
 SECONDS = 120
 """For one file. pypdf reads some 20 to 100 pages a second."""

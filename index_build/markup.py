@@ -14,10 +14,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from index_build.pdf_text import join_hyphenated, page_text
-from ratchet.errors import UserError, first_line
-from ratchet.files import decode_text
-from ratchet.tags import BLOCKS, CELLS, SCRIPTS, PlainWriter, element_text, tag_name, without_tags
+from ratchet.core.errors import UserError, first_line
+from ratchet.core.files import decode_text
+from ratchet.core.tags import BLOCKS, CELLS, SCRIPTS, PlainWriter, element_text, tag_name, without_tags
+from ratchet.index_build.pdf_text import join_hyphenated, page_text
 
 HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
 PDF_SUFFIXES = frozenset({".pdf"})

@@ -8,8 +8,8 @@ from typing import Any
 
 import regex
 
-from ratchet.tags import PlainWriter
-from ratchet.words import nfkc
+from ratchet.core.tags import PlainWriter
+from ratchet.core.words import nfkc
 
 SMALLER = 0.85
 """A superscript or subscript is at most this share of the size of the text before it."""

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from index_build.documents import READ, scan_documents, source_files
-from ratchet.errors import UserError
-from ratchet.files import disk_error, read_record, write_json
-from ratchet.lease import Lease
-from ratchet.progress import Progress
-from ratchet.records import Record
-from ratchet.runfolder import file_digest, tree_digest
-from retrieval.layout import MANIFEST, IndexSettings, Source, read_manifest
+from ratchet.core.errors import UserError
+from ratchet.core.files import disk_error, read_record, write_json
+from ratchet.core.lease import Lease
+from ratchet.core.progress import Progress
+from ratchet.core.records import Record
+from ratchet.core.runfolder import file_digest, tree_digest
+from ratchet.index_build.documents import READ, scan_documents, source_files
+from ratchet.retrieval.layout import MANIFEST, IndexSettings, Source, read_manifest
 
 PLAN = "plan.json"
 logger = logging.getLogger(__name__)

@@ -12,15 +12,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from index_build.encode import encode_lists, frequency_codes, max_region_bytes, single_codes, value_places
-from index_build.words import Growing, TermCounter
-from index_build.writing import FolderWriter
-from ratchet.numba_cache import njit
-from retrieval.arrays import Bytes, Floats, Halves, Numbers, Words
-from retrieval.shards import NOT_THERE
-from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.bits import OVERREAD
-from retrieval.sparse.quantisation import value_codes
+from ratchet.core.numba_cache import njit
+from ratchet.index_build.encode import encode_lists, frequency_codes, max_region_bytes, single_codes, value_places
+from ratchet.index_build.words import Growing, TermCounter
+from ratchet.index_build.writing import FolderWriter
+from ratchet.retrieval.arrays import Bytes, Floats, Halves, Numbers, Words
+from ratchet.retrieval.shards import NOT_THERE
+from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.sparse.bits import OVERREAD
+from ratchet.retrieval.sparse.quantisation import value_codes
 
 # Postings that are sorted in memory at once: about 20 bytes each.
 SLICE = 1 << 23

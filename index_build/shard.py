@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from index_build.chunks import Chunker, chunk_texts
-from index_build.documents import Document, read_documents
-from index_build.plan import PlannedShard
-from index_build.writing import FolderWriter, building_folder
-from ratchet.errors import UserError
-from retrieval.shard_manifest import ShardManifest
-from retrieval.shards import key_hashes
+from ratchet.core.errors import UserError
+from ratchet.index_build.chunks import Chunker, chunk_texts
+from ratchet.index_build.documents import Document, read_documents
+from ratchet.index_build.plan import PlannedShard
+from ratchet.index_build.writing import FolderWriter, building_folder
+from ratchet.retrieval.shard_manifest import ShardManifest
+from ratchet.retrieval.shards import key_hashes
 
 # Documents that are tokenised together.
 BATCH = 64

@@ -7,10 +7,10 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-from inference.tokenizer import load_tokenizer
-from ratchet.config import WORDS, IndexConfig, ModelConfig, written
-from ratchet.errors import UserError
-from retrieval.encoders.limits import TokenLimit
+from ratchet.core.config import WORDS, IndexConfig, ModelConfig, written
+from ratchet.core.errors import UserError
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.retrieval.encoders.limits import TokenLimit
 
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}"
 WORD = rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}\p{{N}}]){{1,8}}|[^\s\p{{L}}\p{{M}}\p{{N}}]"

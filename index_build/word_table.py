@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.numba_cache import inner, njit
-from ratchet.words import MARKS, WORD, spaced_words
-from retrieval.arrays import Bytes, Hashes, Numbers, Words
-from retrieval.sparse.reading import load_64
+from ratchet.core.numba_cache import inner, njit
+from ratchet.core.words import MARKS, WORD, spaced_words
+from ratchet.retrieval.arrays import Bytes, Hashes, Numbers, Words
+from ratchet.retrieval.sparse.reading import load_64
 
 # What a character is: no part of a word, a letter or digit, or a mark, which is part of the word before it, if any.
 BREAK, LETTER, MARK = 0, 1, 2

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from index_build.word_table import WordTable
-from ratchet.numba_cache import njit
-from retrieval.arrays import Numbers, Places, Words
-from retrieval.shards import key_hashes
-from retrieval.sparse.analyzer import Analyzer
+from ratchet.core.numba_cache import njit
+from ratchet.index_build.word_table import WordTable
+from ratchet.retrieval.arrays import Numbers, Places, Words
+from ratchet.retrieval.shards import key_hashes
+from ratchet.retrieval.sparse.analyzer import Analyzer
 
 
 class Growing:

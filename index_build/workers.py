@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from index_build.chunks import Chunker
-from index_build.content import ContentFactory, drop_encoded_parts, encoding_folder, open_content_factory
-from index_build.plan import PlannedShard, shard_name
-from index_build.shard import build_shard
-from ratchet.config import IndexConfig
-from ratchet.errors import UserError
-from ratchet.progress import Progress
-from retrieval.layout import SHARDS, IndexSettings
+from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.core.progress import Progress
+from ratchet.index_build.chunks import Chunker
+from ratchet.index_build.content import ContentFactory, drop_encoded_parts, encoding_folder, open_content_factory
+from ratchet.index_build.plan import PlannedShard, shard_name
+from ratchet.index_build.shard import build_shard
+from ratchet.retrieval.layout import SHARDS, IndexSettings
 
 PR_SET_PDEATHSIG = 1
 _done: Any = None

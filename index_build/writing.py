@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ratchet.files import new_folder
-from ratchet.lease import Lease
-from retrieval.layout import FileEntry
+from ratchet.core.files import new_folder
+from ratchet.core.lease import Lease
+from ratchet.retrieval.layout import FileEntry
 
 
 @contextlib.contextmanager

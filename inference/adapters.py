@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, deserialize
 
-from ratchet.errors import UserError
-from ratchet.files import open_regular, read_json_file
+from ratchet.core.errors import UserError
+from ratchet.core.files import open_regular, read_json_file
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 EFFECTIVE = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias")

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inference.schemas import SchemaRefused, check_schema
-from inference.tool_calls import KEY, CallForm
+from ratchet.inference.schemas import SchemaRefused, check_schema
+from ratchet.inference.tool_calls import KEY, CallForm
 
 ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|.)", re.DOTALL)
 """xgrammar writes ß as \\xdf, and reads digits that follow as part of it; \\u00df has four."""

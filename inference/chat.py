@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from inference.completion import Completion, Message
-from inference.thoughts import Thinking, split_thought, thought_length
-from inference.tool_calls import CALL_ID, CallForm
-from inference.turns import ChatTurn, FunctionCall, Part
-from ratchet.records import Author, Conversation, Span
+from ratchet.core.records import Author, Conversation, Span
+from ratchet.inference.completion import Completion, Message
+from ratchet.inference.thoughts import Thinking, split_thought, thought_length
+from ratchet.inference.tool_calls import CALL_ID, CallForm
+from ratchet.inference.turns import ChatTurn, FunctionCall, Part
 
 MAX_CHARACTERS = 16
 """Of a token, on average over a text; a word's token has 4 to 5. What stands behind so many is cut without a count."""

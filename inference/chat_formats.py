@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from inference.chat import ChatFormat
-from inference.rendered import RenderedFormat
-from inference.rendering import SENTINEL, check_template, render
-from inference.tokenizer import load_tokenizer
-from inference.turns import ChatTurn
-from inference.wrappers import WrapperFormat
-from ratchet.config import ModelConfig, ThoughtsConfig
-from ratchet.errors import UserError
+from ratchet.core.config import ModelConfig, ThoughtsConfig
+from ratchet.core.errors import UserError
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.rendered import RenderedFormat
+from ratchet.inference.rendering import SENTINEL, check_template, render
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.turns import ChatTurn
+from ratchet.inference.wrappers import WrapperFormat
 
 AS_THE_TEMPLATE = ThoughtsConfig()
 SWITCHES = ("enable_thinking", "thinking")

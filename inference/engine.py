@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from inference.chat import ChatFormat
-from inference.completion import Completion, Message, SamplingParams
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.completion import Completion, Message, SamplingParams
 
 
 class EngineError(Exception):

@@ -11,9 +11,9 @@ import resource
 import sys
 from collections.abc import Mapping
 
-from inference.engine import Engine
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError, did_you_mean
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.inference.engine import Engine
 
 
 def open_engine(model: ModelConfig, served: bool = False) -> Engine:
@@ -22,22 +22,22 @@ def open_engine(model: ModelConfig, served: bool = False) -> Engine:
     `served`: its servers are known to be up, so the client waits for one that does not answer.
     """
     if model.engine == "local":
-        from inference.local.engine import LocalEngine
+        from ratchet.inference.local.engine import LocalEngine
 
         return LocalEngine(model)
     if model.engine == "scripted":
-        from inference.scripted import ScriptedEngine
+        from ratchet.inference.scripted import ScriptedEngine
 
         return ScriptedEngine.from_config(model)
     if model.engine == "chat-api":
-        from inference.http.chat_api import ChatApiEngine
+        from ratchet.inference.http.chat_api import ChatApiEngine
 
         return ChatApiEngine(model)
     if isinstance(model.url, tuple) and len(model.url) > 1:
-        from inference.http.replicas import ReplicaEngine
+        from ratchet.inference.http.replicas import ReplicaEngine
 
         return ReplicaEngine(model, served=served)
-    from inference.http.engine import HttpEngine
+    from ratchet.inference.http.engine import HttpEngine
 
     if isinstance(model.url, tuple):
         model = model.model_copy(update={"url": model.url[0] if model.url else None})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inference.shapes import read_shape
-from inference.weights import EXPERTS, language_part, linears, trained_linears
-from ratchet.errors import UserError
-from ratchet.hub import hub_reason
+from ratchet.core.errors import UserError
+from ratchet.core.hub import hub_reason
+from ratchet.inference.shapes import read_shape
+from ratchet.inference.weights import EXPERTS, language_part, linears, trained_linears
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 ROUNDED_BYTES = {"four_bit": 4.25 / 8, "fp8": 1.0}

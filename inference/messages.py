@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inference.rendering import SENTINEL, render_messages
-from inference.token_format import TokenFormat
-from inference.tool_calls import template_call
-from inference.turns import AUTHORS, ChatTurn, Part
-from ratchet.errors import UserError
-from ratchet.records import Author
+from ratchet.core.errors import UserError
+from ratchet.core.records import Author
+from ratchet.inference.rendering import SENTINEL, render_messages
+from ratchet.inference.token_format import TokenFormat
+from ratchet.inference.tool_calls import template_call
+from ratchet.inference.turns import AUTHORS, ChatTurn, Part
 
 
 def format_turns(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from inference.chat_formats import SWITCHES, chat_format, keeps_thoughts
-from inference.rendered import RenderedFormat
-from inference.rendering import SENTINEL, render_messages
-from inference.thoughts import CLOSING, OPENING
-from inference.turns import ChatTurn
-from inference.weights import language_config, trained_linears
-from inference.wrappers import WrapperFormat
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError, first_line
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError, first_line
+from ratchet.inference.chat_formats import SWITCHES, chat_format, keeps_thoughts
+from ratchet.inference.rendered import RenderedFormat
+from ratchet.inference.rendering import SENTINEL, render_messages
+from ratchet.inference.thoughts import CLOSING, OPENING
+from ratchet.inference.turns import ChatTurn
+from ratchet.inference.weights import language_config, trained_linears
+from ratchet.inference.wrappers import WrapperFormat
 
 Chat = WrapperFormat | RenderedFormat
 ASKED, THOUGHT = ChatTurn("user", "u"), "far away"
@@ -68,8 +68,8 @@ def weights_findings(model: Any, is_part: bool) -> list[Finding]:
     left = [", in the language model alone"] if is_part else []
     if any(".experts" in name for name, _ in model.named_modules()):
         left.append("; experts and routers keep the base model's weights")
-    from inference.local.decoder import KNOWN  # late: they import torch
-    from inference.local.plain import why_unpaged
+    from ratchet.inference.local.decoder import KNOWN  # late: they import torch
+    from ratchet.inference.local.plain import why_unpaged
 
     prefix = "model.language_model" if is_part else "model"
     whole = "multimodal model" if is_part else type(model).__name__

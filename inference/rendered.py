@@ -17,7 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inference.messages import (
+from ratchet.core.errors import UserError
+from ratchet.core.records import Author, content_key
+from ratchet.inference.messages import (
     Piece,
     encode_pieces,
     format_turns,
@@ -26,12 +28,10 @@ from inference.messages import (
     template_message,
     with_description,
 )
-from inference.rendering import SENTINEL, render_messages
-from inference.thoughts import CLOSING, OPENING, Thinking
-from inference.token_format import TokenFormat, control_names, control_pattern
-from inference.turns import AUTHORS, ChatTurn, Part
-from ratchet.errors import UserError
-from ratchet.records import Author, content_key
+from ratchet.inference.rendering import SENTINEL, render_messages
+from ratchet.inference.thoughts import CLOSING, OPENING, Thinking
+from ratchet.inference.token_format import TokenFormat, control_names, control_pattern
+from ratchet.inference.turns import AUTHORS, ChatTurn, Part
 
 MARK = re.compile(re.escape(SENTINEL).replace(r"\{\}", r"([a-z]\d+)"))
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")

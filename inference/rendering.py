@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ratchet.errors import UserError, first_line
-from ratchet.text import short_line
+from ratchet.core.errors import UserError, first_line
+from ratchet.core.text import short_line
 
 # Some templates print today's date; a fixed one keeps prompts, and so content keys and caches, the same every day.
 FIXED_DATE = "26 Jul 2024"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from inference.engine import EngineError
-from ratchet.errors import UserError
-from ratchet.text import short_line
+from ratchet.core.errors import UserError
+from ratchet.core.text import short_line
+from ratchet.inference.engine import EngineError
 
 MAX_CHARACTERS = 1 << 15
 """Of a schema's JSON. xgrammar takes seconds for 700 properties that may be left out, and minutes for more."""

@@ -23,14 +23,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from inference.chat import ChatFormat
-from inference.chat_formats import open_chat_format
-from inference.completion import Completion, FinishReason, Message, SamplingParams
-from inference.engine import EngineError
-from ratchet.config import ModelConfig, parse
-from ratchet.errors import UserError
-from ratchet.files import read_jsonl
-from ratchet.records import content_key
+from ratchet.core.config import ModelConfig, parse
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_jsonl
+from ratchet.core.records import content_key
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.chat_formats import open_chat_format
+from ratchet.inference.completion import Completion, FinishReason, Message, SamplingParams
+from ratchet.inference.engine import EngineError
 
 
 class Rule(BaseModel):

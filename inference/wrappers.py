@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from inference.messages import format_turns
-from inference.rendering import SENTINEL, check_template, render
-from inference.token_format import TokenFormat, control_names, control_pattern
-from inference.turns import AUTHORS, ChatTurn, Part
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.messages import format_turns
+from ratchet.inference.rendering import SENTINEL, check_template, render
+from ratchet.inference.token_format import TokenFormat, control_names, control_pattern
+from ratchet.inference.turns import AUTHORS, ChatTurn, Part
 
 logger = logging.getLogger(__name__)
 

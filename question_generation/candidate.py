@@ -11,14 +11,14 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from index_build.documents import Document
-from question_generation.categories import Categories, two_documents, two_turns
-from question_generation.corpus import Corpus
-from question_generation.filters import rejection_reason
-from question_generation.prompts import Check, FollowUp, Pair, check_prompt, write_prompt
-from ratchet.config import SPLITS, GenerationConfig, Split
-from ratchet.records import Question, Record, content_key
-from rewards.judge import CallLog, Judge, JudgeRequest, PromptTooLong
+from ratchet.core.config import SPLITS, GenerationConfig, Split
+from ratchet.core.records import Question, Record, content_key
+from ratchet.index_build.documents import Document
+from ratchet.question_generation.categories import Categories, two_documents, two_turns
+from ratchet.question_generation.corpus import Corpus
+from ratchet.question_generation.filters import rejection_reason
+from ratchet.question_generation.prompts import Check, FollowUp, Pair, check_prompt, write_prompt
+from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, PromptTooLong
 
 
 @dataclass(frozen=True)

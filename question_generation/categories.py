@@ -9,9 +9,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from ratchet.config import Section, parse
-from ratchet.errors import did_you_mean
-from ratchet.parsing import read_mapping
+from ratchet.core.config import Section, parse
+from ratchet.core.errors import did_you_mean
+from ratchet.core.parsing import read_mapping
 
 DEFAULT_CATEGORIES = Path(__file__).with_name("categories.yaml")
 STEERING = {"document_granularity": ("single-doc", "multi-doc"), "interaction_type": ("single-turn", "two-turn")}

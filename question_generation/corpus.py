@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from index_build.documents import Document
-from ratchet.config import SPLITS, GenerationConfig, Split
-from ratchet.errors import UserError
-from ratchet.records import content_key
-from ratchet.stop_words import NO_TOPIC
-from ratchet.words import split_words
+from ratchet.core.config import SPLITS, GenerationConfig, Split
+from ratchet.core.errors import UserError
+from ratchet.core.records import content_key
+from ratchet.core.stop_words import NO_TOPIC
+from ratchet.core.words import split_words
+from ratchet.index_build.documents import Document
 
 MAX_DOCUMENTS = 10_000
 """Of one split: a random sample of its share of the corpus, held in memory."""

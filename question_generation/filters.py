@@ -6,14 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from index_build.documents import Document
-from question_generation.categories import Category
-from question_generation.language import same_script
-from questions.load import same_question_key
-from ratchet.records import with_title
-from ratchet.stop_words import NO_TOPIC
-from ratchet.words import split_words
-from retrieval.sparse.analyzer import Analyzer
+from ratchet.core.records import with_title
+from ratchet.core.stop_words import NO_TOPIC
+from ratchet.core.words import split_words
+from ratchet.index_build.documents import Document
+from ratchet.question_generation.categories import Category
+from ratchet.question_generation.language import same_script
+from ratchet.questions.load import same_question_key
+from ratchet.retrieval.sparse.analyzer import Analyzer
 
 QUESTION_WORDS = (1, 80)
 """Minimum and maximum number of words of a question. Its category may be stricter."""

@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from inference.engine import Engine
-from question_generation.candidate import Attempt, Candidate, Plan, make_candidate
-from question_generation.corpus import Corpus
-from question_generation.filters import AcceptedQuestions
-from ratchet.config import SPLITS, GenerationConfig, RewardsConfig, Split
-from ratchet.errors import UserError
-from ratchet.files import Segment, read_segment
-from ratchet.progress import Progress
-from ratchet.records import Record
-from ratchet.tasks import for_each
-from rewards.judge import CallLog, Judge, JudgeError
+from ratchet.core.config import SPLITS, GenerationConfig, RewardsConfig, Split
+from ratchet.core.errors import UserError
+from ratchet.core.files import Segment, read_segment
+from ratchet.core.progress import Progress
+from ratchet.core.records import Record
+from ratchet.core.tasks import for_each
+from ratchet.inference.engine import Engine
+from ratchet.question_generation.candidate import Attempt, Candidate, Plan, make_candidate
+from ratchet.question_generation.corpus import Corpus
+from ratchet.question_generation.filters import AcceptedQuestions
+from ratchet.rewards.judge import CallLog, Judge, JudgeError
 
 TEMPERATURE = 0.7
 """Of the writer. The judge's is 0."""

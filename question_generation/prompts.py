@@ -9,10 +9,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from index_build.documents import Document
-from question_generation.categories import Category, Drawn, two_turns
-from ratchet.records import content_key
-from rewards.judge import Reply
+from ratchet.core.records import content_key
+from ratchet.index_build.documents import Document
+from ratchet.question_generation.categories import Category, Drawn, two_turns
+from ratchet.rewards.judge import Reply
 
 
 class Pair(Reply):

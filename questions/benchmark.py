@@ -27,11 +27,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from questions.formats import RATCHET, Format, Row
-from ratchet.config import HUB as HUB_PATH
-from ratchet.config import SplitConfig
-from ratchet.errors import UserError, did_you_mean
-from ratchet.plugins import Plugin, load_plugin, short_name
+from ratchet.core.config import HUB as HUB_PATH
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.plugins import Plugin, load_plugin, short_name
+from ratchet.questions.formats import RATCHET, Format, Row
 
 REQUIRED = ("TITLE", "ABOUT", "LICENCE", "SOURCE", "GOLD", "SPLITS", "DEFAULT_SPLIT", "FORMATS")
 FieldCompleter = Callable[[Row, Row], Row]

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from questions.cells import as_text, is_missing, list_in
+from ratchet.questions.cells import as_text, is_missing, list_in
 
 OPTIONS = ("choices", "options", "endings")
 STEMS = ("question", "text", "query", "question_stem", "stem", "ctx", "sentence", "goal", "premise")

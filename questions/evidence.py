@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from questions.benchmark import Benchmark, Document, PlacedRow, first_file, load_benchmark
-from questions.load import load_split, read_rows
-from ratchet.config import SplitConfig
-from ratchet.errors import UserError
-from ratchet.files import write_atomic
-from ratchet.records import content_key
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_atomic
+from ratchet.core.records import content_key
+from ratchet.questions.benchmark import Benchmark, Document, PlacedRow, first_file, load_benchmark
+from ratchet.questions.load import load_split, read_rows
 
 NO_EVIDENCE = (KeyError, TypeError, ValueError, AttributeError)
 """What a benchmark's `documents` raises for a row that is not as the benchmark has it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from questions.load import LoadedSplit, is_answered, same_question_key
-from ratchet.records import Question
+from ratchet.core.records import Question
+from ratchet.questions.load import LoadedSplit, is_answered, same_question_key
 
 MAX_SHOWN = 5
 """Questions that a warning names."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from questions.cells import Cell, as_text, is_missing, list_in
-from questions.choices import field_name, read_choices
-from questions.labels import NO_LABEL, is_hidden, label_named, parse_label, set_of
-from ratchet.records import Question
+from ratchet.core.records import Question
+from ratchet.questions.cells import Cell, as_text, is_missing, list_in
+from ratchet.questions.choices import field_name, read_choices
+from ratchet.questions.labels import NO_LABEL, is_hidden, label_named, parse_label, set_of
 
 Row = dict[str, Any]
 

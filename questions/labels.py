@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ratchet.records import Label
+from ratchet.core.records import Label
 
 RIGHT, WRONG = "the evidence shows that the claim is correct", "the evidence shows that the claim is incorrect"
 UNCLEAR = "the evidence is missing, unclear or inconsistent"

@@ -17,11 +17,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from questions.load import LoadedSplit, load_split, same_question_key
-from ratchet.config import Config, LeakageConfig
-from ratchet.errors import UserError
-from ratchet.files import read_json_file
-from ratchet.records import Question, content_key
+from ratchet.core.config import Config, LeakageConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_json_file
+from ratchet.core.records import Question, content_key
+from ratchet.questions.load import LoadedSplit, load_split, same_question_key
 
 TRAINING_QUESTIONS = "training_questions.json"
 """Beside an adapter: what `training_question_digests` made."""

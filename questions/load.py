@@ -25,19 +25,19 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from questions.benchmark import Benchmark, HubDataset, PlacedRow, load_benchmark
-from questions.cells import Cell
-from questions.choices import NO_ANSWER, field_name
-from questions.formats import BY_NAME, DATAMORGANA, RATCHET, Format, Row, separate
-from ratchet.config import SplitConfig
-from ratchet.errors import RowErrors, UserError, raise_error
-from ratchet.files import decode_text, open_regular, read_jsonl
-from ratchet.hub import hub_reason, leave_unreachable_hub
-from ratchet.parquet import parquet_rows
-from ratchet.records import Question, questions_digest
-from ratchet.runfolder import file_digest
-from ratchet.words import fold_text, split_words
-from retrieval.memory.names import by_shared_names
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import RowErrors, UserError, raise_error
+from ratchet.core.files import decode_text, open_regular, read_jsonl
+from ratchet.core.hub import hub_reason, leave_unreachable_hub
+from ratchet.core.parquet import parquet_rows
+from ratchet.core.records import Question, questions_digest
+from ratchet.core.runfolder import file_digest
+from ratchet.core.words import fold_text, split_words
+from ratchet.questions.benchmark import Benchmark, HubDataset, PlacedRow, load_benchmark
+from ratchet.questions.cells import Cell
+from ratchet.questions.choices import NO_ANSWER, field_name
+from ratchet.questions.formats import BY_NAME, DATAMORGANA, RATCHET, Format, Row, separate
+from ratchet.retrieval.memory.names import by_shared_names
 
 logger = logging.getLogger(__name__)
 
@@ -283,7 +283,7 @@ def share_of_questions(questions: Sequence[Question], share: tuple[float, float]
 
 
 def same_question_key(text: str) -> str:
-    """Equal for texts that are the same question: the words (ratchet/words.py), whatever their case and what stands
+    """Equal for texts that are the same question: the words (core/words.py), whatever their case and what stands
     between them; of a text without words, all of it."""
     return " ".join(split_words(text)) or fold_text(text).strip()
 

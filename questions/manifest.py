@@ -13,13 +13,13 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from questions.load import load_split
-from ratchet.config import Config, PathText, is_missing, written
-from ratchet.errors import UserError
-from ratchet.files import read_json_file, write_atomic, write_json
-from ratchet.parsing import read_mapping
-from ratchet.runfolder import SPLITS, RunFolder, path_digest
-from ratchet.version import code_version
+from ratchet.core.config import Config, PathText, is_missing, written
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_json_file, write_atomic, write_json
+from ratchet.core.parsing import read_mapping
+from ratchet.core.runfolder import SPLITS, RunFolder, path_digest
+from ratchet.core.version import code_version
+from ratchet.questions.load import load_split
 
 VERSION = 2
 """Of the layout of run folders. A run folder of another version is refused, not converted."""

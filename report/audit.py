@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.statistics import bootstrap_interval, paired_difference
-from ratchet.plugins import short_name
-from ratchet.selection import Audit, Audited
-from report.rounds import RoundNumbers, interval, number
+from ratchet.core.plugins import short_name
+from ratchet.core.selection import Audit, Audited
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.statistics import bootstrap_interval, paired_difference
+from ratchet.report.rounds import RoundNumbers, interval, number
 
 SEED = 0
 Opinion = Literal["reward", "audit"]

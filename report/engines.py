@@ -11,10 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
-from inference.engines import addressed
-from ratchet.config import ModelConfig
-from ratchet.http.clients import open_client
-from ratchet.http.responses import BadResponse, send_request_sync
+from ratchet.core.config import ModelConfig
+from ratchet.core.http.clients import open_client
+from ratchet.core.http.responses import BadResponse, send_request_sync
+from ratchet.inference.engines import addressed
 
 SECONDS = 1.5
 """How long an engine or nvidia-smi may take to answer."""

@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from evaluation.arm_folders import evaluated_splits, read_arms, results_path, scores_path
-from evaluation.question_sets import split_of
-from evaluation.results import TRAINED, Results, read_results
-from questions.load import load_questions
-from ratchet.config import Config
-from ratchet.config.evaluation import FINAL
-from ratchet.errors import UserError
-from ratchet.files import read_json_file
-from ratchet.records import Question
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import QuestionChoice, Score, Selection
-from report.rounds import RoundNumbers, gather_rounds
-from report.store_lines import Line, Replaced, StoreLines, Tally
-from report.training import LogLine, count_rows, read_training_log
-from rounds.ledger import read_ledger
-from rounds.promoted import read_promotion
-from rounds.records import Entry
-from sampling.store import TrajectoryStore
-from sampling.work import work_on
+from ratchet.core.config import Config
+from ratchet.core.config.evaluation import FINAL
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_json_file
+from ratchet.core.records import Question
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.selection import QuestionChoice, Score, Selection
+from ratchet.evaluation.arm_folders import evaluated_splits, read_arms, results_path, scores_path
+from ratchet.evaluation.question_sets import split_of
+from ratchet.evaluation.results import TRAINED, Results, read_results
+from ratchet.questions.load import load_questions
+from ratchet.report.rounds import RoundNumbers, gather_rounds
+from ratchet.report.store_lines import Line, Replaced, StoreLines, Tally
+from ratchet.report.training import LogLine, count_rows, read_training_log
+from ratchet.rounds.ledger import read_ledger
+from ratchet.rounds.promoted import read_promotion
+from ratchet.rounds.records import Entry
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.sampling.work import work_on
 
 T = TypeVar("T")
 

@@ -18,18 +18,18 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.middleware.gzip import GZipMiddleware
 
-from ratchet.errors import UserError
-from ratchet.http.app import PAGE_HEADERS, open_app
-from ratchet.http.document import errors
-from ratchet.http.openai import ApiError, plain_error_response
-from ratchet.records import Question
-from ratchet.runfolder import RoundFolder
-from report.gather import Gathered, Gatherer, Section
-from report.live_state import RunState
-from report.page import Drawings, render_page
-from report.rounds import numbers_on_disk
-from report.view import DetailReader, View, make_index, words_of
-from rounds.stage import ExperimentRun
+from ratchet.core.errors import UserError
+from ratchet.core.http.app import PAGE_HEADERS, open_app
+from ratchet.core.http.document import errors
+from ratchet.core.http.openai import ApiError, plain_error_response
+from ratchet.core.records import Question
+from ratchet.core.runfolder import RoundFolder
+from ratchet.report.gather import Gathered, Gatherer, Section
+from ratchet.report.live_state import RunState
+from ratchet.report.page import Drawings, render_page
+from ratchet.report.rounds import numbers_on_disk
+from ratchet.report.view import DetailReader, View, make_index, words_of
+from ratchet.rounds.stage import ExperimentRun
 
 EVERY = 2.0
 """Seconds between two looks for what is new; a page that is younger is not rendered again."""

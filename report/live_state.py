@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ratchet.lease import holder_of
-from ratchet.progress import duration
-from ratchet.runfolder import RoundFolder
-from report.engines import read_engines, read_gpus
-from report.gather import Gathered
-from report.training import read_training_log
-from rounds.ledger import latest_entries
-from rounds.stage import ExperimentRun, Stage
-from rounds.stages import stages_of
-from rounds.status import LEASE, read_training_steps, summarize_entry
+from ratchet.core.lease import holder_of
+from ratchet.core.progress import duration
+from ratchet.core.runfolder import RoundFolder
+from ratchet.report.engines import read_engines, read_gpus
+from ratchet.report.gather import Gathered
+from ratchet.report.training import read_training_log
+from ratchet.rounds.ledger import latest_entries
+from ratchet.rounds.stage import ExperimentRun, Stage
+from ratchet.rounds.stages import stages_of
+from ratchet.rounds.status import LEASE, read_training_steps, summarize_entry
 
 WINDOW = 120.0
 """Seconds over which a rate is measured."""

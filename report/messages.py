@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inference.chat import ChatFormat
-from inference.chat_formats import open_chat_format
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
-from ratchet.records import Conversation
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Conversation
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.chat_formats import open_chat_format
 
 SpanTexts = tuple[tuple[str, ...], ...]
 """For each span the pieces of its text: ordinary text and control tokens in turn, ordinary text first."""

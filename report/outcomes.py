@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ratchet.records import ModelCall, Question, Search, ToolCall, Trajectory
-from ratchet.selection import Score
-from rewards.reward import has_answer
-from rewards.rules import accuracy, token_f1
+from ratchet.core.records import ModelCall, Question, Search, ToolCall, Trajectory
+from ratchet.core.selection import Score
+from ratchet.rewards.reward import has_answer
+from ratchet.rewards.rules import accuracy, token_f1
 
 ENDINGS = {
     "finished": "The system ended by itself.",

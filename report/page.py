@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from evaluation.formats import SECTIONS, format_p_value, paired_count, paired_estimate, shown_measures
-from evaluation.headline import changes_sentence, verdict
-from evaluation.measures.estimates import Difference
-from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results
-from ratchet.config import Config
-from ratchet.plugins import short_name
-from report.audit import audit_rows, audit_sentences, audited_by, weights_text
-from report.gather import Gathered
-from report.outcomes import count_outcomes
-from report.rounds import interval, number, rounds_view, tone_of
-from report.store_lines import Tally
-from report.summary import summary_notes, summary_rows
-from report.terms import measure_term, term
-from report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view, pack
+from ratchet.core.config import Config
+from ratchet.core.plugins import short_name
+from ratchet.evaluation.formats import SECTIONS, format_p_value, paired_count, paired_estimate, shown_measures
+from ratchet.evaluation.headline import changes_sentence, verdict
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results
+from ratchet.report.audit import audit_rows, audit_sentences, audited_by, weights_text
+from ratchet.report.gather import Gathered
+from ratchet.report.outcomes import count_outcomes
+from ratchet.report.rounds import interval, number, rounds_view, tone_of
+from ratchet.report.store_lines import Tally
+from ratchet.report.summary import summary_notes, summary_rows
+from ratchet.report.terms import measure_term, term
+from ratchet.report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view, pack
 
 if TYPE_CHECKING:
-    from ratchet.plotting import Plot
+    from ratchet.core.plotting import Plot
 
 HERE = Path(__file__).parent
 SCRIPTS = ("words.js", "base.js", "browser.js", "trajectory.js", "selection.js", "live.js")
@@ -52,7 +52,7 @@ class Drawings:
         if any(shown[:2]) and (
             not self._shown or any(new is not old for new, old in zip(shown, self._shown, strict=True))
         ):
-            from report.plots import make_plots  # late: the first page of a run that begins needs no matplotlib
+            from ratchet.report.plots import make_plots  # late: the first page of a run that begins needs no matplotlib
 
             self._shown, self._plots = shown, make_plots(*shown)
         return self._plots

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, TRAINED, Results
-from ratchet.plotting import (
+from ratchet.core.plotting import (
     BASE_COLOUR,
     TRAINED_COLOUR,
     Plot,
@@ -17,9 +15,11 @@ from ratchet.plotting import (
     plot_style,
     svg_of,
 )
-from report.audit import AuditRow, Opinion, audit_rows
-from report.rounds import RoundNumbers
-from report.training import LogLine
+from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.results import BASE, TRAINED, Results
+from ratchet.report.audit import AuditRow, Opinion, audit_rows
+from ratchet.report.rounds import RoundNumbers
+from ratchet.report.training import LogLine
 
 
 def make_plots(results: Results | None, training: Sequence[LogLine], rounds: Sequence[RoundNumbers] = ()) -> list[Plot]:

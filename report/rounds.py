@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from evaluation.arm_folders import results_path
-from evaluation.formats import format_p_value
-from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.measures import BY_NAME, direction
-from evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
-from ratchet.config.evaluation import FINAL
-from ratchet.files import read_record
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import Audit, Selection
-from report.training import LogLine, read_training_log
-from rewards.summary import best_reward, mean_reward
-from rounds.promoted import read_promotion
-from rounds.records import Promotion
+from ratchet.core.config.evaluation import FINAL
+from ratchet.core.files import read_record
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.selection import Audit, Selection
+from ratchet.evaluation.arm_folders import results_path
+from ratchet.evaluation.formats import format_p_value
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.measures import BY_NAME, direction
+from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
+from ratchet.report.training import LogLine, read_training_log
+from ratchet.rewards.summary import best_reward, mean_reward
+from ratchet.rounds.promoted import read_promotion
+from ratchet.rounds.records import Promotion
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from questions.manifest import check_version
-from ratchet.errors import UserError
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
-from rewards.store import stored_scores
-from sampling.store import TrajectoryStore
+from ratchet.core.errors import UserError
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.questions.manifest import check_version
+from ratchet.rewards.store import stored_scores
+from ratchet.sampling.store import TrajectoryStore
 
 COLUMNS = {
     "round": pa.int64(),

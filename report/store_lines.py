@@ -1,6 +1,6 @@
 """The trajectories of a store as they are written: a line for each, and the place of its details in the file.
 
-Segments and score files are append-only (`ratchet/files.py`), so that of each file only what was added is read. A file
+Segments and score files are append-only (`core/files.py`), so that of each file only what was added is read. A file
 that shrank or was replaced starts the store again.
 """
 
@@ -16,15 +16,15 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ratchet.config import RewardsConfig
-from ratchet.errors import UserError
-from ratchet.records import Question, Trajectory
-from ratchet.selection import Score
-from report.outcomes import outcomes_of
-from rewards.selection import strict_reward
-from rewards.store import current_settings, score_file
-from sampling.store import TrajectoryStore
-from sampling.work import Work
+from ratchet.core.config import RewardsConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.selection import Score
+from ratchet.report.outcomes import outcomes_of
+from ratchet.rewards.selection import strict_reward
+from ratchet.rewards.store import current_settings, score_file
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.sampling.work import Work
 
 R = TypeVar("R", bound=BaseModel)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from evaluation.formats import format_p_value
-from evaluation.measures.estimates import Difference
-from evaluation.measures.measures import BY_NAME, answered_measure, strict_form
-from evaluation.results import TRAINED, BaselineComparison, Results
-from report.rounds import interval, number
+from ratchet.evaluation.formats import format_p_value
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.evaluation.measures.measures import BY_NAME, answered_measure, strict_form
+from ratchet.evaluation.results import TRAINED, BaselineComparison, Results
+from ratchet.report.rounds import interval, number
 
 
 class SummaryRow(TypedDict):

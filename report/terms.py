@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-from evaluation.measures.measures import BY_NAME, strict_form
-from report.outcomes import ENDINGS
+from ratchet.evaluation.measures.measures import BY_NAME, strict_form
+from ratchet.report.outcomes import ENDINGS
 
 TERMS = {
     "strict": "Strict: over all trajectories. One that did not finish, or has no answer, counts as the worst value.",

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ratchet.files import read_segment
-from training.rows import open_rows, split_rows
+from ratchet.core.files import read_segment
+from ratchet.training.rows import open_rows, split_rows
 
 
 class LogLine(BaseModel):

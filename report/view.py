@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inference.thoughts import split_thought
-from ratchet.config import Config
-from ratchet.plugins import short_name
-from ratchet.records import (
+from ratchet.core.config import Config
+from ratchet.core.plugins import short_name
+from ratchet.core.records import (
     Conversation,
     Event,
     ModelCall,
@@ -31,12 +30,13 @@ from ratchet.records import (
     Turn,
     content_key,
 )
-from ratchet.selection import QuestionChoice, Score
-from report.gather import Gathered, Section, spread
-from report.messages import MessageDecoder, SpanTexts, TextTable
-from report.outcomes import OUTCOMES, with_null_scores
-from report.store_lines import Line
-from report.training import TrainedRow, TrainedRows, read_trained
+from ratchet.core.selection import QuestionChoice, Score
+from ratchet.inference.thoughts import split_thought
+from ratchet.report.gather import Gathered, Section, spread
+from ratchet.report.messages import MessageDecoder, SpanTexts, TextTable
+from ratchet.report.outcomes import OUTCOMES, with_null_scores
+from ratchet.report.store_lines import Line
+from ratchet.report.training import TrainedRow, TrainedRows, read_trained
 
 MAX_OUTPUT, MAX_PASSAGE, MAX_MESSAGE = 6_000, 1_500, 20_000
 """Limits of characters of one output, of one passage and of one message."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inference.footprint import DTYPE_BYTES
-from ratchet.config import Config, DenseConfig, EncoderConfig, IndexConfig, is_missing
-from ratchet.config.index import ENCODERS
-from ratchet.errors import UserError
-from ratchet.parsing import parse
+from ratchet.core.config import Config, DenseConfig, EncoderConfig, IndexConfig, is_missing
+from ratchet.core.config.index import ENCODERS
+from ratchet.core.errors import UserError
+from ratchet.core.parsing import parse
+from ratchet.inference.footprint import DTYPE_BYTES
 
 WORK_BYTES = 1_000_000_000
 """What one encoder computes in: a layer of 1B parameters (8,192 wide inside) on 16,384 tokens takes 0.8 GB, and the
@@ -51,7 +51,7 @@ def _index_memory(index: IndexConfig) -> list[EncoderMemory]:
 
 def _built_with(index: IndexConfig) -> dict[str, Any]:
     """The encoder's settings that an index was built with; empty where it is not built."""
-    from retrieval.layout import read_manifest
+    from ratchet.retrieval.layout import read_manifest
 
     try:
         return read_manifest(Path(index.path)).encoder
@@ -87,6 +87,6 @@ def _parameters(config: EncoderConfig | DenseConfig) -> int:
 
 
 def _dense_folder(path: str) -> str:
-    from retrieval.encoders.dense import PACKAGED, model_folder
+    from ratchet.retrieval.encoders.dense import PACKAGED, model_folder
 
     return str(model_folder(DenseConfig(path=path))) if path in PACKAGED else path

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ratchet.records import Passage, content_key, document_id
-from retrieval.shards import Shard
+from ratchet.core.records import Passage, content_key, document_id
+from ratchet.retrieval.shards import Shard
 
 
 @dataclass(frozen=True)

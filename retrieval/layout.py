@@ -19,15 +19,15 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ratchet.config import IndexConfig
-from ratchet.errors import UserError
-from ratchet.files import read_json_file, write_json
-from ratchet.progress import Progress
-from ratchet.records import Record, content_key
-from ratchet.runfolder import file_digest
-from ratchet.stop_words import STOP_WORDS, read_stop_words
-from ratchet.words import WORD_RULES
-from retrieval.shard_manifest import (
+from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_json_file, write_json
+from ratchet.core.progress import Progress
+from ratchet.core.records import Record, content_key
+from ratchet.core.runfolder import file_digest
+from ratchet.core.stop_words import STOP_WORDS, read_stop_words
+from ratchet.core.words import WORD_RULES
+from ratchet.retrieval.shard_manifest import (
     FORMAT,
     SHARD,
     FileEntry,
@@ -67,7 +67,7 @@ class IndexSettings(Record):
     chunks_fit: tuple[str, ...] = ()
     """The limit of its encoder that every chunk was made to fit, in words."""
     word_rules: int = 0
-    """`WORD_RULES` of ratchet/words.py where the texts were split into words (BM25), else 0."""
+    """`WORD_RULES` of core/words.py where the texts were split into words (BM25), else 0."""
 
     @classmethod
     def of(

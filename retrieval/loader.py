@@ -9,14 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ratchet.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
-from ratchet.errors import UserError
-from ratchet.records import content_key
-from ratchet.stop_words import read_stop_words
-from retrieval.index import Index, Ranker, Store
-from retrieval.layout import SHARDS, IndexSettings, Manifest, read_manifest, read_shards, searched_digest, verify
-from retrieval.retriever import NoIndex, Retriever
-from retrieval.shards import Shard
+from ratchet.core.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
+from ratchet.core.errors import UserError
+from ratchet.core.records import content_key
+from ratchet.core.stop_words import read_stop_words
+from ratchet.retrieval.index import Index, Ranker, Store
+from ratchet.retrieval.layout import (
+    SHARDS,
+    IndexSettings,
+    Manifest,
+    read_manifest,
+    read_shards,
+    searched_digest,
+    verify,
+)
+from ratchet.retrieval.retriever import NoIndex, Retriever
+from ratchet.retrieval.shards import Shard
 
 MILVUS_LITE = "milvus.db"
 
@@ -32,7 +40,7 @@ def open_index(config: IndexConfig | str | Path) -> Retriever:
     if is_missing(config):
         return NoIndex(config)
     if config.url is not None:
-        from retrieval.backends.remote import RemoteIndex
+        from ratchet.retrieval.backends.remote import RemoteIndex
 
         return RemoteIndex(config.url, config.served_name, key=_server_key(config))
     return open_folder(config.path, config)
@@ -80,7 +88,7 @@ def _ranker(folder: Path, manifest: Manifest, store: Store, config: IndexConfig)
     paths = {key: value for key in ("path", "base") if (value := getattr(given, key, None))}
     encoder = manifest.encoder | ({**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {})
     if settings.engine == "lucene":
-        from retrieval.backends.lucene import LuceneRanker
+        from ratchet.retrieval.backends.lucene import LuceneRanker
 
         lucene = LuceneRanker(
             *(folder / "lucene", config.k1, config.b),
@@ -96,11 +104,11 @@ def _ranker(folder: Path, manifest: Manifest, store: Store, config: IndexConfig)
     if settings.engine == "milvus" or settings.kind == "dense":
         return _vector_ranker(folder, manifest, store, encoder, config.milvus)
     # Late: Numba takes longer to import than a command that opens no index takes in all.
-    from retrieval.sparse.engine import Bm25, Engine
-    from retrieval.sparse.terms import encoded_queries, word_queries
+    from ratchet.retrieval.sparse.engine import Bm25, Engine
+    from ratchet.retrieval.sparse.terms import encoded_queries, word_queries
 
     if settings.kind == "bm25":
-        from retrieval.sparse.analyzer import Analyzer
+        from ratchet.retrieval.sparse.analyzer import Analyzer
 
         read = word_queries(Analyzer(settings.stemmer, read_stop_words(config.stop_words)))
         return Engine(store.shards, Bm25(config.k1, config.b), None, read, Bm25(settings.k1, settings.b))
@@ -119,11 +127,11 @@ def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, An
     def load() -> Any:
         loaded: Any
         if settings.kind == "dense":
-            from retrieval.encoders.dense import load_dense_encoder
+            from ratchet.retrieval.encoders.dense import load_dense_encoder
 
             loaded = load_dense_encoder(parse(DenseConfig, encoder, "index.encoder"))
         else:
-            from retrieval.encoders.loading import load_encoder
+            from ratchet.retrieval.encoders.loading import load_encoder
 
             loaded = load_encoder(parse(EncoderConfig, encoder, "index.encoder"))
         if loaded.digest != settings.encoder:
@@ -144,12 +152,12 @@ def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict
     settings = manifest.settings
     load = _encoder_loader(folder, settings, encoder)
     if settings.engine == "milvus":
-        from retrieval.backends.milvus import MilvusRanker
+        from ratchet.retrieval.backends.milvus import MilvusRanker
 
         return MilvusRanker(
             milvus_uri(folder, milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
         )
-    from retrieval.backends.dense import DenseRanker
+    from ratchet.retrieval.backends.dense import DenseRanker
 
     matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
     codes = [shard.array("codes") for shard in store.shards]
@@ -163,7 +171,7 @@ def milvus_uri(folder: Path, address: str) -> str:
 
 def vector_space(manifest: Manifest, store: Store) -> Any:
     """Describe the vectors that a Milvus collection of this index holds."""
-    from retrieval.backends.milvus import VectorSpace
+    from ratchet.retrieval.backends.milvus import VectorSpace
 
     return VectorSpace(
         digest=content_key(manifest.settings.encoder, store.digest),

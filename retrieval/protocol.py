@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from ratchet.errors import did_you_mean
-from ratchet.records import Passage
+from ratchet.core.errors import did_you_mean
+from ratchet.core.records import Passage
 
 
 class Limits(BaseModel):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ratchet.config import IndexConfig
-from ratchet.records import Passage
+from ratchet.core.config import IndexConfig
+from ratchet.core.records import Passage
 
 
 class Retriever(Protocol):

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from ratchet.errors import UserError
-from ratchet.files import read_json_file, write_json
-from ratchet.records import Record, content_key
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_json_file, write_json
+from ratchet.core.records import Record, content_key
 
 FORMAT = 4
 SHARD = "shard.json"

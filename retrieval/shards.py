@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.records import Passage, with_title
-from retrieval.shard_manifest import ShardManifest, damaged
+from ratchet.core.records import Passage, with_title
+from ratchet.retrieval.shard_manifest import ShardManifest, damaged
 
 NOT_THERE = 0xFFFFFFFF
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ratchet.config import Config
-from ratchet.records import Question, content_key
-from ratchet.runfolder import RoundFolder
-from ratchet.selection import Audit, Audited, Selection
-from rewards.reward import judged
-from rewards.scoring import Scorer, unfinished
-from rewards.selection import strict_reward
-from sampling.trajectories import Trajectories
+from ratchet.core.config import Config
+from ratchet.core.records import Question, content_key
+from ratchet.core.runfolder import RoundFolder
+from ratchet.core.selection import Audit, Audited, Selection
+from ratchet.rewards.reward import judged
+from ratchet.rewards.scoring import Scorer, unfinished
+from ratchet.rewards.selection import strict_reward
+from ratchet.sampling.trajectories import Trajectories
 
 
 def audit_round(

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from questions.load import LoadedSplit
-from ratchet.config import IndexConfig, is_missing
-from ratchet.errors import UserError
-from ratchet.records import Question
-from retrieval.index import Store
-from rewards.reward import load_reward
+from ratchet.core.config import IndexConfig, is_missing
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.questions.load import LoadedSplit
+from ratchet.retrieval.index import Store
+from ratchet.rewards.reward import load_reward
 
 TRAIN = "questions.train"
 """The key of the questions that are trained on."""
@@ -100,7 +100,7 @@ def _store(index: IndexConfig) -> Store | None:
     """The chunks of an index; None where it is not built, or is a server."""
     if is_missing(index) or not index.path or not (Path(index.path) / "manifest.json").exists():
         return None
-    from retrieval.loader import open_index
+    from ratchet.retrieval.loader import open_index
 
     return getattr(open_index(index), "store", None)
 

@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ValidationError, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator, model_validator
 
-from agents.core.numbering import rebase
-from agents.core.prompts.template import Prompts
-from ratchet.selection import Score
-from rewards.inputs import ScoreJudge
-from rewards.judge import JudgeRequest, Reply, Verdict, read_reply
-from rewards.material import template
+from ratchet.agents.core.numbering import rebase
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.core.selection import Score
+from ratchet.rewards.inputs import ScoreJudge
+from ratchet.rewards.judge import JudgeRequest, Reply, Verdict, read_reply
+from ratchet.rewards.material import template
 
 CLAIMS = """You judge answers, fairly and strictly. Below is a question and an answer that was generated for it. Break \
 the answer down into its claims: the smallest facts it states that each say one thing. Leave no claim out, name none \

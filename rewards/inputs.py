@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.core.prompts.template import Prompts
-from ratchet.config import RewardsConfig
-from ratchet.records import Question
-from ratchet.selection import Score
-from ratchet.text import Normalise
-from retrieval.encoders.embed import Embed
-from rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict
-from rewards.material import fill
-from rewards.nuggets import NuggetStore
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.core.config import RewardsConfig
+from ratchet.core.records import Question
+from ratchet.core.selection import Score
+from ratchet.core.text import Normalise
+from ratchet.retrieval.encoders.embed import Embed
+from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict
+from ratchet.rewards.material import fill
+from ratchet.rewards.nuggets import NuggetStore
 
 
 @dataclass(frozen=True)

@@ -23,17 +23,17 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from agents.core.output import JsonObject, Malformed, all_outputs, grammar, is_explanation, parse_output
-from inference.chat import Dialogue
-from inference.completion import Completion, SamplingParams
-from inference.engine import Engine, EngineError
-from inference.thinking import generate
-from ratchet.config import RewardsConfig
-from ratchet.config.sampling import TOP_P
-from ratchet.errors import UserError
-from ratchet.files import Segment, read_segment
-from ratchet.records import Record, content_key
-from ratchet.tasks import gather_or_cancel
+from ratchet.agents.core.output import JsonObject, Malformed, all_outputs, grammar, is_explanation, parse_output
+from ratchet.core.config import RewardsConfig
+from ratchet.core.config.sampling import TOP_P
+from ratchet.core.errors import UserError
+from ratchet.core.files import Segment, read_segment
+from ratchet.core.records import Record, content_key
+from ratchet.core.tasks import gather_or_cancel
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.engine import Engine, EngineError
+from ratchet.inference.thinking import generate
 
 MIN_REPLY_TOKENS = 512
 """New tokens that a prompt has to leave room for, unless `rewards.max_tokens` is less: the claims of a short answer."""

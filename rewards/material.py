@@ -11,9 +11,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agents.core.prompts.template import Prompt, Prompts
-from agents.core.task import labels_text, task_text
-from ratchet.records import Question, content_key
+from ratchet.agents.core.prompts.template import Prompt, Prompts
+from ratchet.agents.core.task import labels_text, task_text
+from ratchet.core.records import Question, content_key
 
 FORM = 3
 """Raise it when a reply's fields, how they are read, or the material's layout change: stored verdicts of another form

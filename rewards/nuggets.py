@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from agents.core.prompts.template import Prompts
-from ratchet.files import Segment, read_segment
-from ratchet.lease import Lease
-from ratchet.records import Question, Record, content_key
-from rewards.judge import CallLog, Judge, JudgeRequest, Reply
-from rewards.material import fill, replaced_texts, template, version_of
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.core.files import Segment, read_segment
+from ratchet.core.lease import Lease
+from ratchet.core.records import Question, Record, content_key
+from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, Reply
+from ratchet.rewards.material import fill, replaced_texts, template, version_of
 
 NUGGETS = """You judge answers, fairly and strictly. Below is a question and the output that is expected for it. Break \
 the expected output down into its nuggets: the smallest facts in it that each say one thing towards answering the \

@@ -10,12 +10,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from agents.core.prompts.template import Prompt, Prompts, replace_prompts
-from ratchet.config import RewardsConfig
-from rewards import claims, nuggets
-from rewards.builtin import correctness, faithfulness, group_ranking, precision, relevance
-from rewards.material import replaced_texts
-from rewards.reward import Judged, Reward
+from ratchet.agents.core.prompts.template import Prompt, Prompts, replace_prompts
+from ratchet.core.config import RewardsConfig
+from ratchet.rewards import claims, nuggets
+from ratchet.rewards.builtin import correctness, faithfulness, group_ranking, precision, relevance
+from ratchet.rewards.material import replaced_texts
+from ratchet.rewards.reward import Judged, Reward
 
 PROMPTS: Prompts = {
     **nuggets.PROMPTS,

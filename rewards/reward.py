@@ -47,18 +47,18 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.core.prompts.template import Prompts
-from ratchet.config import Config, RewardsConfig, ScoreName
-from ratchet.errors import UserError, did_you_mean
-from ratchet.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
-from ratchet.records import Question, Status, Trajectory, content_key
-from ratchet.selection import Score, ScoreState
-from ratchet.text import short_line
-from rewards.store import Settings, current_settings, stored_scores
-from sampling.trajectories import Outline
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.core.config import Config, RewardsConfig, ScoreName
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
+from ratchet.core.records import Question, Status, Trajectory, content_key
+from ratchet.core.selection import Score, ScoreState
+from ratchet.core.text import short_line
+from ratchet.rewards.store import Settings, current_settings, stored_scores
+from ratchet.sampling.trajectories import Outline
 
 if TYPE_CHECKING:
-    from rewards.inputs import Inputs, ScoreJudge  # late: a name is looked up without what opens models
+    from ratchet.rewards.inputs import Inputs, ScoreJudge  # late: a name is looked up without what opens models
 
 ENDINGS_VERSION = 2
 """Raise it when the score of a trajectory without an answer changes: stored judged scores of another version are not

@@ -30,10 +30,10 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from ratchet.records import Passage, Question
-from ratchet.stop_words import FUNCTION_WORDS
-from ratchet.text import Normalise, fold_typography, normalise_answer, plain_answer, spaced_answer
-from ratchet.words import fold_text, split_words
+from ratchet.core.records import Passage, Question
+from ratchet.core.stop_words import FUNCTION_WORDS
+from ratchet.core.text import Normalise, fold_typography, normalise_answer, plain_answer, spaced_answer
+from ratchet.core.words import fold_text, split_words
 
 VERSION = 4
 """Raise it when a rule's result changes: stored scores of another version are not reused."""
@@ -136,7 +136,7 @@ def lexical_support(answer: str, passages: Iterable[Passage]) -> float | None:
     """Share of the answer's distinct content words that occur in the supporting passages' titles or texts; from 0 to 1
     (our rule).
 
-    A content word is a word of the normalised text (ratchet/words.py) that is no function word; words are compared as
+    A content word is a word of the normalised text (core/words.py) that is no function word; words are compared as
     they are, without stemming. An answer with content words and no passages has support 0. It is None for an answer
     without content words (empty, or a bare yes or no): there is nothing to support.
     """

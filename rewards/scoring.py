@@ -13,30 +13,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from inference.engine import Engine
-from inference.engines import close_engines, max_requests, open_engines
-from inference.session import session
-from ratchet.config import Config
-from ratchet.config.sampling import TOP_P
-from ratchet.errors import UserError
-from ratchet.files import Segment, write_jsonl
-from ratchet.lease import Lease
-from ratchet.plugins import short_name
-from ratchet.progress import Progress
-from ratchet.records import Question, content_key
-from ratchet.runfolder import RunFolder
-from ratchet.selection import Score
-from ratchet.tasks import for_each, run_or_cancel
-from ratchet.text import NORMALISATIONS, plain_text
-from retrieval.encoders.embedder import open_embedder
-from retrieval.errors import SourceError
-from rewards.inputs import Inputs, ScoreJudge
-from rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, cut_off
-from rewards.nuggets import NuggetStore
-from rewards.prompts import judge_prompts, replaced_digest
-from rewards.reward import ENDINGS_VERSION, Judged, Reward, Rule, Unit, judge_of, load_reward, rule_scores
-from rewards.store import Settings, call_log_file, current_settings, read_scores, record_settings, score_file
-from sampling.trajectories import Outline, Trajectories
+from ratchet.core.config import Config
+from ratchet.core.config.sampling import TOP_P
+from ratchet.core.errors import UserError
+from ratchet.core.files import Segment, write_jsonl
+from ratchet.core.lease import Lease
+from ratchet.core.plugins import short_name
+from ratchet.core.progress import Progress
+from ratchet.core.records import Question, content_key
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import Score
+from ratchet.core.tasks import for_each, run_or_cancel
+from ratchet.core.text import NORMALISATIONS, plain_text
+from ratchet.inference.engine import Engine
+from ratchet.inference.engines import close_engines, max_requests, open_engines
+from ratchet.inference.session import session
+from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.errors import SourceError
+from ratchet.rewards.inputs import Inputs, ScoreJudge
+from ratchet.rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, cut_off
+from ratchet.rewards.nuggets import NuggetStore
+from ratchet.rewards.prompts import judge_prompts, replaced_digest
+from ratchet.rewards.reward import ENDINGS_VERSION, Judged, Reward, Rule, Unit, judge_of, load_reward, rule_scores
+from ratchet.rewards.store import Settings, call_log_file, current_settings, read_scores, record_settings, score_file
+from ratchet.sampling.trajectories import Outline, Trajectories
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
 JUDGING = {"runs", "temperature", "max_tokens", "constrained", "verdicts"}

@@ -21,13 +21,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ratchet.config import SelectConfig
-from ratchet.errors import UserError
-from ratchet.records import Question, Trajectory, content_key
-from ratchet.selection import Cause, QuestionChoice, Score, Selection
-from rewards.reward import Ended, has_answer, load_reward, strict_value
-from rewards.similarity import distinct
-from sampling.trajectories import Outline, Trajectories
+from ratchet.core.config import SelectConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Trajectory, content_key
+from ratchet.core.selection import Cause, QuestionChoice, Score, Selection
+from ratchet.rewards.reward import Ended, has_answer, load_reward, strict_value
+from ratchet.rewards.similarity import distinct
+from ratchet.sampling.trajectories import Outline, Trajectories
 
 TIE = 1e-9
 """Rewards closer than this count as equal: they differ only by rounding."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ratchet.records import Conversation, Trajectory
-from sampling.trajectories import Outline
+from ratchet.core.records import Conversation, Trajectory
+from ratchet.sampling.trajectories import Outline
 
 GRAM = 4
 """Tokens of the sequences by which the similarity of trajectories is measured."""

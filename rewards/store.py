@@ -11,11 +11,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from ratchet.errors import UserError
-from ratchet.files import read_json_file, read_segment, write_json
-from ratchet.plugins import short_name
-from ratchet.records import content_key
-from ratchet.selection import Score
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_json_file, read_segment, write_json
+from ratchet.core.plugins import short_name
+from ratchet.core.records import content_key
+from ratchet.core.selection import Score
 
 Settings = dict[str, Any]
 """Everything that a score's value depends on besides the trajectory and its question."""

@@ -9,12 +9,12 @@ from statistics import fmean
 
 from rich.table import Table
 
-from ratchet.config import SelectConfig
-from ratchet.selection import Cause, Score, ScoreState, Selection
-from rewards.judge import cut_off
-from rewards.reward import Ended, load_reward
-from rewards.selection import cause_text
-from sampling.allocation import Allocation
+from ratchet.core.config import SelectConfig
+from ratchet.core.selection import Cause, Score, ScoreState, Selection
+from ratchet.rewards.judge import cut_off
+from ratchet.rewards.reward import Ended, load_reward
+from ratchet.rewards.selection import cause_text
+from ratchet.sampling.allocation import Allocation
 
 
 def mean_reward(selection: Selection) -> float | None:

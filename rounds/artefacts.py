@@ -14,17 +14,17 @@ from typing import Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from evaluation.arm_folders import arm_store, read_arms
-from inference.adapters import CONFIG, WEIGHTS, adapter_digest, is_adapter
-from questions.load import is_there, load_split
-from ratchet.config import Config, IndexConfig, SplitConfig, is_missing
-from ratchet.files import write_json
-from ratchet.records import content_key
-from ratchet.runfolder import RoundFolder, RunFolder, file_digest
-from retrieval.layout import MANIFEST, read_manifest, searched_digest
-from retrieval.retriever import NoIndex
-from sampling.store import TrajectoryStore
-from training.checkpoints import EvaluatedAdapters
+from ratchet.core.config import Config, IndexConfig, SplitConfig, is_missing
+from ratchet.core.files import write_json
+from ratchet.core.records import content_key
+from ratchet.core.runfolder import RoundFolder, RunFolder, file_digest
+from ratchet.evaluation.arm_folders import arm_store, read_arms
+from ratchet.inference.adapters import CONFIG, WEIGHTS, adapter_digest, is_adapter
+from ratchet.questions.load import is_there, load_split
+from ratchet.retrieval.layout import MANIFEST, read_manifest, searched_digest
+from ratchet.retrieval.retriever import NoIndex
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.checkpoints import EvaluatedAdapters
 
 KNOWN = TypeAdapter(dict[str, tuple[int, int, str]])
 """By path: its size, its time of change, and its digest; of an adapter's folder, the sums of those of its files."""

@@ -14,22 +14,22 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from evaluation.arm_folders import arm_store, question_set
-from evaluation.arms import ArmPlan, check_leaks, open_arm
-from evaluation.arms import sample_arms as sample_missing
-from evaluation.question_sets import QuestionSet
-from ratchet.config import Config, RewardsConfig
-from ratchet.errors import UserError
-from ratchet.files import write_json
-from ratchet.records import Question
-from ratchet.runfolder import RoundFolder, RunFolder
-from rewards.reward import Ended
-from rewards.selection import Scores, strict_reward
-from rounds.promoted import SPLIT
-from rounds.records import AdapterChoice, Candidate
-from sampling.pool import policy_name
-from training.adapter import publish, read_facts
-from training.checkpoints import EvaluatedAdapters, read_evaluation
+from ratchet.core.config import Config, RewardsConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_json
+from ratchet.core.records import Question
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.evaluation.arm_folders import arm_store, question_set
+from ratchet.evaluation.arms import ArmPlan, check_leaks, open_arm
+from ratchet.evaluation.arms import sample_arms as sample_missing
+from ratchet.evaluation.question_sets import QuestionSet
+from ratchet.rewards.reward import Ended
+from ratchet.rewards.selection import Scores, strict_reward
+from ratchet.rounds.promoted import SPLIT
+from ratchet.rounds.records import AdapterChoice, Candidate
+from ratchet.sampling.pool import policy_name
+from ratchet.training.adapter import publish, read_facts
+from ratchet.training.checkpoints import EvaluatedAdapters, read_evaluation
 
 
 def candidate_arms(config: Config, folder: RoundFolder) -> dict[int, ArmPlan]:
@@ -64,7 +64,7 @@ def choose(config: Config, number: int, training_questions: dict[str, Any], samp
     `training_questions`: their digests, which lie beside the adapter; `sampled`: the arms were run before
     (`sample_arms`), and no agent's model is opened.
     """
-    from rewards.scoring import Scorer, unfinished  # late: sampling needs no judge
+    from ratchet.rewards.scoring import Scorer, unfinished  # late: sampling needs no judge
 
     folder = RunFolder(config.folder).round(number)
     if not sampled:

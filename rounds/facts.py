@@ -8,17 +8,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
-from ratchet.files import Segment, count_lines, read_json_file
-from ratchet.runfolder import RunFolder
-from ratchet.selection import Selection
-from ratchet.version import code_version
-from rewards.summary import mean_reward
-from rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
-from rounds.ledger import digests_of
-from rounds.records import AdapterChoice, Entry, Promotion
-from rounds.stage import Stage
-from sampling.work import work_on
+from ratchet.core.files import Segment, count_lines, read_json_file
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import Selection
+from ratchet.core.version import code_version
+from ratchet.evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
+from ratchet.rewards.summary import mean_reward
+from ratchet.rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
+from ratchet.rounds.ledger import digests_of
+from ratchet.rounds.records import AdapterChoice, Entry, Promotion
+from ratchet.rounds.stage import Stage
+from ratchet.sampling.work import work_on
 
 
 def record_stage(

@@ -6,14 +6,14 @@ import shlex
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
-from ratchet.escape import shell_line
-from ratchet.packages import module_name
-from rounds.artefacts import Artefact, Digests, JsonlFiles
-from rounds.ledger import LatestEntries, reason_to_run
-from rounds.records import StageKey
-from rounds.stage import Stage
-from rounds.stages import TRAIN
-from sampling.store import TrajectoryStore
+from ratchet.core.escape import shell_line
+from ratchet.core.packages import module_name
+from ratchet.rounds.artefacts import Artefact, Digests, JsonlFiles
+from ratchet.rounds.ledger import LatestEntries, reason_to_run
+from ratchet.rounds.records import StageKey
+from ratchet.rounds.stage import Stage
+from ratchet.rounds.stages import TRAIN
+from ratchet.sampling.store import TrajectoryStore
 
 TYPED = {
     "index_build": "ratchet index",

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ratchet.files import read_segment
-from ratchet.runfolder import RunFolder
-from rounds.artefacts import Artefact, Digests, Questions
-from rounds.records import Entry, StageKey
-from rounds.stage import Stage
+from ratchet.core.files import read_segment
+from ratchet.core.runfolder import RunFolder
+from ratchet.rounds.artefacts import Artefact, Digests, Questions
+from ratchet.rounds.records import Entry, StageKey
+from ratchet.rounds.stage import Stage
 
 LatestEntries = Mapping[StageKey, Entry]
 """By stage, the entry that counts."""

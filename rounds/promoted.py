@@ -6,11 +6,11 @@ import sys
 
 from pydantic import ValidationError
 
-from ratchet.config import Config
-from ratchet.files import read_record
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import Selection
-from rounds.records import Promotion
+from ratchet.core.config import Config
+from ratchet.core.files import read_record
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.selection import Selection
+from ratchet.rounds.records import Promotion
 
 SPLIT = "dev"
 

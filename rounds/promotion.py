@@ -11,19 +11,19 @@ from math import ceil, sqrt
 from pathlib import Path
 from statistics import NormalDist, stdev
 
-from evaluation.arm_folders import results_path
-from evaluation.comparisons import measure_difference
-from evaluation.measures.estimates import Difference
-from evaluation.measures.measures import BY_NAME, direction
-from evaluation.measures.statistics import paired
-from evaluation.results import BASE, PARENT, TRAINED
-from evaluation.round_arms import evaluate, run_arms
-from inference.adapters import adapter_digest
-from ratchet.config import Config
-from ratchet.files import write_json
-from ratchet.runfolder import RoundFolder, RunFolder
-from rounds.promoted import SPLIT, kept_any, last_promoted, read_promotion
-from rounds.records import Promotion
+from ratchet.core.config import Config
+from ratchet.core.files import write_json
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.evaluation.arm_folders import results_path
+from ratchet.evaluation.comparisons import measure_difference
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.evaluation.measures.measures import BY_NAME, direction
+from ratchet.evaluation.measures.statistics import paired
+from ratchet.evaluation.results import BASE, PARENT, TRAINED
+from ratchet.evaluation.round_arms import evaluate, run_arms
+from ratchet.inference.adapters import adapter_digest
+from ratchet.rounds.promoted import SPLIT, kept_any, last_promoted, read_promotion
+from ratchet.rounds.records import Promotion
 
 MIN_GAIN, POWER = 0.05, 0.8
 """The gain that dev should be large enough to show, and with which probability."""

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from evaluation.measures.estimates import Difference
-from ratchet.records import Record
+from ratchet.core.records import Record
+from ratchet.evaluation.measures.estimates import Difference
 
 StageId = Literal[
     "index",

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from inference.engines import needs_server
-from ratchet.config import Config
-from ratchet.packages import module_name
-from ratchet.runfolder import RunFolder
-from rounds.artefacts import Artefact
-from rounds.records import StageId, StageKey
+from ratchet.core.config import Config
+from ratchet.core.packages import module_name
+from ratchet.core.runfolder import RunFolder
+from ratchet.inference.engines import needs_server
+from ratchet.rounds.artefacts import Artefact
+from ratchet.rounds.records import StageId, StageKey
 
 MODULE = (sys.executable, "-m")
 Command = tuple[str, ...]

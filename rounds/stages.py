@@ -13,20 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from agents.core.prompts.template import prompts_digest
-from agents.core.system import load_system, models_of
-from evaluation.arm_folders import results_path
-from evaluation.question_sets import split_of
-from inference.engines import needs_server
-from ratchet.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
-from ratchet.config.evaluation import FINAL
-from ratchet.packages import ROOT, script_arguments
-from ratchet.records import content_key
-from ratchet.runfolder import RoundFolder
-from retrieval.sources.plugin import load_source
-from rewards.prompts import replaced_digest
-from rewards.reward import judge_of, load_reward, scoring_judges
-from rounds.artefacts import (
+from ratchet.agents.core.prompts.template import prompts_digest
+from ratchet.agents.core.system import load_system, models_of
+from ratchet.core.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
+from ratchet.core.config.evaluation import FINAL
+from ratchet.core.packages import ROOT, script_arguments
+from ratchet.core.records import content_key
+from ratchet.core.runfolder import RoundFolder
+from ratchet.evaluation.arm_folders import results_path
+from ratchet.evaluation.question_sets import split_of
+from ratchet.inference.engines import needs_server
+from ratchet.retrieval.sources.plugin import load_source
+from ratchet.rewards.prompts import replaced_digest
+from ratchet.rewards.reward import judge_of, load_reward, scoring_judges
+from ratchet.rounds.artefacts import (
     Adapter,
     Arms,
     Artefact,
@@ -38,9 +38,9 @@ from rounds.artefacts import (
     JsonlFiles,
     Questions,
 )
-from rounds.promoted import SPLIT, kept_any, last_promoted, last_round
-from rounds.records import StageId
-from rounds.stage import MODULE, Command, ExperimentRun, Stage
+from ratchet.rounds.promoted import SPLIT, kept_any, last_promoted, last_round
+from ratchet.rounds.records import StageId
+from ratchet.rounds.stage import MODULE, Command, ExperimentRun, Stage
 
 TRAIN = script_arguments("train")
 DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")

@@ -12,22 +12,22 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.arm_folders import evaluated_splits
-from ratchet.console import wide_console
-from ratchet.errors import UserError
-from ratchet.files import count_lines, read_json_file, read_log
-from ratchet.lease import holder_of
-from ratchet.progress import duration
-from ratchet.runfolder import RoundFolder
-from ratchet.tables import print_table
-from rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
-from rounds.ledger import SENTENCES, latest_entries, reason_to_run
-from rounds.promoted import last_promoted, read_promotions, why_it_ended
-from rounds.records import Entry
-from rounds.stage import ExperimentRun, Stage
-from rounds.stages import stages_of
-from sampling.store import TrajectoryStore
-from training.checkpoints import checkpoints
+from ratchet.core.console import wide_console
+from ratchet.core.errors import UserError
+from ratchet.core.files import count_lines, read_json_file, read_log
+from ratchet.core.lease import holder_of
+from ratchet.core.progress import duration
+from ratchet.core.runfolder import RoundFolder
+from ratchet.core.tables import print_table
+from ratchet.evaluation.arm_folders import evaluated_splits
+from ratchet.rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
+from ratchet.rounds.ledger import SENTENCES, latest_entries, reason_to_run
+from ratchet.rounds.promoted import last_promoted, read_promotions, why_it_ended
+from ratchet.rounds.records import Entry
+from ratchet.rounds.stage import ExperimentRun, Stage
+from ratchet.rounds.stages import stages_of
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.checkpoints import checkpoints
 
 WIDTH = 140
 LEASE = ".lease"

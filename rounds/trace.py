@@ -10,15 +10,15 @@ from typing import TextIO
 
 from rich.markup import escape
 
-from evaluation.arm_folders import evaluated_splits, read_arms
-from ratchet.console import wide_console
-from ratchet.errors import UserError
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.text import plain_line
-from rounds.promoted import read_promotion
-from sampling.store import TrajectoryStore
-from training.rows import open_rows
+from ratchet.core.console import wide_console
+from ratchet.core.errors import UserError
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.text import plain_line
+from ratchet.evaluation.arm_folders import evaluated_splits, read_arms
+from ratchet.rounds.promoted import read_promotion
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.rows import open_rows
 
 WIDTH = 140
 MAX_ANSWER_CHARACTERS = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ratchet.records import Record
+from ratchet.core.records import Record
 
 
 class Allocation(Record):

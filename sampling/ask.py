@@ -7,17 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from agents.core.context import Job, RunContext
-from agents.core.resources import open_resources
-from agents.core.system import load_system
-from inference.adapters import adapter_digest
-from inference.engines import close_engines, open_engines
-from ratchet.config import Config
-from ratchet.config.sampling import TOP_P
-from ratchet.errors import UserError
-from ratchet.records import Event, Question, Trajectory
-from retrieval.loader import open_index
-from sampling.pool import run_episode
+from ratchet.agents.core.context import Job, RunContext
+from ratchet.agents.core.resources import open_resources
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import Config
+from ratchet.core.config.sampling import TOP_P
+from ratchet.core.errors import UserError
+from ratchet.core.records import Event, Question, Trajectory
+from ratchet.inference.adapters import adapter_digest
+from ratchet.inference.engines import close_engines, open_engines
+from ratchet.retrieval.loader import open_index
+from ratchet.sampling.pool import run_episode
 
 NAME = "command line"
 """Of the question, and of its scope in the evidence memory: the command and Python share one."""

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from agents.core.context import Job, RunContext
-from agents.core.resources import Resources
-from ratchet.config import SystemConfig
-from ratchet.errors import UserError
-from ratchet.records import Question, content_key
-from sampling.store import FIRST_SEGMENT
+from ratchet.agents.core.context import Job, RunContext
+from ratchet.agents.core.resources import Resources
+from ratchet.core.config import SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, content_key
+from ratchet.sampling.store import FIRST_SEGMENT
 
 
 @dataclass(frozen=True)

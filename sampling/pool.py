@@ -15,29 +15,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agents.core.checks import shown_passages, why_cut_off
-from agents.core.context import Job, RunContext
-from agents.core.labels import with_constrained_label
-from agents.core.resources import Resources, open_resources
-from agents.core.system import System, load_system
-from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
-from inference.adapters import checked_digest
-from inference.engine import Engine, EngineError
-from inference.engines import close_engines, max_requests, memory_line, open_engines
-from inference.session import session
-from ratchet.config import Config, SystemConfig
-from ratchet.config.models import DEFAULT_CONCURRENCY
-from ratchet.errors import UserError
-from ratchet.files import Segment
-from ratchet.progress import FIRST_LOOK, Progress
-from ratchet.records import Event, Question, Status, Trajectory, content_key, questions_digest
-from ratchet.tasks import gather_or_cancel, run_or_cancel
-from retrieval.errors import SourceError
-from retrieval.loader import open_index
-from retrieval.retriever import Retriever
-from sampling.passes import Pass, check_sequence, with_memory_scope
-from sampling.store import Manifest, TrajectoryStore
-from sampling.work import Work
+from ratchet.agents.core.checks import shown_passages, why_cut_off
+from ratchet.agents.core.context import Job, RunContext
+from ratchet.agents.core.labels import with_constrained_label
+from ratchet.agents.core.resources import Resources, open_resources
+from ratchet.agents.core.system import System, load_system
+from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
+from ratchet.core.config import Config, SystemConfig
+from ratchet.core.config.models import DEFAULT_CONCURRENCY
+from ratchet.core.errors import UserError
+from ratchet.core.files import Segment
+from ratchet.core.progress import FIRST_LOOK, Progress
+from ratchet.core.records import Event, Question, Status, Trajectory, content_key, questions_digest
+from ratchet.core.tasks import gather_or_cancel, run_or_cancel
+from ratchet.inference.adapters import checked_digest
+from ratchet.inference.engine import Engine, EngineError
+from ratchet.inference.engines import close_engines, max_requests, memory_line, open_engines
+from ratchet.inference.session import session
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.loader import open_index
+from ratchet.retrieval.retriever import Retriever
+from ratchet.sampling.passes import Pass, check_sequence, with_memory_scope
+from ratchet.sampling.store import Manifest, TrajectoryStore
+from ratchet.sampling.work import Work
 
 SLOW_ADVICE = (
     "To shorten it, stop with Ctrl-C and use a new run folder (--set run=runs/NEW) with fewer trajectories "

@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratchet.config import SystemConfig
-from ratchet.errors import UserError
-from ratchet.files import Line, Segment, count_lines, read_lines, read_record, read_segments, write_record
-from ratchet.plugins import short_name
-from ratchet.records import Record, Trajectory
-from sampling.trajectories import Outline, Trajectories, outline
+from ratchet.core.config import SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import Line, Segment, count_lines, read_lines, read_record, read_segments, write_record
+from ratchet.core.plugins import short_name
+from ratchet.core.records import Record, Trajectory
+from ratchet.sampling.trajectories import Outline, Trajectories, outline
 
 FIRST_SEGMENT = "part-0.jsonl"
 DISTILLED = "distilled"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ratchet.files import as_line
-from ratchet.records import Status, Trajectory
+from ratchet.core.files import as_line
+from ratchet.core.records import Status, Trajectory
 
 RECENT = 16
 """Whole records that stay in memory: several rewards score a trajectory one after the other."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from ratchet.files import Segment, read_segment
-from ratchet.progress import duration
-from ratchet.records import Trajectory
+from ratchet.core.files import Segment, read_segment
+from ratchet.core.progress import duration
+from ratchet.core.records import Trajectory
 
 
 class Work(BaseModel):

@@ -10,14 +10,14 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from agents.core.system import System
-from questions.labels import FEVER
-from ratchet.errors import UserError, did_you_mean
-from ratchet.http.openai import ONCE, ApiError, Turns
-from ratchet.plugins import short_name
-from ratchet.records import Event, Label, Question, Trajectory, content_key
-from sampling.ask import SYSTEM, SystemRunner
-from serve.limits import Limits
+from ratchet.agents.core.system import System
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.http.openai import ONCE, ApiError, Turns
+from ratchet.core.plugins import short_name
+from ratchet.core.records import Event, Label, Question, Trajectory, content_key
+from ratchet.questions.labels import FEVER
+from ratchet.sampling.ask import SYSTEM, SystemRunner
+from ratchet.serve.limits import Limits
 
 Form = Literal["question", "claim"]
 

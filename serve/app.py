@@ -19,12 +19,12 @@ from fastapi.responses import JSONResponse
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 
-import report
-from ratchet.http.app import PAGE_HEADERS, add_health, open_app
-from ratchet.http.document import EVENTS, errors
-from ratchet.http.openai import EventStream, run_until_disconnect
-from serve.answering import Answerer, ServedModel
-from serve.chat import AnswerRequest, Completion, question_of
+from ratchet import report
+from ratchet.core.http.app import PAGE_HEADERS, add_health, open_app
+from ratchet.core.http.document import EVENTS, errors
+from ratchet.core.http.openai import EventStream, run_until_disconnect
+from ratchet.serve.answering import Answerer, ServedModel
+from ratchet.serve.chat import AnswerRequest, Completion, question_of
 
 PAGE = Path(__file__).parent / "page"
 REPORT = Path(report.__path__[0])

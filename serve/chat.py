@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 from pydantic import BeforeValidator, Field
 
-from agents.core.steps import describe_step
-from questions.labels import label_named
-from ratchet.http.openai import ApiError, ChatRequest
-from ratchet.records import Event, Label, Passage, Question, Trajectory, content_key
-from serve.answering import Answerer, Form, ServedModel
+from ratchet.agents.core.steps import describe_step
+from ratchet.core.http.openai import ApiError, ChatRequest
+from ratchet.core.records import Event, Label, Passage, Question, Trajectory, content_key
+from ratchet.questions.labels import label_named
+from ratchet.serve.answering import Answerer, Form, ServedModel
 
 REFUSED = {
     "tools": "the system has its own tools",

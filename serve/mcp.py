@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, create_model
 
-from agents.core.steps import describe_step
-from ratchet.config import Section
-from ratchet.http.openai import ApiError
-from ratchet.records import Trajectory
-from retrieval.mcp_results import NOTICE, Result, results_of
-from retrieval.serving.tools import Context, Server, Tool, tool_server
-from serve.answering import Answerer, Form
-from serve.chat import no_answer
+from ratchet.agents.core.steps import describe_step
+from ratchet.core.config import Section
+from ratchet.core.http.openai import ApiError
+from ratchet.core.records import Trajectory
+from ratchet.retrieval.mcp_results import NOTICE, Result, results_of
+from ratchet.retrieval.serving.tools import Context, Server, Tool, tool_server
+from ratchet.serve.answering import Answerer, Form
+from ratchet.serve.chat import no_answer
 
 MAX_CHARACTERS = 40_000
 """Of the documents of one answer."""

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from agents.core.system import models_of
-from evaluation.sweep.cells import plan_sweep
-from inference.adapters import is_adapter
-from inference.engines import needs_server
-from ratchet.config import Config, IndexConfig, is_missing, load_members
-from ratchet.errors import UserError
-from ratchet.packages import script_arguments
-from ratchet.parsing import read_mapping
-from retrieval.layout import MANIFEST
-from rewards.reward import judge_of, scoring_judges
-from rounds.promoted import kept_any, last_promoted, read_promotion
-from rounds.records import StageId
-from rounds.stage import MODULE, ExperimentRun, Stage
-from rounds.stages import (
+from ratchet.agents.core.system import models_of
+from ratchet.core.config import Config, IndexConfig, is_missing, load_members
+from ratchet.core.errors import UserError
+from ratchet.core.packages import script_arguments
+from ratchet.core.parsing import read_mapping
+from ratchet.evaluation.sweep.cells import plan_sweep
+from ratchet.inference.adapters import is_adapter
+from ratchet.inference.engines import needs_server
+from ratchet.retrieval.layout import MANIFEST
+from ratchet.rewards.reward import judge_of, scoring_judges
+from ratchet.rounds.promoted import kept_any, last_promoted, read_promotion
+from ratchet.rounds.records import StageId
+from ratchet.rounds.stage import MODULE, ExperimentRun, Stage
+from ratchet.rounds.stages import (
     CPU_DDP,
     DDP,
     TRAIN,
@@ -37,7 +37,7 @@ from rounds.stages import (
     stages_before_training,
     training_stage,
 )
-from slurm.site import Site, resources_of
+from ratchet.slurm.site import Site, resources_of
 
 TASK = "@TASK@"
 """In a command: the number of the array's task (slurm/job.sh)."""

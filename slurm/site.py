@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from ratchet.config import Section
-from ratchet.errors import UserError
-from ratchet.parsing import parse, read_mapping
+from ratchet.core.config import Section
+from ratchet.core.errors import UserError
+from ratchet.core.parsing import parse, read_mapping
 
 SECRET_WORDS = {"KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"}
 CPUS_PER_GPU = 8

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratchet.errors import UserError
-from ratchet.escape import file_name
-from ratchet.files import disk_error
-from slurm.plan import Job
-from slurm.site import Resources, Site, resources_of
+from ratchet.core.errors import UserError
+from ratchet.core.escape import file_name
+from ratchet.core.files import disk_error
+from ratchet.slurm.plan import Job
+from ratchet.slurm.site import Resources, Site, resources_of
 
 SCRIPT = Path(__file__).parent / "job.sh"
 NODE_SCRIPT = Path(__file__).parent / "node.sh"

@@ -17,15 +17,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from agents.core.system import known_systems
-from ratchet.config import Config, Section
-from ratchet.files import write_atomic
+from ratchet.agents.core.system import known_systems
+from ratchet.core.config import Config, Section
+from ratchet.core.files import write_atomic
 
 PAGE = Path(__file__).parents[1] / "docs/reference/config.md"
 HEAD = """\
 # Config
 
-<!-- Written by `python -m tools.config_reference` from the docstrings in ratchet/config/ and agents/. Do not edit. -->
+<!-- Written by `python -m tools.config_reference` from the docstrings in core/config/ and agents/. Do not edit. -->
 
 A config is one YAML file, which every command reads with `--config`. `--set training.epochs=2` overrides one key. An
 unknown key or name is an error that names the closest known one. The defaults are the settings of mRAG (Salemi et al.

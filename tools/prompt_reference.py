@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from agents.core.prompts.template import SHARED, SUFFIX, Prompts
-from agents.core.system import known_systems, load_system
-from ratchet.config import SystemConfig
-from ratchet.files import write_atomic
-from rewards.prompts import PROMPTS
+from ratchet.agents.core.prompts.template import SHARED, SUFFIX, Prompts
+from ratchet.agents.core.system import known_systems, load_system
+from ratchet.core.config import SystemConfig
+from ratchet.core.files import write_atomic
+from ratchet.rewards.prompts import PROMPTS
 
 PAGE = Path(__file__).parents[1] / "docs/reference/prompts.md"
 PAPERS = {

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratchet.records import Trajectory, content_key
-from ratchet.selection import Selection
-from rewards.similarity import resemble
-from training.lessons import TokenRow
-from training.objectives.objective import EQUAL, Alternatives, Lesson, Objective
+from ratchet.core.records import Trajectory, content_key
+from ratchet.core.selection import Selection
+from ratchet.rewards.similarity import resemble
+from ratchet.training.lessons import TokenRow
+from ratchet.training.objectives.objective import EQUAL, Alternatives, Lesson, Objective
 
 
 class ActionGroup(NamedTuple):

@@ -8,12 +8,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from inference.adapters import CONFIG, WEIGHTS, read_adapter
-from questions.leakage import TRAINING_QUESTIONS
-from ratchet.errors import UserError
-from ratchet.files import disk_error, new_folder, read_json_file, write_atomic, write_json
-from ratchet.runfolder import RoundFolder
-from training.card import FACTS, model_card
+from ratchet.core.errors import UserError
+from ratchet.core.files import disk_error, new_folder, read_json_file, write_atomic, write_json
+from ratchet.core.runfolder import RoundFolder
+from ratchet.inference.adapters import CONFIG, WEIGHTS, read_adapter
+from ratchet.questions.leakage import TRAINING_QUESTIONS
+from ratchet.training.card import FACTS, model_card
 
 SETTINGS = "training settings"
 """Of what an adapter is made of, the settings of its training."""

@@ -13,13 +13,13 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ratchet.errors import UserError
-from ratchet.files import Segment, read_log, write_atomic
-from ratchet.progress import Progress
-from training.checkpoints import EvaluatedAdapters, seal
-from training.flops import peak_of
-from training.processes import adapter_weights
-from training.stop import StopRequest
+from ratchet.core.errors import UserError
+from ratchet.core.files import Segment, read_log, write_atomic
+from ratchet.core.progress import Progress
+from ratchet.training.checkpoints import EvaluatedAdapters, seal
+from ratchet.training.flops import peak_of
+from ratchet.training.processes import adapter_weights
+from ratchet.training.stop import StopRequest
 
 SAVE_SECONDS = 600.0
 """The longest time between checkpoints, and so the work that a kill costs: with 128 long rows a step, eval_steps can be

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import yaml
 
-from inference.weights import is_multimodal
-from questions.benchmark import load_benchmark
-from questions.leakage import TRAINING_QUESTIONS
-from ratchet.config import ModelConfig, SplitConfig
-from ratchet.markdown import Markdown, markdown_template
+from ratchet.core.config import ModelConfig, SplitConfig
+from ratchet.core.markdown import Markdown, markdown_template
+from ratchet.inference.weights import is_multimodal
+from ratchet.questions.benchmark import load_benchmark
+from ratchet.questions.leakage import TRAINING_QUESTIONS
 
 FACTS = "training.json"
 TEMPLATE = Path(__file__).with_name("card.md.j2")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from inference.adapters import WEIGHTS
-from inference.weights import ALONE, WHOLE
-from ratchet.files import new_folder, read_json_file, write_json
-from ratchet.runfolder import file_digest
+from ratchet.core.files import new_folder, read_json_file, write_json
+from ratchet.core.runfolder import file_digest
+from ratchet.inference.adapters import WEIGHTS
+from ratchet.inference.weights import ALONE, WHOLE
 
 SEAL = "complete.json"
 EVALUATION = "evaluated.json"

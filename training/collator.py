@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from training.prompt_tree import IGNORED, as_tree
+from ratchet.training.prompt_tree import IGNORED, as_tree
 
 MODEL_INPUTS = (
     "input_ids", "attention_mask", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",

@@ -13,23 +13,23 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from agents.core.context import Job, RunContext
-from agents.core.system import System, load_system
-from inference.chat import ChatFormat
-from inference.chat_formats import open_chat_format
-from inference.engine import Engine
-from inference.scripted import ScriptedEngine
-from questions.load import load_questions
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.files import write_jsonl, write_record
-from ratchet.records import Passage, Question, Trajectory, content_key, questions_digest
-from ratchet.runfolder import RoundFolder
-from ratchet.selection import QuestionChoice, Selection
-from sampling.pool import run_episode
-from sampling.store import DISTILLED, FIRST_SEGMENT, Manifest, TrajectoryStore
-from training.gold import check_takes_given_answers, gold_action_of
-from training.kept import KeptTrajectories
+from ratchet.agents.core.context import Job, RunContext
+from ratchet.agents.core.system import System, load_system
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_jsonl, write_record
+from ratchet.core.records import Passage, Question, Trajectory, content_key, questions_digest
+from ratchet.core.runfolder import RoundFolder
+from ratchet.core.selection import QuestionChoice, Selection
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.chat_formats import open_chat_format
+from ratchet.inference.engine import Engine
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.questions.load import load_questions
+from ratchet.sampling.pool import run_episode
+from ratchet.sampling.store import DISTILLED, FIRST_SEGMENT, Manifest, TrajectoryStore
+from ratchet.training.gold import check_takes_given_answers, gold_action_of
+from ratchet.training.kept import KeptTrajectories
 
 CONTEXT = RunContext(temperature=0.0, frozen_temperature=0.0, top_p=1.0, adapter=None, policy=DISTILLED)
 

@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agents.core.system import System, load_system
-from inference.chat import ChatFormat
-from inference.chat_formats import open_chat_format
-from questions.load import load_questions
-from ratchet.config import Config, ModelConfig
-from ratchet.errors import UserError
-from ratchet.files import write_jsonl, write_record
-from ratchet.records import ModelCall, Question, Span, Trajectory, content_key
-from ratchet.runfolder import RoundFolder
-from ratchet.selection import QuestionChoice, Selection
-from sampling.store import FIRST_SEGMENT, TrajectoryStore
+from ratchet.agents.core.system import System, load_system
+from ratchet.core.config import Config, ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_jsonl, write_record
+from ratchet.core.records import ModelCall, Question, Span, Trajectory, content_key
+from ratchet.core.runfolder import RoundFolder
+from ratchet.core.selection import QuestionChoice, Selection
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.chat_formats import open_chat_format
+from ratchet.questions.load import load_questions
+from ratchet.sampling.store import FIRST_SEGMENT, TrajectoryStore
 
 GoldAction = Callable[[Question, Any], tuple[str, str]]
 

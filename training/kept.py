@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ratchet.config import Config, load_members
-from ratchet.errors import UserError
-from ratchet.records import Trajectory, content_key
-from ratchet.runfolder import RoundFolder, file_digest
-from ratchet.selection import Selection
-from rewards.summary import single_answer
-from sampling.store import TrajectoryStore
+from ratchet.core.config import Config, load_members
+from ratchet.core.errors import UserError
+from ratchet.core.records import Trajectory, content_key
+from ratchet.core.runfolder import RoundFolder, file_digest
+from ratchet.core.selection import Selection
+from ratchet.rewards.summary import single_answer
+from ratchet.sampling.store import TrajectoryStore
 
 
 def read_kept_selection(folder: RoundFolder) -> Selection:

@@ -13,10 +13,10 @@ from statistics import fmean
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ratchet.errors import UserError
-from ratchet.records import Record
-from ratchet.selection import QuestionChoice, Selection
-from training.objectives.objective import EQUAL, Alternatives, ExampleObjective, Lesson, Objective
+from ratchet.core.errors import UserError
+from ratchet.core.records import Record
+from ratchet.core.selection import QuestionChoice, Selection
+from ratchet.training.objectives.objective import EQUAL, Alternatives, ExampleObjective, Lesson, Objective
 
 LESSON_FIELDS = (
     pa.field("question", pa.string()),

@@ -13,12 +13,12 @@ from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state
 from peft.tuners.lora import LoraLayer
 from safetensors.torch import load
 
-from inference.adapters import read_adapter
-from inference.weights import layer_alone, linears, load_causal_model, trained_linears
-from ratchet.config import LoraConfig, ModelConfig, TrainingConfig
-from ratchet.errors import UserError, did_you_mean, first_line
-from ratchet.extras import missing_package
-from ratchet.processor import computes_bfloat16
+from ratchet.core.config import LoraConfig, ModelConfig, TrainingConfig
+from ratchet.core.errors import UserError, did_you_mean, first_line
+from ratchet.core.extras import missing_package
+from ratchet.core.processor import computes_bfloat16
+from ratchet.inference.adapters import read_adapter
+from ratchet.inference.weights import layer_alone, linears, load_causal_model, trained_linears
 
 SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 """What an adapter's weights are multiplied by, or mean, beyond their shapes."""

@@ -21,21 +21,21 @@ import torch
 from torch.nn.functional import cross_entropy
 from trl import SFTConfig
 
-from ratchet.config import TrainingConfig
-from ratchet.errors import UserError
-from ratchet.progress import Progress
-from training.callback import TrainingCallback
-from training.collator import IGNORED, Collator
-from training.objectives.objective import (
+from ratchet.core.config import TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.progress import Progress
+from ratchet.training.callback import TrainingCallback
+from ratchet.training.collator import IGNORED, Collator
+from ratchet.training.objectives.objective import (
     ExampleLogProbabilities,
     ExampleObjective,
     RowLogProbabilities,
     RowObjective,
     load_objective,
 )
-from training.packing import packing_of
-from training.reference import PART_ROWS, LogProbabilities, ReferenceCache
-from training.trainer import RowTrainer
+from ratchet.training.packing import packing_of
+from ratchet.training.reference import PART_ROWS, LogProbabilities, ReferenceCache
+from ratchet.training.trainer import RowTrainer
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.utils import is_flash_attn_2_available
 
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
 
 NAME = "ratchet_packed"
 LAYERS = {"full_attention", "sliding_attention"}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ratchet.errors import UserError
-from training.objectives.objective import ExampleObjective, Objective
+from ratchet.core.errors import UserError
+from ratchet.training.objectives.objective import ExampleObjective, Objective
 
 
 @dataclass(frozen=True)

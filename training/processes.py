@@ -18,7 +18,7 @@ from torch.distributed import DistError
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
 
 PROCESS_TIMEOUT = timedelta(hours=1)
 """How long processes wait for each other: one builds the rows of a large round while the others wait. A process that

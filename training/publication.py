@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 from accelerate import PartialState
 
-from questions.leakage import training_question_digests
-from questions.load import load_split
-from ratchet.config import load_members
-from ratchet.plugins import short_name
-from ratchet.version import code_version
-from training.adapter import SETTINGS, publish
-from training.card import data_licences, describe_base
-from training.checkpoints import EvaluatedAdapters
-from training.rows import loss_tokens, row_lengths
-from training.schedule import Schedule
-from training.task import TrainingTask
+from ratchet.core.config import load_members
+from ratchet.core.plugins import short_name
+from ratchet.core.version import code_version
+from ratchet.questions.leakage import training_question_digests
+from ratchet.questions.load import load_split
+from ratchet.training.adapter import SETTINGS, publish
+from ratchet.training.card import data_licences, describe_base
+from ratchet.training.checkpoints import EvaluatedAdapters
+from ratchet.training.rows import loss_tokens, row_lengths
+from ratchet.training.schedule import Schedule
+from ratchet.training.task import TrainingTask
 
 
 @dataclass(frozen=True)

@@ -11,28 +11,28 @@ from typing import Any
 import torch
 from accelerate import PartialState
 
-from inference.adapters import checked_digest
-from inference.local.model import model_fingerprint
-from inference.tokenizer import load_tokenizer
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
-from ratchet.files import read_log, write_json
-from training.adapter import SETTINGS, is_made_of, set_aside
-from training.callback import TrainingCallback
-from training.checkpoints import EvaluatedAdapters, checkpoints, last_complete
-from training.kept import read_kept
-from training.lessons import with_numbers
-from training.lora import add_lora, load_model, mixes_precision, on_cpu, start_from_adapter
-from training.objective_trainer import ObjectiveTrainer
-from training.objectives.objective import load_objective, recorded_settings
-from training.packing import packing_of
-from training.processes import PROCESS_TIMEOUT, explain_lost_processes
-from training.publication import TrainingJob, publish_adapter
-from training.rows import has_lessons, loss_tokens, prepare_rows, row_lengths, split_rows
-from training.schedule import Schedule, describe_adjustments, schedule
-from training.task import TrainingTask
-from training.trainer import RowTrainer, silence_libraries, trainer_config
-from training.unsloth import load_unsloth
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_log, write_json
+from ratchet.inference.adapters import checked_digest
+from ratchet.inference.local.model import model_fingerprint
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.training.adapter import SETTINGS, is_made_of, set_aside
+from ratchet.training.callback import TrainingCallback
+from ratchet.training.checkpoints import EvaluatedAdapters, checkpoints, last_complete
+from ratchet.training.kept import read_kept
+from ratchet.training.lessons import with_numbers
+from ratchet.training.lora import add_lora, load_model, mixes_precision, on_cpu, start_from_adapter
+from ratchet.training.objective_trainer import ObjectiveTrainer
+from ratchet.training.objectives.objective import load_objective, recorded_settings
+from ratchet.training.packing import packing_of
+from ratchet.training.processes import PROCESS_TIMEOUT, explain_lost_processes
+from ratchet.training.publication import TrainingJob, publish_adapter
+from ratchet.training.rows import has_lessons, loss_tokens, prepare_rows, row_lengths, split_rows
+from ratchet.training.schedule import Schedule, describe_adjustments, schedule
+from ratchet.training.task import TrainingTask
+from ratchet.training.trainer import RowTrainer, silence_libraries, trainer_config
+from ratchet.training.unsloth import load_unsloth
 
 
 def train(task: TrainingTask, warnings: Sequence[str] = ()) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratchet.files import write_atomic
+from ratchet.core.files import write_atomic
 
 PART_ROWS = 64
 """Rows of one file: what a kill costs at most, on each device."""

@@ -29,13 +29,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ratchet.config import TrainingConfig
-from ratchet.errors import UserError
-from ratchet.files import write_atomic
-from ratchet.records import Conversation, Trajectory, content_key
-from training.actions import action_lessons
-from training.kept import KeptTrajectories, LearntRound, check_ids_are_known, read_kept
-from training.lessons import (
+from ratchet.core.config import TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_atomic
+from ratchet.core.records import Conversation, Trajectory, content_key
+from ratchet.training.actions import action_lessons
+from ratchet.training.kept import KeptTrajectories, LearntRound, check_ids_are_known, read_kept
+from ratchet.training.lessons import (
     LESSON_FIELDS,
     TokenRow,
     check_lessons,
@@ -45,8 +45,8 @@ from training.lessons import (
     with_lessons,
     without_single_sides,
 )
-from training.objectives.objective import Objective, load_objective
-from training.schedule import held_out
+from ratchet.training.objectives.objective import Objective, load_objective
+from ratchet.training.schedule import held_out
 
 ROWS_VERSION = 2
 """Raise it when the same trajectories would give other rows, so that old rows.parquet files are rebuilt."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ratchet.config import TrainingConfig
-from ratchet.errors import UserError
+from ratchet.core.config import TrainingConfig
+from ratchet.core.errors import UserError
 
 MIN_HELD_OUT = 5
 """The loss on fewer questions says nothing, and training misses the data."""

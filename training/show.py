@@ -8,10 +8,10 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from ratchet.records import Conversation
-from ratchet.text import plain_text
-from training.lessons import TokenRow
-from training.rows import has_lessons, loss_tokens, row_lengths
+from ratchet.core.records import Conversation
+from ratchet.core.text import plain_text
+from ratchet.training.lessons import TokenRow
+from ratchet.training.rows import has_lessons, loss_tokens, row_lengths
 
 AUTHOR = {"template": "\x1b[2m", "system": "\x1b[36m", "user": "\x1b[34m", "assistant": "\x1b[31m"}
 LEARNT = "\x1b[1;30;42m"

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ratchet.config import Config, ModelConfig, TrainingConfig
-from ratchet.errors import UserError
-from ratchet.runfolder import RoundFolder
+from ratchet.core.config import Config, ModelConfig, TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RoundFolder
 
 if TYPE_CHECKING:  # else the command's help would load what rows are read with
-    from training.kept import LearntRound
+    from ratchet.training.kept import LearntRound
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ratchet.errors import UserError
-from ratchet.extras import need_extra
-from ratchet.http.environment import is_address
+from ratchet.core.errors import UserError
+from ratchet.core.extras import need_extra
+from ratchet.core.http.environment import is_address
 
 SERVER = "https://api.wandb.ai"
 SHORTEST_KEY = 40

@@ -25,13 +25,13 @@ from torch.utils.data import Sampler
 from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from ratchet.config import ModelConfig, TrainingConfig
-from ratchet.errors import UserError
-from training.callback import TrainingCallback
-from training.checkpointing import CHECKPOINTING
-from training.collator import IGNORED, MODEL_INPUTS, Collator
-from training.flops import ModelFlops
-from training.lora import (
+from ratchet.core.config import ModelConfig, TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.training.callback import TrainingCallback
+from ratchet.training.checkpointing import CHECKPOINTING
+from ratchet.training.collator import IGNORED, MODEL_INPUTS, Collator
+from ratchet.training.flops import ModelFlops
+from ratchet.training.lora import (
     compute_type,
     fuse_layers,
     mixes_precision,
@@ -39,12 +39,12 @@ from training.lora import (
     round_frozen_products,
     take_inputs_as_they_are,
 )
-from training.order import EpochSampler, epoch_order, mixed_batches
-from training.packed_attention import pack_attention
-from training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
-from training.rows import row_lengths
-from training.schedule import schedule
-from training.tracking import logging_integrations
+from ratchet.training.order import EpochSampler, epoch_order, mixed_batches
+from ratchet.training.packed_attention import pack_attention
+from ratchet.training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
+from ratchet.training.rows import row_lengths
+from ratchet.training.schedule import schedule
+from ratchet.training.tracking import logging_integrations
 
 
 def silence_libraries() -> None:

@@ -13,9 +13,9 @@ import importlib
 import importlib.util
 from typing import Any
 
-from ratchet.config import ModelConfig, TrainingConfig
-from ratchet.errors import UserError
-from ratchet.extras import install
+from ratchet.core.config import ModelConfig, TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.extras import install
 
 PEFT = "`--set training.backend=peft` trains the same adapter here"
 # What 'all-linear' means for the decoder models that Unsloth patches.
@@ -50,7 +50,7 @@ def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any
     unsloth = import_unsloth()
     import torch
 
-    from training.lora import check_targets, compute_type, target_modules
+    from ratchet.training.lora import check_targets, compute_type, target_modules
 
     targets = target_modules(training.lora)
     base, _ = unsloth.FastLanguageModel.from_pretrained(
@@ -78,7 +78,7 @@ def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any
 
 def _linear_targets(model: Any) -> list[str]:
     """Those of LINEAR that `all-linear` means: of a mixture of experts, attention alone."""
-    from inference.weights import trained_linears
+    from ratchet.inference.weights import trained_linears
 
     names = {name.rpartition(".")[2] for name in trained_linears(model)}
     return [name for name in LINEAR if name in names]

@@ -22,10 +22,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.awe.citations import check_citations
-from agents.core.claims import unique
-from agents.core.output import Malformed
-from agents.core.prompts.documents import (
+from ratchet.agents.awe.citations import check_citations
+from ratchet.agents.core.claims import unique
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.prompts.documents import (
     DATA,
     DOCUMENTS_AND_QUESTION,
     KNOW_IN_FORM,
@@ -38,11 +38,11 @@ from agents.core.prompts.documents import (
     one_line,
     unanimous,
 )
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, Tools
-from inference.chat import Dialogue
-from ratchet.records import Passage, Question
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.records import Passage, Question
+from ratchet.inference.chat import Dialogue
 
 ADVOCATES = ("knowledge_advocate", "retrieval_advocate")
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ratchet.records import Passage
-from ratchet.text import fold_typography
-from ratchet.words import split_words
+from ratchet.core.records import Passage
+from ratchet.core.text import fold_typography
+from ratchet.core.words import split_words
 
 CITATION = re.compile(r'\[\s*(\d{1,4})\s*:\s*["“”](.*?)["“”]\s*\]', re.DOTALL)
 PLACEHOLDER = re.compile(r"\0(\d+)\0")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agents.core.output import Malformed, Parsed
-from inference.completion import Completion
-from ratchet.records import Repair
+from ratchet.agents.core.output import Malformed, Parsed
+from ratchet.core.records import Repair
+from ratchet.inference.completion import Completion
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ratchet.records import Passage, Turn
+from ratchet.core.records import Passage, Turn
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ratchet.records import Passage, Question, Trajectory
-from ratchet.words import padded_words
+from ratchet.core.records import Passage, Question, Trajectory
+from ratchet.core.words import padded_words
 
 RUN = 8
 """Words of a document in a row that tell that it was shown."""

@@ -13,17 +13,17 @@ from typing import Any
 
 from pydantic import Field
 
-from agents.core.labels import labels_of
-from agents.core.output import object_schema
-from agents.core.prompts.documents import one_line
-from agents.core.prompts.template import Prompt
-from agents.core.task import label_of_stance
-from agents.core.tools import Answer, Tools, Unparsed
-from ratchet.config import Section
-from ratchet.errors import UserError
-from ratchet.records import Passage, Question, Stance, Turn
-from retrieval.errors import SourceError
-from retrieval.sources.source import ToolResult
+from ratchet.agents.core.labels import labels_of
+from ratchet.agents.core.output import object_schema
+from ratchet.agents.core.prompts.documents import one_line
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.task import label_of_stance
+from ratchet.agents.core.tools import Answer, Tools, Unparsed
+from ratchet.core.config import Section
+from ratchet.core.errors import UserError
+from ratchet.core.records import Passage, Question, Stance, Turn
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.sources.source import ToolResult
 
 TITLE_CHARACTERS = 200
 """Of a document's title, that a model sees. Its text is cut where it is found (`Resources.fit`)."""

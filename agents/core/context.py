@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ratchet.records import Question
+from ratchet.core.records import Question
 
 
 @dataclass(frozen=True)

@@ -12,27 +12,27 @@ from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
 
-from agents.core.action import Action, free_text, read_completion
-from agents.core.answer import Answer, OutOfBudget, Unparsed
-from agents.core.context import Job, RunContext
-from agents.core.lookahead import cut_at_stop
-from agents.core.output import Parsed, Schema, grammar, read_output, without_bounds
-from agents.core.prompts.template import TASK, Prompts
-from agents.core.record import Record
-from agents.core.resources import INDEX, Resources
-from agents.core.task import labels_text, named_examples, task_text
-from inference.chat import ChatFormat, Dialogue
-from inference.chat_formats import with_thoughts
-from inference.completion import Completion, SamplingParams
-from inference.engine import Engine, EngineError
-from inference.thinking import generate
-from inference.thoughts import without_thoughts
-from ratchet.config import RoleConfig, SystemConfig
-from ratchet.errors import UserError
-from ratchet.records import Event, ModelCall, ParseState, Passage, Search, content_key
-from retrieval.errors import SourceError
-from retrieval.retriever import Retriever
-from retrieval.sources.source import ToolResult
+from ratchet.agents.core.action import Action, free_text, read_completion
+from ratchet.agents.core.answer import Answer, OutOfBudget, Unparsed
+from ratchet.agents.core.context import Job, RunContext
+from ratchet.agents.core.lookahead import cut_at_stop
+from ratchet.agents.core.output import Parsed, Schema, grammar, read_output, without_bounds
+from ratchet.agents.core.prompts.template import TASK, Prompts
+from ratchet.agents.core.record import Record
+from ratchet.agents.core.resources import INDEX, Resources
+from ratchet.agents.core.task import labels_text, named_examples, task_text
+from ratchet.core.config import RoleConfig, SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Event, ModelCall, ParseState, Passage, Search, content_key
+from ratchet.inference.chat import ChatFormat, Dialogue
+from ratchet.inference.chat_formats import with_thoughts
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.engine import Engine, EngineError
+from ratchet.inference.thinking import generate
+from ratchet.inference.thoughts import without_thoughts
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.sources.source import ToolResult
 
 M = TypeVar("M", bound=BaseModel)
 

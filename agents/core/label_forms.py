@@ -18,8 +18,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 
-from agents.core.prompts.chain_of_thought import first_sentence
-from ratchet.records import Label, Stance
+from ratchet.agents.core.prompts.chain_of_thought import first_sentence
+from ratchet.core.records import Label, Stance
 
 MAX_CHARS = 10_000
 """How much of a reply's end is read."""

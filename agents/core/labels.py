@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agents.core.answer import Answer, OutOfBudget, Unparsed
-from agents.core.label_forms import find_label
-from agents.core.output import Malformed
-from agents.core.prompts.chain_of_thought import first_sentence
-from agents.core.prompts.documents import unanimous
-from agents.core.prompts.template import Prompt
-from agents.core.tools import Tools
-from inference.chat import Dialogue
-from ratchet.errors import UserError
-from ratchet.records import Label, Question
+from ratchet.agents.core.answer import Answer, OutOfBudget, Unparsed
+from ratchet.agents.core.label_forms import find_label
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.prompts.chain_of_thought import first_sentence
+from ratchet.agents.core.prompts.documents import unanimous
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.tools import Tools
+from ratchet.core.errors import UserError
+from ratchet.core.records import Label, Question
+from ratchet.inference.chat import Dialogue
 
 VERDICT = "End with one of these labels, alone on the last line:\n{{labels}}"
 """In a prompt: how a text that gives a verdict has to end, which `read_verdict` reads."""

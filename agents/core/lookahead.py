@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from inference.chat import Dialogue
-from inference.completion import Completion
-from inference.thoughts import count_ids
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion
+from ratchet.inference.thoughts import count_ids
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from agents.core.output import Malformed
-from agents.core.tools import Tools
-from inference.chat import Dialogue
-from inference.tool_calls import CallForm
-from inference.turns import FunctionCall
-from ratchet.errors import UserError
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.tools import Tools
+from ratchet.core.errors import UserError
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.tool_calls import CallForm
+from ratchet.inference.turns import FunctionCall
 
 Actions = Literal["text", "native"]
 Said = tuple[str, tuple[FunctionCall, ...]]

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pyjson5
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from inference.thoughts import without_thoughts
-from ratchet.records import Repair
-from ratchet.text import MAX_LEVELS, storable_value
+from ratchet.core.records import Repair
+from ratchet.core.text import MAX_LEVELS, storable_value
+from ratchet.inference.thoughts import without_thoughts
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

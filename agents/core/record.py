@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from inference.chat import Dialogue, Row
-from ratchet.records import Conversation, Event, Note, Search, ToolCall
+from ratchet.core.records import Conversation, Event, Note, Search, ToolCall
+from ratchet.inference.chat import Dialogue, Row
 
 
 class Record:

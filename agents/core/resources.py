@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from inference.chat import first_tokens
-from inference.engine import Engine
-from ratchet.config import Config, Thresholds
-from ratchet.errors import UserError, did_you_mean
-from ratchet.records import content_key
-from ratchet.text import shortened
-from retrieval.encoders.embed import Embed
-from retrieval.retriever import Retriever
-from retrieval.sources.source import Source, ToolResult
+from ratchet.core.config import Config, Thresholds
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.records import content_key
+from ratchet.core.text import shortened
+from ratchet.inference.chat import first_tokens
+from ratchet.inference.engine import Engine
+from ratchet.retrieval.encoders.embed import Embed
+from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.sources.source import Source, ToolResult
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from retrieval.memory.memory import Memory
+    from ratchet.retrieval.memory.memory import Memory
 
 INDEX = "index"
 """The name of the config's own index among the sources."""
@@ -85,9 +85,9 @@ class Resources:
 
 def open_resources(config: Config, retriever: Retriever) -> Resources:
     """The sources, the memory and the embedder. The embedder's model is loaded by the first text. UserError."""
-    from retrieval.encoders.embedder import open_embedder  # late: a system is looked up without what it reaches
-    from retrieval.memory.memory import memory_of
-    from retrieval.sources.registry import open_sources
+    from ratchet.retrieval.encoders.embedder import open_embedder  # late: a system is looked up without what it reaches
+    from ratchet.retrieval.memory.memory import memory_of
+    from ratchet.retrieval.sources.registry import open_sources
 
     embedder = config.embedder
     sources = open_sources(config.sources, retriever, embedder)

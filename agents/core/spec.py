@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from agents.core.prompts.template import Prompts
-from agents.core.tools import Answer, Tools
-from ratchet.config import Section
-from ratchet.records import Question
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Section
+from ratchet.core.records import Question
 
 S = TypeVar("S", bound=Section)
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ratchet.records import Event, ModelCall, Passage, Recall, Search, ToolCall
-from ratchet.text import plain_line, plain_text
+from ratchet.core.records import Event, ModelCall, Passage, Recall, Search, ToolCall
+from ratchet.core.text import plain_line, plain_text
 
 EXCERPT = 160
 """Characters of a passage that are shown."""

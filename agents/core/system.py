@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.core.labels import CONSTRAINED
-from agents.core.prompts.template import SHARED, Prompts, prompts_digest, replace_prompts
-from agents.core.spec import SystemSpec
-from agents.core.tools import OutOfBudget, Unparsed
-from inference.engine import EngineError
-from ratchet.config import Section, SystemConfig, parse
-from ratchet.errors import UserError, did_you_mean
-from ratchet.plugins import Plugin, known_plugins, load_plugin, short_name
-from ratchet.records import Question
-from retrieval.errors import SourceError
+from ratchet.agents.core.labels import CONSTRAINED
+from ratchet.agents.core.prompts.template import SHARED, Prompts, prompts_digest, replace_prompts
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import OutOfBudget, Unparsed
+from ratchet.core.config import Section, SystemConfig, parse
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.plugins import Plugin, known_plugins, load_plugin, short_name
+from ratchet.core.records import Question
+from ratchet.inference.engine import EngineError
+from ratchet.retrieval.errors import SourceError
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ratchet.records import Label, Question, Stance
+from ratchet.core.records import Label, Question, Stance
 
 
 def task_text(question: Question) -> str:

@@ -13,22 +13,22 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from agents.core.action import free_text
-from agents.core.answer import Answer, OutOfBudget, Unparsed
-from agents.core.context import RunContext
-from agents.core.episode import Episode
-from agents.core.lookahead import Draft, check_continues
-from agents.core.output import Malformed, object_schema, read_output
-from agents.core.resources import INDEX
-from inference.chat import MAX_CHARACTERS, Dialogue
-from inference.completion import Completion
-from ratchet.config import Thresholds
-from ratchet.errors import UserError, did_you_mean
-from ratchet.records import LookupState, Passage, Recall, ToolCall
-from retrieval.encoders.embed import Embed, end_of
-from retrieval.errors import SourceError
-from retrieval.memory.pieces import Evidence
-from retrieval.sources.source import ToolError, ToolResult, ToolSpec
+from ratchet.agents.core.action import free_text
+from ratchet.agents.core.answer import Answer, OutOfBudget, Unparsed
+from ratchet.agents.core.context import RunContext
+from ratchet.agents.core.episode import Episode
+from ratchet.agents.core.lookahead import Draft, check_continues
+from ratchet.agents.core.output import Malformed, object_schema, read_output
+from ratchet.agents.core.resources import INDEX
+from ratchet.core.config import Thresholds
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.records import LookupState, Passage, Recall, ToolCall
+from ratchet.inference.chat import MAX_CHARACTERS, Dialogue
+from ratchet.inference.completion import Completion
+from ratchet.retrieval.encoders.embed import Embed, end_of
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.memory.pieces import Evidence
+from ratchet.retrieval.sources.source import ToolError, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     import numpy as np

@@ -25,20 +25,20 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.core.checks import shown_passages
-from agents.core.label_forms import find_label
-from agents.core.labels import require_label
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
-from agents.external.program import ProgramAnswer, ProgramError, Task, ask_program, run_program
-from agents.external.settings import Settings
-from ratchet.errors import UserError
-from ratchet.extras import need_extra
-from ratchet.records import Passage, Question, content_key
-from ratchet.runfolder import file_digest
+from ratchet.agents.core.checks import shown_passages
+from ratchet.agents.core.label_forms import find_label
+from ratchet.agents.core.labels import require_label
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
+from ratchet.agents.external.program import ProgramAnswer, ProgramError, Task, ask_program, run_program
+from ratchet.agents.external.settings import Settings
+from ratchet.core.errors import UserError
+from ratchet.core.extras import need_extra
+from ratchet.core.records import Passage, Question, content_key
+from ratchet.core.runfolder import file_digest
 
 if TYPE_CHECKING:
-    from agents.external.recording import Recording
+    from ratchet.agents.external.recording import Recording
 
 
 def digest_of(settings: Settings) -> str:
@@ -53,8 +53,8 @@ def digest_of(settings: Settings) -> str:
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Let the program answer."""
     need_extra("server", "the gateway")
-    from agents.external.app import open_gateway
-    from agents.external.recording import Recording
+    from ratchet.agents.external.app import open_gateway
+    from ratchet.agents.external.recording import Recording
 
     role, comes_itself = settings.roles[0], not (settings.command or settings.url)
     async with open_gateway(settings.port if comes_itself else 0) as gateway:

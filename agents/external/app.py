@@ -35,19 +35,19 @@ from pydantic import BaseModel, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 
-from agents.external.messages import MessagesRequest
-from agents.external.program import ProgramAnswer, Task
-from agents.external.protocols import Protocol
-from agents.external.recording import ProgramRequest, Recording
-from agents.external.responses import ResponsesRequest
-from ratchet.errors import UserError
-from ratchet.http.app import open_app
-from ratchet.http.document import EVENTS, errors
-from ratchet.http.guard import bearer_token
-from ratchet.http.openai import ApiError, EventStream, run_until_disconnect
-from ratchet.http.server import address_of, listen, serve_beside
-from ratchet.records import Passage
-from retrieval.protocol import Limits
+from ratchet.agents.external.messages import MessagesRequest
+from ratchet.agents.external.program import ProgramAnswer, Task
+from ratchet.agents.external.protocols import Protocol
+from ratchet.agents.external.recording import ProgramRequest, Recording
+from ratchet.agents.external.responses import ResponsesRequest
+from ratchet.core.errors import UserError
+from ratchet.core.http.app import open_app
+from ratchet.core.http.document import EVENTS, errors
+from ratchet.core.http.guard import bearer_token
+from ratchet.core.http.openai import ApiError, EventStream, run_until_disconnect
+from ratchet.core.http.server import address_of, listen, serve_beside
+from ratchet.core.records import Passage
+from ratchet.retrieval.protocol import Limits
 
 HOST = "127.0.0.1"
 HEADER = "x-ratchet-trajectory"

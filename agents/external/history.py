@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from inference.chat import Dialogue, Row
-from inference.turns import ChatTurn
+from ratchet.inference.chat import Dialogue, Row
+from ratchet.inference.turns import ChatTurn
 
 
 @dataclass(frozen=True)

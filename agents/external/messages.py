@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.external.protocols import Answer, add_call, chat_request, text_of, tool
-from agents.external.recording import ProgramRequest, refused
-from inference.tool_calls import template_call
-from ratchet.text import read_json
+from ratchet.agents.external.protocols import Answer, add_call, chat_request, text_of, tool
+from ratchet.agents.external.recording import ProgramRequest, refused
+from ratchet.core.text import read_json
+from ratchet.inference.tool_calls import template_call
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 BESIDE_TEXT = ("tool_use", "tool_result", "thinking", "redacted_thinking")

@@ -19,14 +19,14 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agents.core.task import labels_text
-from inference.engine import EngineError
-from inference.thoughts import without_thoughts
-from ratchet.errors import UserError
-from ratchet.http.clients import open_async_client
-from ratchet.http.responses import BadResponse, send_request
-from ratchet.records import Question
-from ratchet.text import plain_line, read_json
+from ratchet.agents.core.task import labels_text
+from ratchet.core.errors import UserError
+from ratchet.core.http.clients import open_async_client
+from ratchet.core.http.responses import BadResponse, send_request
+from ratchet.core.records import Question
+from ratchet.core.text import plain_line, read_json
+from ratchet.inference.engine import EngineError
+from ratchet.inference.thoughts import without_thoughts
 
 MAX_OUTPUT = 1 << 20
 """Bytes of a program's output that are read: the last ones of a process, the first ones of a response."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agents.external.recording import ProgramRequest, refused
+from ratchet.agents.external.recording import ProgramRequest, refused
 
 Answer = dict[str, Any]
 TEXTS = ("text", "input_text", "output_text")

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.core.native import read_calls
-from agents.core.output import read_output, without_bounds
-from agents.core.tools import OutOfBudget, Tools
-from agents.external.history import History, Position
-from agents.external.program import ProgramAnswer, ProgramError
-from inference.call_grammar import call_grammar
-from inference.completion import Completion
-from inference.engine import EngineError
-from inference.schemas import SchemaRefused, SchemaRejected, check_schema
-from inference.tool_calls import CALL_ID, NAME, CallForm, template_call
-from inference.turns import ChatTurn, FunctionCall
-from ratchet.errors import UserError, fault_in
-from ratchet.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
-from ratchet.records import Passage, Question
-from ratchet.text import short_line, storable_value
+from ratchet.agents.core.native import read_calls
+from ratchet.agents.core.output import read_output, without_bounds
+from ratchet.agents.core.tools import OutOfBudget, Tools
+from ratchet.agents.external.history import History, Position
+from ratchet.agents.external.program import ProgramAnswer, ProgramError
+from ratchet.core.errors import UserError, fault_in
+from ratchet.core.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
+from ratchet.core.records import Passage, Question
+from ratchet.core.text import short_line, storable_value
+from ratchet.inference.call_grammar import call_grammar
+from ratchet.inference.completion import Completion
+from ratchet.inference.engine import EngineError
+from ratchet.inference.schemas import SchemaRefused, SchemaRejected, check_schema
+from ratchet.inference.tool_calls import CALL_ID, NAME, CallForm, template_call
+from ratchet.inference.turns import ChatTurn, FunctionCall
 
 if TYPE_CHECKING:
-    from agents.external.settings import Settings
+    from ratchet.agents.external.settings import Settings
 
 
 class SentFunction(BaseModel):

@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.external.protocols import Answer, add_call, chat_request, text_of, tool
-from agents.external.recording import ProgramRequest, refused
-from inference.tool_calls import template_call
+from ratchet.agents.external.protocols import Answer, add_call, chat_request, text_of, tool
+from ratchet.agents.external.recording import ProgramRequest, refused
+from ratchet.inference.tool_calls import template_call
 
 
 class ResponsesRequest(BaseModel):

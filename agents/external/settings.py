@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from ratchet.config import Section
+from ratchet.core.config import Section
 
 
 class Settings(Section):

@@ -27,21 +27,21 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agents.core.claims import document_text, unique
-from agents.core.labels import labels_of
-from agents.core.native import Actions, calls_of, dialogue_with
-from agents.core.prompts.documents import DATA, one_line
-from agents.core.prompts.template import Prompt
-from agents.core.spec import SystemSpec
-from agents.core.task import label_of_stance, labels_text
-from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
-from agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
-from agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text
-from ratchet.config import Section
-from ratchet.errors import UserError
-from ratchet.records import Label, Passage, Question, Turn, content_key
-from retrieval.memory.names import names_in
-from retrieval.sources.source import ToolResult
+from ratchet.agents.core.claims import document_text, unique
+from ratchet.agents.core.labels import labels_of
+from ratchet.agents.core.native import Actions, calls_of, dialogue_with
+from ratchet.agents.core.prompts.documents import DATA, one_line
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.task import label_of_stance, labels_text
+from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
+from ratchet.agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
+from ratchet.agents.mermaid.decomposer import DECOMPOSE, Decomposition, entities_of, fact_keys, facts_text
+from ratchet.core.config import Section
+from ratchet.core.errors import UserError
+from ratchet.core.records import Label, Passage, Question, Turn, content_key
+from ratchet.retrieval.memory.names import names_in
+from ratchet.retrieval.sources.source import ToolResult
 
 EXECUTE = """\
 Find the right label for the {{form}}, step by step. Each step is one JSON object. To look something up:

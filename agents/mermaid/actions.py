@@ -14,12 +14,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agents.core.native import Said, function
-from agents.core.output import Malformed, object_schema, read_output, without_bounds
-from agents.core.prompts.documents import one_line
-from ratchet.errors import UserError
-from ratchet.records import Label
-from retrieval.sources.source import ToolSpec
+from ratchet.agents.core.native import Said, function
+from ratchet.agents.core.output import Malformed, object_schema, read_output, without_bounds
+from ratchet.agents.core.prompts.documents import one_line
+from ratchet.core.errors import UserError
+from ratchet.core.records import Label
+from ratchet.retrieval.sources.source import ToolSpec
 
 VERDICT = "verdict"
 """The tool that ends, where actions are calls of tools."""

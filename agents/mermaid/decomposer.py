@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agents.core.claims import distinct
-from agents.core.output import ANY, AnyText, JsonObject, at_most
-from agents.core.prompts.documents import one_line
-from retrieval.memory.records import entity_key
+from ratchet.agents.core.claims import distinct
+from ratchet.agents.core.output import ANY, AnyText, JsonObject, at_most
+from ratchet.agents.core.prompts.documents import one_line
+from ratchet.retrieval.memory.records import entity_key
 
 DECOMPOSE = """\
 Take the text apart into facts to check. Each has a subject, a relation, an object, and attributions such as time, \

@@ -11,11 +11,11 @@ Where the paper's own parts disagree or are silent, our guard rails, and what th
 docs/papers/mrag.md.
 """
 
-from agents.core.spec import SystemSpec
-from agents.mrag.brief import BRIEF_PROMPTS
-from agents.mrag.coordinator import gold_action, solve
-from agents.mrag.paper import PAPER_PROMPTS
-from agents.mrag.settings import AGENTS, Settings
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.mrag.brief import BRIEF_PROMPTS
+from ratchet.agents.mrag.coordinator import gold_action, solve
+from ratchet.agents.mrag.paper import PAPER_PROMPTS
+from ratchet.agents.mrag.settings import AGENTS, Settings
 
 SYSTEM = SystemSpec(
     Settings,

@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agents.core.prompts.documents import BRIEF_DATA, QUESTION, one_line, passage_text
-from agents.core.prompts.template import Prompt
-from agents.mrag.paper import Output, PageJudgement, Paper
-from agents.mrag.schemas import (
+from ratchet.agents.core.prompts.documents import BRIEF_DATA, QUESTION, one_line, passage_text
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.mrag.paper import Output, PageJudgement, Paper
+from ratchet.agents.mrag.schemas import (
     OUTPUTS,
     BriefAnswer,
     BriefQuery,
@@ -26,8 +26,8 @@ from agents.mrag.schemas import (
     brief_action,
     brief_review,
 )
-from agents.mrag.state import Page, State
-from ratchet.records import Passage
+from ratchet.agents.mrag.state import Page, State
+from ratchet.core.records import Passage
 
 ABOUT = {
     "planner": "lists steps",

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agents.core.output import json_text
-from agents.core.tools import Answer, OutOfBudget, Tools
-from agents.mrag.brief import Brief
-from agents.mrag.paper import Output, Paper
-from agents.mrag.schemas import BriefAnswer, Fields, Refusal, Response
-from agents.mrag.settings import Settings
-from agents.mrag.state import State
-from ratchet.errors import UserError
-from ratchet.records import Passage, Question
+from ratchet.agents.core.output import json_text
+from ratchet.agents.core.tools import Answer, OutOfBudget, Tools
+from ratchet.agents.mrag.brief import Brief
+from ratchet.agents.mrag.paper import Output, Paper
+from ratchet.agents.mrag.schemas import BriefAnswer, Fields, Refusal, Response
+from ratchet.agents.mrag.settings import Settings
+from ratchet.agents.mrag.state import State
+from ratchet.core.errors import UserError
+from ratchet.core.records import Passage, Question
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:

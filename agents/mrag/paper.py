@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agents.core.numbering import rebase
-from agents.core.prompts.documents import DATA, one_line, passage_text
-from agents.core.prompts.template import FillIn, Prompt
-from agents.mrag.schemas import (
+from ratchet.agents.core.numbering import rebase
+from ratchet.agents.core.prompts.documents import DATA, one_line, passage_text
+from ratchet.agents.core.prompts.template import FillIn, Prompt
+from ratchet.agents.mrag.schemas import (
     INPUTS,
     OUTPUTS,
     Action,
@@ -28,9 +28,9 @@ from agents.mrag.schemas import (
     part_of,
     variant,
 )
-from agents.mrag.settings import LENGTHS, Settings
-from agents.mrag.state import Page, State
-from ratchet.records import Passage
+from ratchet.agents.mrag.settings import LENGTHS, Settings
+from ratchet.agents.mrag.state import Page, State
+from ratchet.core.records import Passage
 
 ONLY_JSON = "Write that one JSON object and nothing else."
 

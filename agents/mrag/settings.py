@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from ratchet.config import Section
+from ratchet.core.config import Section
 
 Agent = Literal["planner", "searcher", "reasoner", "summarizer", "validator", "answerer", "reviser", "finisher"]
 AGENTS: tuple[Agent, ...] = get_args(Agent)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agents.core.tools import Tools
-from agents.mrag.settings import Settings
-from inference.chat import Dialogue
-from ratchet.records import Passage
+from ratchet.agents.core.tools import Tools
+from ratchet.agents.mrag.settings import Settings
+from ratchet.core.records import Passage
+from ratchet.inference.chat import Dialogue
 
 NO_MORE = "There are no more documents for this query."
 USED_UP = "This query has been used as often as is allowed."

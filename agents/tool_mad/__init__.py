@@ -27,12 +27,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
-from agents.core.prompts.documents import one_line, quoted
-from agents.core.spec import SystemSpec
-from agents.core.task import task_with_options
-from agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
-from agents.tool_mad.debate import (
+from ratchet.agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
+from ratchet.agents.core.prompts.documents import one_line, quoted
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.task import task_with_options
+from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
+from ratchet.agents.tool_mad.debate import (
     Agent,
     AgentTurn,
     Kind,
@@ -43,7 +43,7 @@ from agents.tool_mad.debate import (
     mean_scores,
     passages_of,
 )
-from agents.tool_mad.prompts import (
+from ratchet.agents.tool_mad.prompts import (
     PROMPTS,
     Quote,
     begin_answer,
@@ -55,10 +55,10 @@ from agents.tool_mad.prompts import (
     read_query,
     read_query_leniently,
 )
-from agents.tool_mad.ragas import F, Measurement, answer_relevance, check_support, extract_statements
-from ratchet.config import Section, Thresholds
-from ratchet.records import Label, Question, Turn
-from retrieval.errors import SourceError
+from ratchet.agents.tool_mad.ragas import F, Measurement, answer_relevance, check_support, extract_statements
+from ratchet.core.config import Section, Thresholds
+from ratchet.core.records import Label, Question, Turn
+from ratchet.retrieval.errors import SourceError
 
 
 class Sources(Section):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agents.core.claims import unique
-from agents.core.labels import Verdict
-from ratchet.records import Passage
+from ratchet.agents.core.claims import unique
+from ratchet.agents.core.labels import Verdict
+from ratchet.core.records import Passage
 
 Kind = Literal["none", "rag", "search"]
 """An agent's tool."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from agents.core.labels import VERDICT
-from agents.core.output import Malformed
-from agents.core.prompts.documents import DOCUMENTS, documents_text, one_line
-from agents.core.prompts.template import Prompt
-from agents.core.task import task_with_options
-from agents.core.tools import Tools
-from agents.tool_mad import ragas
-from agents.tool_mad.debate import Agent, Lookup, Round, Scores, passages_of
-from inference.chat import Dialogue
-from ratchet.records import Question
+from ratchet.agents.core.labels import VERDICT
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.prompts.documents import DOCUMENTS, documents_text, one_line
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.task import task_with_options
+from ratchet.agents.core.tools import Tools
+from ratchet.agents.tool_mad import ragas
+from ratchet.agents.tool_mad.debate import Agent, Lookup, Round, Scores, passages_of
+from ratchet.core.records import Question
+from ratchet.inference.chat import Dialogue
 
 TOOL = {"rag": "a collection of documents", "search": "a web search engine"}
 QUERY = "You take part in a debate about a {{form}} and look for evidence in {{tool}}. Write one query that finds it. "

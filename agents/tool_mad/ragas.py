@@ -40,10 +40,10 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar, cast
 import numpy as np
 from pydantic import Field, create_model
 
-from agents.core.output import JsonObject, at_most
-from agents.core.prompts.template import FillIn, Prompt
-from ratchet.records import Passage, Question
-from retrieval.encoders.embed import Embed, end_of
+from ratchet.agents.core.output import JsonObject, at_most
+from ratchet.agents.core.prompts.template import FillIn, Prompt
+from ratchet.core.records import Passage, Question
+from ratchet.retrieval.encoders.embed import Embed, end_of
 
 STATEMENTS = """Below is a question or a claim, and an answer to it. Break the answer down into statements: short \
 sentences that each say one thing and can be understood alone, with names in place of pronouns. Write none that the \

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from commands.arguments import run_command
-from ratchet.errors import UserError
-from ratchet.tables import new_table, print_table
+from ratchet.commands.arguments import run_command
+from ratchet.core.errors import UserError
+from ratchet.core.tables import new_table, print_table
 
 try:
     from benchmarks.retrieval.baselines import Bm25s, Engine, Pisa, Tantivy

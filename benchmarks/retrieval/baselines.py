@@ -15,7 +15,7 @@ import numpy as np
 import tantivy
 
 from benchmarks.retrieval.corpus import K1, B, Columns, Kind, Query, Rows, columns_of
-from retrieval.index import Ranking
+from ratchet.retrieval.index import Ranking
 
 
 class Engine:

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from commands.arguments import run_command
-from index_build.build import build_index
-from index_build.tokenizer import word_tokenizer
-from ratchet.config import IndexConfig
-from ratchet.files import write_jsonl
-from ratchet.stop_words import NAMED
-from ratchet.tables import new_table, print_table
-from ratchet.words import padded_words
-from retrieval.loader import open_folder
-from retrieval.sparse.analyzer import Analyzer
+from ratchet.commands.arguments import run_command
+from ratchet.core.config import IndexConfig
+from ratchet.core.files import write_jsonl
+from ratchet.core.stop_words import NAMED
+from ratchet.core.tables import new_table, print_table
+from ratchet.core.words import padded_words
+from ratchet.index_build.build import build_index
+from ratchet.index_build.tokenizer import word_tokenizer
+from ratchet.retrieval.loader import open_folder
+from ratchet.retrieval.sparse.analyzer import Analyzer
 
 DEPTH = 1000
 

@@ -13,18 +13,18 @@ import numpy as np
 
 from benchmarks.retrieval.baselines import Engine, row_texts
 from benchmarks.retrieval.corpus import K1, B, Kind, Query, Rows
-from index_build.postings import Bm25Postings, SparsePostings
-from index_build.shard import BATCH
-from index_build.writing import FolderWriter
-from retrieval.backends.lucene import LuceneRanker, build_lucene
-from retrieval.encoders.vectors import WEIGHTS
-from retrieval.index import Ranking
-from retrieval.shard_manifest import ShardManifest, read_shard_manifest
-from retrieval.shards import Shard, key_hash
-from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import Bm25
-from retrieval.sparse.engine import Engine as SparseEngine
-from retrieval.sparse.terms import SparseQuery
+from ratchet.index_build.postings import Bm25Postings, SparsePostings
+from ratchet.index_build.shard import BATCH
+from ratchet.index_build.writing import FolderWriter
+from ratchet.retrieval.backends.lucene import LuceneRanker, build_lucene
+from ratchet.retrieval.encoders.vectors import WEIGHTS
+from ratchet.retrieval.index import Ranking
+from ratchet.retrieval.shard_manifest import ShardManifest, read_shard_manifest
+from ratchet.retrieval.shards import Shard, key_hash
+from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.sparse.engine import Bm25
+from ratchet.retrieval.sparse.engine import Engine as SparseEngine
+from ratchet.retrieval.sparse.terms import SparseQuery
 
 MAX_THREADS = 8
 # Rows of learned vectors that are handed over at once, as a builder hands over an encoder's batches.

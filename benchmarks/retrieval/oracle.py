@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.retrieval.corpus import Columns, Query
-from retrieval.index import Ranking
+from ratchet.retrieval.index import Ranking
 
 # How far a float32 engine's scores may be off, relative.
 FLOAT32 = 1e-5

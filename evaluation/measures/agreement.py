@@ -14,8 +14,8 @@ from statistics import fmean
 
 from rich.table import Table
 
-from ratchet.selection import Score
-from ratchet.tables import new_table
+from ratchet.core.selection import Score
+from ratchet.core.tables import new_table
 
 
 def run_means(score: Score) -> dict[int, float | None]:

@@ -19,11 +19,11 @@ from itertools import combinations
 from rich.markup import escape
 from rich.table import Table
 
-from ratchet.records import Question, Trajectory
-from ratchet.tables import new_table
-from ratchet.text import Normalise, normalise_answer
-from rewards.reward import strict_value
-from rewards.rules import is_right
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.tables import new_table
+from ratchet.core.text import Normalise, normalise_answer
+from ratchet.rewards.reward import strict_value
+from ratchet.rewards.rules import is_right
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratchet.records import Record
+from ratchet.core.records import Record
 
 LEVEL = 0.05
 """The significance level of everything that is called better or worse."""

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from evaluation.measures.estimates import Difference
-from evaluation.measures.statistics import paired, paired_difference
-from ratchet.records import Question, Record
+from ratchet.core.records import Question, Record
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.evaluation.measures.statistics import paired, paired_difference
 
 MIN_ANSWERED = 10
 """With fewer questions that both arms answered, nothing can be said about substance."""

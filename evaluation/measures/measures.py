@@ -28,15 +28,15 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, get_args
 
-from evaluation.measures.estimates import LEVEL, Difference
-from evaluation.measures.retrieval import LOSSES, lookups, losses, retrieval_measures
-from ratchet.errors import UserError
-from ratchet.plugins import is_path, short_name
-from ratchet.records import Question, Recall, Status, Trajectory
-from ratchet.selection import Score
-from ratchet.text import Normalise, normalise_answer
-from rewards.reward import RETURNED, has_answer, load_reward, strict_value
-from rewards.rules import (
+from ratchet.core.errors import UserError
+from ratchet.core.plugins import is_path, short_name
+from ratchet.core.records import Question, Recall, Status, Trajectory
+from ratchet.core.selection import Score
+from ratchet.core.text import Normalise, normalise_answer
+from ratchet.evaluation.measures.estimates import LEVEL, Difference
+from ratchet.evaluation.measures.retrieval import LOSSES, lookups, losses, retrieval_measures
+from ratchet.rewards.reward import RETURNED, has_answer, load_reward, strict_value
+from ratchet.rewards.rules import (
     accuracy,
     exact_match,
     references,
@@ -45,7 +45,7 @@ from rewards.rules import (
     token_recall,
     unattributed_sentences,
 )
-from rewards.selection import reward
+from ratchet.rewards.selection import reward
 
 Scores = Mapping[tuple[str, str], Score]
 """Scores by (trajectory key, score name), as `rewards.scoring` returns them."""

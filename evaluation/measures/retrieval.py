@@ -10,7 +10,7 @@ Answer recall is DPR's has_answer (Karpukhin and others, EMNLP 2020): 1 when a p
 a run of whole tokens, lower-cased: letters, digits and marks, or single signs; articles and punctuation count, unlike
 in EM. Deviations: a passage is its title and its text, as a reader sees it (an option in DPR; FlashRAG does so too);
 texts are brought into one spelling (`ratchet.text.fold_typography`; DPR decomposes letters alone); invisible characters
-do not count, and a letter of a script without blanks between words is a token (ratchet/words.py), where DPR takes its
+do not count, and a letter of a script without blanks between words is a token (core/words.py), where DPR takes its
 whole run for one; a question whose answers are all yes, no or noanswer has no value, since the word says nothing about
 the passage. FlashRAG and KILT match
 substrings of normalised text instead, which finds 'Ada' in 'Canada'.
@@ -26,10 +26,10 @@ from collections.abc import Iterable, Sequence
 
 import regex
 
-from ratchet.records import Passage, Question, Recall, Search, ToolCall, Trajectory
-from ratchet.text import fold_typography, normalise_answer
-from ratchet.words import INVISIBLE, separate_unspaced
-from rewards.rules import CLOSED_ANSWERS
+from ratchet.core.records import Passage, Question, Recall, Search, ToolCall, Trajectory
+from ratchet.core.text import fold_typography, normalise_answer
+from ratchet.core.words import INVISIBLE, separate_unspaced
+from ratchet.rewards.rules import CLOSED_ANSWERS
 
 LOSSES = ("not_retrieved", "not_returned", "misread")
 TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")

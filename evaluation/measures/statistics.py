@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.estimates import Difference, Estimate
 
 K = TypeVar("K", bound=Hashable)
 BLOCK = 2_000_000

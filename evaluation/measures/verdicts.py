@@ -23,10 +23,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.statistics import Rows, averaged_interval, paired_statistic, statistic_interval
-from ratchet.records import Question, Record, Status, Trajectory
-from rewards.reward import RETURNED
+from ratchet.core.records import Question, Record, Status, Trajectory
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.statistics import Rows, averaged_interval, paired_statistic, statistic_interval
+from ratchet.rewards.reward import RETURNED
 
 UNCERTAIN = "UNCERTAIN"
 """The answer of a system that may abstain on a task without a label for that."""

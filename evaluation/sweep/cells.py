@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evaluation.arm_folders import arm_store, question_set
-from evaluation.arms import ArmPlan, ArmStatus, arm_status
-from evaluation.comparisons import primary_measure
-from evaluation.question_sets import QuestionSet
-from evaluation.sweep.checkpoints import Checkpoint, find_checkpoints
-from questions.load import same_question_key
-from ratchet.config import Config, LeakageConfig, SystemConfig
-from ratchet.config.sweep import BASE
-from ratchet.errors import UserError
-from ratchet.plugins import short_name
+from ratchet.core.config import Config, LeakageConfig, SystemConfig
+from ratchet.core.config.sweep import BASE
+from ratchet.core.errors import UserError
+from ratchet.core.plugins import short_name
+from ratchet.evaluation.arm_folders import arm_store, question_set
+from ratchet.evaluation.arms import ArmPlan, ArmStatus, arm_status
+from ratchet.evaluation.comparisons import primary_measure
+from ratchet.evaluation.question_sets import QuestionSet
+from ratchet.evaluation.sweep.checkpoints import Checkpoint, find_checkpoints
+from ratchet.questions.load import same_question_key
 
 Stage = Literal["dev", "test"]
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from inference.adapters import WEIGHTS, is_adapter
-from questions.manifest import check_version
-from ratchet.config import SweepConfig
-from ratchet.config.sweep import BASE
-from ratchet.errors import UserError
-from ratchet.records import Record
-from ratchet.runfolder import RoundFolder, RunFolder
-from sampling.pool import policy_name
+from ratchet.core.config import SweepConfig
+from ratchet.core.config.sweep import BASE
+from ratchet.core.errors import UserError
+from ratchet.core.records import Record
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.inference.adapters import WEIGHTS, is_adapter
+from ratchet.questions.manifest import check_version
+from ratchet.sampling.pool import policy_name
 
 
 class Checkpoint(Record):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation.measures.measures import BY_NAME
-from evaluation.sweep.cells import Sweep, SweepQuestionSet
-from evaluation.sweep.records import Choice, TestEvaluation, TestRecord
-from ratchet.errors import UserError
-from ratchet.files import read_record, write_record
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_record, write_record
+from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.sweep.cells import Sweep, SweepQuestionSet
+from ratchet.evaluation.sweep.records import Choice, TestEvaluation, TestRecord
 
 Columns = Mapping[str, Sequence[Sequence[float]]]
 """By checkpoint, in the sweep's order: for each dev set the values of its questions, the same for every checkpoint."""

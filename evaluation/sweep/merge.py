@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from evaluation.comparisons import compare_with_best, make_arm, measure_difference
-from evaluation.measures.estimates import Difference
-from evaluation.measures.statistics import RESAMPLES, holm
-from evaluation.results import Arm, BaselineComparison
-from evaluation.sweep.cells import Cell, Sweep, SweepQuestionSet
-from evaluation.sweep.choice import choose, evaluations_of, read_test_record
-from evaluation.sweep.records import CellResult, Choice, SetFacts, SweepResults, TestRecord
-from ratchet.plugins import short_name
-from ratchet.progress import Progress
+from ratchet.core.plugins import short_name
+from ratchet.core.progress import Progress
+from ratchet.evaluation.comparisons import compare_with_best, make_arm, measure_difference
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.evaluation.measures.statistics import RESAMPLES, holm
+from ratchet.evaluation.results import Arm, BaselineComparison
+from ratchet.evaluation.sweep.cells import Cell, Sweep, SweepQuestionSet
+from ratchet.evaluation.sweep.choice import choose, evaluations_of, read_test_record
+from ratchet.evaluation.sweep.records import CellResult, Choice, SetFacts, SweepResults, TestRecord
 
 
 def merge(sweep: Sweep) -> SweepResults:

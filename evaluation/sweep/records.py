@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from evaluation.measures.estimates import Difference
-from evaluation.results import Arm, BaselineComparison
-from evaluation.sweep.checkpoints import Checkpoint
-from ratchet.records import Record
+from ratchet.core.records import Record
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.evaluation.results import Arm, BaselineComparison
+from ratchet.evaluation.sweep.checkpoints import Checkpoint
 
 
 class SetFacts(Record):

@@ -8,12 +8,12 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.formats import format_difference, format_estimate, format_mean, format_p, paired_count
-from evaluation.headline import baseline_sentence
-from evaluation.measures.measures import BY_NAME
-from evaluation.sweep.records import CellResult, SweepResults
-from ratchet.console import wide_console
-from ratchet.tables import new_table, print_table
+from ratchet.core.console import wide_console
+from ratchet.core.tables import new_table, print_table
+from ratchet.evaluation.formats import format_difference, format_estimate, format_mean, format_p, paired_count
+from ratchet.evaluation.headline import baseline_sentence
+from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.sweep.records import CellResult, SweepResults
 
 WIDTH = 150
 COSTS = {

@@ -18,16 +18,16 @@ from statistics import fmean
 from rich.markup import escape
 from rich.table import Table
 
-from agents.mad import majority
-from evaluation.measures.estimates import Estimate
-from evaluation.measures.statistics import bootstrap_interval
-from evaluation.tables.stored import StoredSet
-from evaluation.tables.suite import percent
-from ratchet.config import Config
-from ratchet.records import ModelCall, Question, Trajectory
-from ratchet.tables import new_table, print_table
-from ratchet.text import NORMALISATIONS, Normalise, normalise_answer
-from rewards.rules import is_right
+from ratchet.agents.mad import majority
+from ratchet.core.config import Config
+from ratchet.core.records import ModelCall, Question, Trajectory
+from ratchet.core.tables import new_table, print_table
+from ratchet.core.text import NORMALISATIONS, Normalise, normalise_answer
+from ratchet.evaluation.measures.estimates import Estimate
+from ratchet.evaluation.measures.statistics import bootstrap_interval
+from ratchet.evaluation.tables.stored import StoredSet
+from ratchet.evaluation.tables.suite import percent
+from ratchet.rewards.rules import is_right
 
 CAPTION = """\
 mean \\[95% bootstrap interval over questions]; tokens: prompt and new, of one question

@@ -8,7 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.formats import (
+from ratchet.core.console import wide_console
+from ratchet.core.tables import print_table
+from ratchet.evaluation.formats import (
     SECTIONS,
     format_difference,
     format_estimate,
@@ -18,12 +20,10 @@ from evaluation.formats import (
     paired_estimate,
     shown_measures,
 )
-from evaluation.headline import changes_sentence
-from evaluation.measures.complementarity import complementarity_table
-from evaluation.measures.measures import BY_NAME
-from evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
-from ratchet.console import wide_console
-from ratchet.tables import print_table
+from ratchet.evaluation.headline import changes_sentence
+from ratchet.evaluation.measures.complementarity import complementarity_table
+from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
 
 WIDTH = 118
 # Resampling equal values shows no spread, which is no proof that there is none: ten wrong answers leave room for 30%.

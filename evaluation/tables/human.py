@@ -19,20 +19,20 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 from rich.markup import escape
 
-from evaluation.formats import format_interval, format_number
-from evaluation.measures.estimates import Estimate
-from evaluation.measures.statistics import Rows, statistic_interval
-from questions.load import read_rows
-from ratchet.config import Config, find_score
-from ratchet.errors import UserError
-from ratchet.records import Passage, Question, Trajectory, content_key
-from ratchet.runfolder import file_digest
-from ratchet.tables import new_table, print_table
-from ratchet.text import replace_surrogates
-from rewards.reward import judge_of, judged, known_rewards, load_reward
-from rewards.scoring import Scorer, unfinished
-from rewards.selection import parse_weights, reward
-from sampling.trajectories import Trajectories
+from ratchet.core.config import Config, find_score
+from ratchet.core.errors import UserError
+from ratchet.core.records import Passage, Question, Trajectory, content_key
+from ratchet.core.runfolder import file_digest
+from ratchet.core.tables import new_table, print_table
+from ratchet.core.text import replace_surrogates
+from ratchet.evaluation.formats import format_interval, format_number
+from ratchet.evaluation.measures.estimates import Estimate
+from ratchet.evaluation.measures.statistics import Rows, statistic_interval
+from ratchet.questions.load import read_rows
+from ratchet.rewards.reward import judge_of, judged, known_rewards, load_reward
+from ratchet.rewards.scoring import Scorer, unfinished
+from ratchet.rewards.selection import parse_weights, reward
+from ratchet.sampling.trajectories import Trajectories
 
 ASPECTS = ("correctness", "completeness", "overall")
 LENGTH = "answer length, words"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from questions.leakage import SplitLeakage
-from ratchet.console import wide_console
-from ratchet.tables import new_table, print_table
+from ratchet.core.console import wide_console
+from ratchet.core.tables import new_table, print_table
+from ratchet.questions.leakage import SplitLeakage
 
 WIDTH = 160
 """The width in columns of lines that are not printed to a terminal."""

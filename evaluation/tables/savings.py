@@ -14,16 +14,16 @@ from typing import TextIO
 import numpy as np
 from rich.markup import escape
 
-from agents.core.system import load_system
-from evaluation.measures.estimates import Estimate
-from evaluation.measures.statistics import Rows, paired, statistic_interval
-from evaluation.question_sets import split_of
-from evaluation.results import BASE, Arm, Results
-from evaluation.tables.suite import percent
-from ratchet.config import Config, SystemConfig
-from ratchet.errors import UserError
-from ratchet.records import content_key
-from ratchet.tables import new_table, print_table
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import Config, SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import content_key
+from ratchet.core.tables import new_table, print_table
+from ratchet.evaluation.measures.estimates import Estimate
+from ratchet.evaluation.measures.statistics import Rows, paired, statistic_interval
+from ratchet.evaluation.question_sets import split_of
+from ratchet.evaluation.results import BASE, Arm, Results
+from ratchet.evaluation.tables.suite import percent
 
 CAPTION = """\
 tool calls: in total, searches too, several samples of a question counted as their mean; saved: of the calls without the

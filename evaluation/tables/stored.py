@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluation.arm_folders import question_set, read_arms
-from evaluation.arms import arm_trajectories
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RoundFolder
-from sampling.store import TrajectoryStore
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.runfolder import RoundFolder
+from ratchet.evaluation.arm_folders import question_set, read_arms
+from ratchet.evaluation.arms import arm_trajectories
+from ratchet.sampling.store import TrajectoryStore
 
 
 @dataclass(frozen=True)

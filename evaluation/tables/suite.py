@@ -14,7 +14,8 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.formats import (
+from ratchet.core.tables import new_table, print_table
+from ratchet.evaluation.formats import (
     coloured,
     format_difference,
     format_mean,
@@ -24,12 +25,11 @@ from evaluation.formats import (
     paired_count,
     shown_measures,
 )
-from evaluation.measures.estimates import Difference, Estimate
-from evaluation.measures.measures import BY_NAME, form_of, strict_form
-from evaluation.measures.statistics import holm, paired, stratified_interval
-from evaluation.measures.verdicts import MACRO_F1, average_macro_f1
-from evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results
-from ratchet.tables import new_table, print_table
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.measures import BY_NAME, form_of, strict_form
+from ratchet.evaluation.measures.statistics import holm, paired, stratified_interval
+from ratchet.evaluation.measures.verdicts import MACRO_F1, average_macro_f1
+from ratchet.evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results
 
 COSTS = {
     "answer_words": "answer\nwords",

@@ -17,11 +17,11 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from agents.core.system import load_system
-from evaluation.tables.stored import StoredSet
-from ratchet.errors import UserError
-from ratchet.records import Question, Trajectory
-from ratchet.tables import new_table, print_table
+from ratchet.agents.core.system import load_system
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.tables import new_table, print_table
+from ratchet.evaluation.tables.stored import StoredSet
 
 CALIBRATE_ON = ("dev", "train")
 """The splits on which thresholds may be chosen: on the reported questions they would be fitted to them."""

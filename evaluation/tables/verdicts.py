@@ -8,12 +8,12 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from evaluation.measures.verdicts import APART, Verdicts, label_scores, uncertainty
-from evaluation.results import Arm, Results
-from evaluation.tables.suite import label, percent
-from ratchet.console import wide_console
-from ratchet.errors import UserError
-from ratchet.tables import new_table, print_table
+from ratchet.core.console import wide_console
+from ratchet.core.errors import UserError
+from ratchet.core.tables import new_table, print_table
+from ratchet.evaluation.measures.verdicts import APART, Verdicts, label_scores, uncertainty
+from ratchet.evaluation.results import Arm, Results
+from ratchet.evaluation.tables.suite import label, percent
 
 WIDTH = 160
 PADDING = (0, 1, 0, 0)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, Field, FiniteFloat
 
-from inference.http.connection import Connection
-from inference.http.protocol import ServedModels, parse_response
-from ratchet.errors import UserError
-from ratchet.tasks import gather_or_cancel
+from ratchet.core.errors import UserError
+from ratchet.core.tasks import gather_or_cancel
+from ratchet.inference.http.connection import Connection
+from ratchet.inference.http.protocol import ServedModels, parse_response
 
 PROMPT = "The first thing to know is"
 """Short: less than one block of a prefix cache, so that asking twice computes it twice."""

@@ -11,19 +11,19 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from inference.chat import ChatFormat
-from inference.completion import Completion, FinishReason, Message, SamplingParams
-from inference.engine import EngineError
-from inference.http.connection import Connection, StatusError
-from inference.http.protocol import TextResponse, is_context_full, parse_response
-from inference.http.strict_schema import ResponseSchema, response_schema
-from inference.schemas import SchemaRefused, only_schema
-from inference.text_format import TextFormat
-from ratchet.config import ModelConfig, written
-from ratchet.errors import UserError
-from ratchet.http.retry import Backoff
-from ratchet.records import content_key
-from ratchet.text import read_json
+from ratchet.core.config import ModelConfig, written
+from ratchet.core.errors import UserError
+from ratchet.core.http.retry import Backoff
+from ratchet.core.records import content_key
+from ratchet.core.text import read_json
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.completion import Completion, FinishReason, Message, SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.http.connection import Connection, StatusError
+from ratchet.inference.http.protocol import TextResponse, is_context_full, parse_response
+from ratchet.inference.http.strict_schema import ResponseSchema, response_schema
+from ratchet.inference.schemas import SchemaRefused, only_schema
+from ratchet.inference.text_format import TextFormat
 
 REFUSED_PARAMETER = {"unsupported_parameter", "unsupported_value", "unknown_parameter"}
 """The codes of a 400 that says that this model, or this service, does not take a parameter."""

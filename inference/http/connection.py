@@ -16,14 +16,14 @@ from urllib.request import getproxies
 
 import httpx
 
-from inference.engine import EngineError
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
-from ratchet.http.clients import certificates, is_local, open_async_client
-from ratchet.http.responses import Answer, BadResponse, send_request
-from ratchet.http.retry import AWAY, TRANSIENT, Backoff, read_retry_after
-from ratchet.progress import duration
-from ratchet.text import read_json, short_line
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.core.http.clients import certificates, is_local, open_async_client
+from ratchet.core.http.responses import Answer, BadResponse, send_request
+from ratchet.core.http.retry import AWAY, TRANSIENT, Backoff, read_retry_after
+from ratchet.core.progress import duration
+from ratchet.core.text import read_json, short_line
+from ratchet.inference.engine import EngineError
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to open a connection; answers may take the model's whole `timeout`."""

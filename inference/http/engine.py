@@ -8,14 +8,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inference.adapters import load_request
-from inference.chat import ChatFormat
-from inference.chat_formats import open_chat_format
-from inference.completion import Completion, Message, SamplingParams
-from inference.engine import EngineError
-from inference.http.adapter_check import check_adapter
-from inference.http.connection import Connection, StatusError
-from inference.http.protocol import (
+from ratchet.core.config import ModelConfig, written
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.http.retry import TRANSIENT, Backoff
+from ratchet.core.records import content_key
+from ratchet.inference.adapters import load_request
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.chat_formats import open_chat_format
+from ratchet.inference.completion import Completion, Message, SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.http.adapter_check import check_adapter
+from ratchet.inference.http.connection import Connection, StatusError
+from ratchet.inference.http.protocol import (
     NoTokenIds,
     ServedModels,
     is_context_full,
@@ -24,11 +28,7 @@ from inference.http.protocol import (
     token_completion,
     token_request,
 )
-from inference.schemas import SchemaRejected
-from ratchet.config import ModelConfig, written
-from ratchet.errors import UserError, did_you_mean
-from ratchet.http.retry import TRANSIENT, Backoff
-from ratchet.records import content_key
+from ratchet.inference.schemas import SchemaRejected
 
 RELOADS = 3
 """How often one request reloads its adapter: a restarted server has lost it."""

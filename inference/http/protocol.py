@@ -11,10 +11,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 
-from inference.chat import ChatFormat
-from inference.completion import Completion, FinishReason, SamplingParams
-from inference.engine import EngineError
-from inference.schemas import grammar_of
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.completion import Completion, FinishReason, SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.schemas import grammar_of
 
 A = TypeVar("A", bound=BaseModel)
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]

@@ -17,14 +17,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 
-from inference.completion import Completion, Message, SamplingParams
-from inference.http.connection import HOW_TO_START, RequestDropped, ServerLost, problem_summary
-from inference.http.engine import HttpEngine
-from inference.session import Session, current_session, session
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
-from ratchet.http.retry import Backoff
-from ratchet.tasks import gather_or_cancel
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.core.http.retry import Backoff
+from ratchet.core.tasks import gather_or_cancel
+from ratchet.inference.completion import Completion, Message, SamplingParams
+from ratchet.inference.http.connection import HOW_TO_START, RequestDropped, ServerLost, problem_summary
+from ratchet.inference.http.engine import HttpEngine
+from ratchet.inference.session import Session, current_session, session
 
 SLACK = 1.25
 """How far above its share of the trajectories a server's load may go to keep a question's samples together."""

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from inference.local.cache import BLOCK, BlockPool
-from inference.local.prepared import share_work
-from inference.local.prompt import prompt_kernel
-from inference.local.vectors import FAST_MATH, SUMS, Array, exp, in_format_of, page_mix, page_scores
-from ratchet.numba_cache import njit
+from ratchet.core.numba_cache import njit
+from ratchet.inference.local.cache import BLOCK, BlockPool
+from ratchet.inference.local.prepared import share_work
+from ratchet.inference.local.prompt import prompt_kernel
+from ratchet.inference.local.vectors import FAST_MATH, SUMS, Array, exp, in_format_of, page_mix, page_scores
 
 
 @dataclass

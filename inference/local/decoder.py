@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from inference.local.attention import Packed, attend_range, attend_tiles
-from inference.local.linear import Progress
-from inference.local.lora import Group, LoraBank
-from inference.local.prepared import FEW_TOKENS, MOST_KEPT, PreparedWeights, as_numbers, fits_blocks, share_work
-from inference.local.vectors import FAST_MATH, Array, as_float, exp, in_format_of
-from inference.weights import linears
-from ratchet.numba_cache import njit
+from ratchet.core.numba_cache import njit
+from ratchet.inference.local.attention import Packed, attend_range, attend_tiles
+from ratchet.inference.local.linear import Progress
+from ratchet.inference.local.lora import Group, LoraBank
+from ratchet.inference.local.prepared import FEW_TOKENS, MOST_KEPT, PreparedWeights, as_numbers, fits_blocks, share_work
+from ratchet.inference.local.vectors import FAST_MATH, Array, as_float, exp, in_format_of
+from ratchet.inference.weights import linears
 
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 

@@ -13,16 +13,16 @@ from concurrent.futures import Future
 
 import torch
 
-from inference.adapters import adapter_digest
-from inference.chat_formats import open_chat_format
-from inference.completion import Completion, Message, SamplingParams
-from inference.engine import EngineError
-from inference.local.cache import BLOCK
-from inference.local.model import PackedModel, cpu_threads, model_fingerprint
-from inference.local.routing import Router
-from inference.local.sampling import Grammars
-from inference.local.scheduler import Request, Scheduler, Stats
-from ratchet.config import ModelConfig
+from ratchet.core.config import ModelConfig
+from ratchet.inference.adapters import adapter_digest
+from ratchet.inference.chat_formats import open_chat_format
+from ratchet.inference.completion import Completion, Message, SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.local.cache import BLOCK
+from ratchet.inference.local.model import PackedModel, cpu_threads, model_fingerprint
+from ratchet.inference.local.routing import Router
+from ratchet.inference.local.sampling import Grammars
+from ratchet.inference.local.scheduler import Request, Scheduler, Stats
 
 
 class LocalEngine:

@@ -17,9 +17,16 @@ from typing import Any
 
 import torch
 
-from inference.local.prepared import FEW_TOKENS, MOST_KEPT, PreparedWeights, as_numbers, fits_blocks, some_tokens
-from inference.local.vectors import Array
-from inference.weights import linears
+from ratchet.inference.local.prepared import (
+    FEW_TOKENS,
+    MOST_KEPT,
+    PreparedWeights,
+    as_numbers,
+    fits_blocks,
+    some_tokens,
+)
+from ratchet.inference.local.vectors import Array
+from ratchet.inference.weights import linears
 
 MOST_ALLOWED = 4096
 """Of more allowed tokens than this the whole row is computed: looking weights up one by one takes longer each."""

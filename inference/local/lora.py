@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from safetensors.torch import load
 
-from inference.adapters import MERGE, read_uniform_adapter
-from inference.weights import layer_alone
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.adapters import MERGE, read_uniform_adapter
+from ratchet.inference.weights import layer_alone
 
 
 @dataclass

@@ -24,18 +24,18 @@ import torch
 from transformers import AutoConfig, DynamicCache
 from transformers.utils.logging import disable_progress_bar
 
-from inference.local.attention import Packed, attention_kernel, tile_tokens
-from inference.local.cache import BLOCK, BlockPool, UnsharedPool
-from inference.local.decoder import Decoder
-from inference.local.linear import CpuLinear, Head, adapt_to_cpu
-from inference.local.lora import Group, LoraBank
-from inference.local.plain import use_plain_attention, what_runs, why_unpaged
-from inference.local.prompt import MIN_TOKENS, ROWS, prompt_kernel, suits
-from inference.local.vectors import Array
-from inference.weights import load_causal_model
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError, first_line
-from ratchet.hub import hub_reason, leave_unreachable_hub
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError, first_line
+from ratchet.core.hub import hub_reason, leave_unreachable_hub
+from ratchet.inference.local.attention import Packed, attention_kernel, tile_tokens
+from ratchet.inference.local.cache import BLOCK, BlockPool, UnsharedPool
+from ratchet.inference.local.decoder import Decoder
+from ratchet.inference.local.linear import CpuLinear, Head, adapt_to_cpu
+from ratchet.inference.local.lora import Group, LoraBank
+from ratchet.inference.local.plain import use_plain_attention, what_runs, why_unpaged
+from ratchet.inference.local.prompt import MIN_TOKENS, ROWS, prompt_kernel, suits
+from ratchet.inference.local.vectors import Array
+from ratchet.inference.weights import load_causal_model
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from inference.local.vectors import F32, I32, I64, Array, at_offset
-from ratchet.llvm import FEATURES, call, element, load, splat, store
-from ratchet.numba_cache import njit
+from ratchet.core.llvm import FEATURES, call, element, load, splat, store
+from ratchet.core.numba_cache import njit
+from ratchet.inference.local.vectors import F32, I32, I64, Array, at_offset
 
 MULTIPLIES_PAIRS = {"+avx512f", "+avx512bw", "+avx512bf16"} <= FEATURES
 """Whether kernels may use the instruction."""

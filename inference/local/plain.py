@@ -8,7 +8,7 @@ from typing import Any
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from inference.local.decoder import KNOWN
+from ratchet.inference.local.decoder import KNOWN
 
 
 def why_unpaged(config: Any, limit: int) -> str:

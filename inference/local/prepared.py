@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from inference.local.pairs import FEWEST, MULTIPLIES_PAIRS, OUTPUTS, in_blocks, multiply_blocks
-from inference.local.vectors import FAST_MATH, Array, as_float
-from ratchet.numba_cache import inner, njit
+from ratchet.core.numba_cache import inner, njit
+from ratchet.inference.local.pairs import FEWEST, MULTIPLIES_PAIRS, OUTPUTS, in_blocks, multiply_blocks
+from ratchet.inference.local.vectors import FAST_MATH, Array, as_float
 
 TOKENS = 32
 """Tokens of a step that oneDNN lays weights out for; it is right for any number, and at its best near this one."""

@@ -18,8 +18,10 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from inference.local.cache import BLOCK
-from inference.local.pairs import (
+from ratchet.core.llvm import call, element, load, splat, store
+from ratchet.core.numba_cache import njit
+from ratchet.inference.local.cache import BLOCK
+from ratchet.inference.local.pairs import (
     FLOATS,
     HALVES,
     LANES,
@@ -30,9 +32,7 @@ from inference.local.pairs import (
     multiply,
     pointer,
 )
-from inference.local.vectors import CONTRACT, F32, FAST_MATH, I32, I64, Array, at_offset
-from ratchet.llvm import call, element, load, splat, store
-from ratchet.numba_cache import njit
+from ratchet.inference.local.vectors import CONTRACT, F32, FAST_MATH, I32, I64, Array, at_offset
 
 ROWS = 12
 """Query rows of a tile."""

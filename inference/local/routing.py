@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from inference.local.cache import BLOCK
+from ratchet.inference.local.cache import BLOCK
 
 REMEMBERED = 100_000
 """Blocks of prompts whose schedulers are known; the least recently used are forgotten first."""

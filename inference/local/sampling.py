@@ -18,11 +18,11 @@ import numpy as np
 import torch
 import xgrammar
 
-from inference.engine import EngineError
-from inference.local.linear import MOST_ALLOWED
-from inference.local.vectors import FAST_MATH, Array, exp
-from inference.schemas import SchemaRefused
-from ratchet.numba_cache import inner, njit
+from ratchet.core.numba_cache import inner, njit
+from ratchet.inference.engine import EngineError
+from ratchet.inference.local.linear import MOST_ALLOWED
+from ratchet.inference.local.vectors import FAST_MATH, Array, exp
+from ratchet.inference.schemas import SchemaRefused
 
 NO_TOKEN, NOT_FINITE = -1, -2
 """What `sample` returns in place of a token."""

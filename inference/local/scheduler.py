@@ -24,14 +24,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from inference.chat import ChatFormat
-from inference.completion import Completion, FinishReason, SamplingParams
-from inference.engine import EngineError
-from inference.local.cache import BLOCK
-from inference.local.model import Chunk, PackedModel
-from inference.local.sampling import FREE, NO_TOKEN, NOT_FINITE, Choice, Matcher, log_probability, sample
-from inference.local.vectors import Array
-from ratchet.config import ModelConfig
+from ratchet.core.config import ModelConfig
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.completion import Completion, FinishReason, SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.local.cache import BLOCK
+from ratchet.inference.local.model import Chunk, PackedModel
+from ratchet.inference.local.sampling import FREE, NO_TOKEN, NOT_FINITE, Choice, Matcher, log_probability, sample
+from ratchet.inference.local.vectors import Array
 
 PREFILL_TOKENS = 512
 """Prompt tokens in one step: enough to keep the processor busy, few enough that decoding continues."""

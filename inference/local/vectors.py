@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from ratchet.llvm import FEATURES, element, load, splat, store
+from ratchet.core.llvm import FEATURES, element, load, splat, store
 
 Array = np.ndarray[Any, Any]
 FAST_MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}

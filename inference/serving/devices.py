@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ratchet.errors import UserError, did_you_mean
-from ratchet.processor import usable_memory
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.processor import usable_memory
 
 QUERY = """
 import json, torch

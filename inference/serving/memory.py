@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from inference.footprint import DTYPE_BYTES, Footprint
-from inference.serving.devices import CUDA_CONTEXT_BYTES, Gpu
-from inference.serving.specs import GB, MAX_NUM_SEQS, Placement, ServerSpec
-from ratchet.config.models import DEFAULT_CONCURRENCY
-from ratchet.errors import UserError
+from ratchet.core.config.models import DEFAULT_CONCURRENCY
+from ratchet.core.errors import UserError
+from ratchet.inference.footprint import DTYPE_BYTES, Footprint
+from ratchet.inference.serving.devices import CUDA_CONTEXT_BYTES, Gpu
+from ratchet.inference.serving.specs import GB, MAX_NUM_SEQS, Placement, ServerSpec
 
 ACTIVATION_BYTES = 3 * GB
 """The peak of vLLM's profiling pass, which fills a batch of 8192 tokens (2048 on smaller GPUs) and samples for every

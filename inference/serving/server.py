@@ -15,9 +15,9 @@ from pathlib import Path
 
 import httpx
 
-from inference.serving import subreaper
-from ratchet.files import disk_error
-from ratchet.http.clients import open_async_client
+from ratchet.core.files import disk_error
+from ratchet.core.http.clients import open_async_client
+from ratchet.inference.serving import subreaper
 
 POLL_SECONDS = 0.5
 """Seconds between two health checks of a server that is starting."""

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from inference.engines import needs_server
-from ratchet.config import Config, ModelConfig, ServeConfig, ThoughtsConfig, written
-from ratchet.config.models import DEFAULT_CONCURRENCY
-from ratchet.errors import UserError, did_you_mean
+from ratchet.core.config import Config, ModelConfig, ServeConfig, ThoughtsConfig, written
+from ratchet.core.config.models import DEFAULT_CONCURRENCY
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.inference.engines import needs_server
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for --max-lora-rank."""

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from inference.serving.server import Server, ServerFailure
-from ratchet.errors import UserError
-from ratchet.progress import duration
+from ratchet.core.errors import UserError
+from ratchet.core.progress import duration
+from ratchet.inference.serving.server import Server, ServerFailure
 
 
 class ServingFailed(Exception):

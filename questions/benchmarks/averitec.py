@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from questions.benchmark import Document
-from questions.evidence import document_by_content
-from questions.formats import Format, Row, texts
-from questions.labels import AVERITEC, claim_fields
+from ratchet.questions.benchmark import Document
+from ratchet.questions.evidence import document_by_content
+from ratchet.questions.formats import Format, Row, texts
+from ratchet.questions.labels import AVERITEC, claim_fields
 
 TITLE = "AVeriTeC"
 ABOUT = "claims that fact checkers looked into, 2013 to 2021; 3,068 / 500; 4 labels; kind: type of the claim"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, Format, Row, texts
+from ratchet.questions.benchmark import HubDataset
+from ratchet.questions.formats import FLASHRAG, Format, Row, texts
 
 TITLE = "Bamboogle"
 ABOUT = "two-hop questions that a search engine answered wrongly; 125 in one split"

@@ -6,8 +6,8 @@ MERMAID after it, score the claims that are plainly right or wrong, and their fi
 
 from __future__ import annotations
 
-from questions.formats import Format
-from questions.labels import TRUE_FALSE, claim_fields
+from ratchet.questions.formats import Format
+from ratchet.questions.labels import TRUE_FALSE, claim_fields
 
 TITLE = "BingCheck"
 ABOUT = "claims that answers of Bing Chat make; 142 in one split; true or false"

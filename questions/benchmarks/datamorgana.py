@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
-from questions.benchmark import HubDataset
-from questions.formats import DATAMORGANA, Format, Row, json_list, texts
+from ratchet.questions.benchmark import HubDataset
+from ratchet.questions.formats import DATAMORGANA, Format, Row, json_list, texts
 
 TITLE = "DataMorgana"
 ABOUT = "long answers to generated questions of many kinds over web pages; LiveRAG's test: 895"

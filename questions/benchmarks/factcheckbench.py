@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import Document, FieldCompleter, PlacedRow, first_file
-from questions.evidence import document_by_content
-from questions.formats import Format, Row, texts
-from questions.labels import TRUE_FALSE, claim_fields
-from questions.load import read_rows
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.questions.benchmark import Document, FieldCompleter, PlacedRow, first_file
+from ratchet.questions.evidence import document_by_content
+from ratchet.questions.formats import Format, Row, texts
+from ratchet.questions.labels import TRUE_FALSE, claim_fields
+from ratchet.questions.load import read_rows
 
 TITLE = "FactCheck-Bench"
 ABOUT = "claims that ChatGPT's answers to 94 questions make; 631 in one split; true or false"

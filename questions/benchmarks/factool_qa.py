@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import PlacedRow
-from questions.formats import Format, Row
-from questions.labels import TRUE_FALSE, claim_fields
+from ratchet.questions.benchmark import PlacedRow
+from ratchet.questions.formats import Format, Row
+from ratchet.questions.labels import TRUE_FALSE, claim_fields
 
 TITLE = "FacTool-QA"
 ABOUT = "claims that ChatGPT's answers to 50 questions make; 233 in one split; true or false"

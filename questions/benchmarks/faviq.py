@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import Document, PlacedRow
-from questions.formats import Format, Row, texts
-from questions.labels import FEVER, FEVER_TWO, claim_fields
+from ratchet.questions.benchmark import Document, PlacedRow
+from ratchet.questions.formats import Format, Row, texts
+from ratchet.questions.labels import FEVER, FEVER_TWO, claim_fields
 
 TITLE = "FaVIQ"
 ABOUT = (

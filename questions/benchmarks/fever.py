@@ -6,8 +6,8 @@ texts are the release's wiki-pages, which are yours to index. Tests without labe
 
 from __future__ import annotations
 
-from questions.formats import Format, Row, texts
-from questions.labels import FEVER, claim_fields
+from ratchet.questions.formats import Format, Row, texts
+from ratchet.questions.labels import FEVER, claim_fields
 
 TITLE = "FEVER"
 ABOUT = "claims altered from sentences of Wikipedia; 145,449 / 19,998 (paper_dev, paper_test: halves of dev); 3 labels"

@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import Document, PlacedRow
-from questions.evidence import document_by_content
-from questions.formats import Format, Row
-from questions.labels import FEVER_TWO, claim_fields
+from ratchet.questions.benchmark import Document, PlacedRow
+from ratchet.questions.evidence import document_by_content
+from ratchet.questions.formats import Format, Row
+from ratchet.questions.labels import FEVER_TWO, claim_fields
 
 TITLE = "FEVER-symmetric"
 ABOUT = "claim and evidence, each claim with both labels; 708 / 712 pairs; *_open: claims alone, 354 / 356; 2 labels"

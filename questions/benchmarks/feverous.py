@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import Document, PlacedRow
-from questions.formats import Format, Row, texts
-from questions.labels import FEVER, FEVER_TWO, claim_fields
+from ratchet.questions.benchmark import Document, PlacedRow
+from ratchet.questions.formats import Format, Row, texts
+from ratchet.questions.labels import FEVER, FEVER_TWO, claim_fields
 
 TITLE = "FEVEROUS"
 ABOUT = "claims to be verified with sentences and tables of Wikipedia; 71,291 / 7,890; 3 labels; kind: the challenge"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, HOTPOT
+from ratchet.questions.benchmark import HubDataset
+from ratchet.questions.formats import FLASHRAG, HOTPOT
 
 TITLE = "HotpotQA"
 ABOUT = "two-hop questions that people wrote, bridge and comparison; 90,447 / 7,405"

@@ -5,8 +5,8 @@ Its pages are HotpotQA's Wikipedia (abstracts of October 2017), which is yours t
 
 from __future__ import annotations
 
-from questions.formats import Format, Row, supporting_titles
-from questions.labels import HOVER, claim_fields
+from ratchet.questions.formats import Format, Row, supporting_titles
+from ratchet.questions.labels import HOVER, claim_fields
 
 TITLE = "HoVer"
 ABOUT = "claims over two to four Wikipedia pages; 18,171 / 4,000; 2 labels; kind: 2 hops, 3 hops, 4 hops"

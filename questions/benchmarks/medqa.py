@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import HubDataset, PlacedRow
-from questions.formats import Format, Row
-from questions.labels import choice_labels, parse_label
+from ratchet.questions.benchmark import HubDataset, PlacedRow
+from ratchet.questions.formats import Format, Row
+from ratchet.questions.labels import choice_labels, parse_label
 
 TITLE = "MedQA (USMLE, 4 options)"
 ABOUT = "medical exam questions with four options; 10,178 / 1,272 / 1,273; labels: the letters of the options"

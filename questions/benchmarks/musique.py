@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, Format, Row, json_list, texts
+from ratchet.questions.benchmark import HubDataset
+from ratchet.questions.formats import FLASHRAG, Format, Row, json_list, texts
 
 TITLE = "MuSiQue"
 ABOUT = "questions of two to four hops, made so that no hop can be skipped; 19,938 / 2,417; kind: 2hop, 3hop1..."

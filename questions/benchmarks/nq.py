@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, Format, Row, texts
+from ratchet.questions.benchmark import HubDataset
+from ratchet.questions.formats import FLASHRAG, Format, Row, texts
 
 TITLE = "NQ"
 ABOUT = "questions that people typed into a search engine, with short answers; 79,168 / 8,757 / 3,610"

@@ -5,8 +5,8 @@ Its rows name the Wikipedia page of their subject, but nobody checked that the a
 
 from __future__ import annotations
 
-from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, Format, Row, json_list, texts
+from ratchet.questions.benchmark import HubDataset
+from ratchet.questions.formats import FLASHRAG, Format, Row, json_list, texts
 
 TITLE = "PopQA"
 ABOUT = "questions from 16 templates about entities of all popularities; 14,267 in one split; kind: the relation"

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from questions.benchmark import Document, HubDataset, PlacedRow, first_file
-from questions.formats import Format, Row
-from questions.labels import YES_NO_MAYBE, parse_label
-from questions.load import read_rows
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.questions.benchmark import Document, HubDataset, PlacedRow, first_file
+from ratchet.questions.formats import Format, Row
+from ratchet.questions.labels import YES_NO_MAYBE, parse_label
+from ratchet.questions.load import read_rows
 
 TITLE = "PubMedQA"
 ABOUT = "research questions that an abstract answers with yes, no or maybe; 500 / 500 (all: 1,000)"

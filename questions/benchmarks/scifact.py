@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from questions.benchmark import Document, PlacedRow
-from questions.formats import Format, Row
-from questions.labels import SCIFACT, SCIFACT_TWO, claim_fields
+from ratchet.questions.benchmark import Document, PlacedRow
+from ratchet.questions.formats import Format, Row
+from ratchet.questions.labels import SCIFACT, SCIFACT_TWO, claim_fields
 
 TITLE = "SciFact"
 ABOUT = "claims that experts wrote, with abstracts; 809 / 300; 3 labels"

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from questions.benchmark import Document, HubDataset
-from questions.formats import Format, Row
+from ratchet.questions.benchmark import Document, HubDataset
+from ratchet.questions.formats import Format, Row
 
 TITLE = "StrategyQA"
 ABOUT = "yes / no questions with implicit steps over Wikipedia; 2,061 / 229 (FlashRAG: 2,290 in one)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from questions.benchmark import HubDataset
-from questions.formats import FLASHRAG, Format, Row, texts
+from ratchet.questions.benchmark import HubDataset
+from ratchet.questions.formats import FLASHRAG, Format, Row, texts
 
 TITLE = "TriviaQA"
 ABOUT = "trivia questions with many accepted answers; 78,785 / 8,837 / 11,313"

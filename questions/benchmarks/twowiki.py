@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from questions.benchmark import FieldCompleter, HubDataset
-from questions.formats import FLASHRAG, HOTPOT, Row, texts
-from questions.load import read_rows
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.questions.benchmark import FieldCompleter, HubDataset
+from ratchet.questions.formats import FLASHRAG, HOTPOT, Row, texts
+from ratchet.questions.load import read_rows
 
 TITLE = "2WikiMultiHopQA"
 ABOUT = "two-hop and comparison questions from templates over Wikidata; 167,454 / 12,576 (FlashRAG: 15,000 / 12,576)"

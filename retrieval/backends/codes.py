@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratchet.errors import UserError
-from ratchet.processor import usable_cores
-from retrieval.arrays import Bytes, Doubles, Floats, Numbers, Places
-from retrieval.backends.int8 import BLOCK_ROWS, GROUP, HEAD, QUERY_DTYPE, TILE, prune, scan
-from retrieval.threads import run_tasks
+from ratchet.core.errors import UserError
+from ratchet.core.processor import usable_cores
+from ratchet.retrieval.arrays import Bytes, Doubles, Floats, Numbers, Places
+from ratchet.retrieval.backends.int8 import BLOCK_ROWS, GROUP, HEAD, QUERY_DTYPE, TILE, prune, scan
+from ratchet.retrieval.threads import run_tasks
 
 LARGEST_NORM = 1.01
 """A bound of the length of a row, which is 1 or less but for rounding."""

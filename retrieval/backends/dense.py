@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ratchet.errors import UserError
-from ratchet.numba_cache import njit
-from retrieval.arrays import Bytes, Doubles, Floats, Numbers
-from retrieval.backends.codes import CodeScorer
-from retrieval.index import Ranking
+from ratchet.core.errors import UserError
+from ratchet.core.numba_cache import njit
+from ratchet.retrieval.arrays import Bytes, Doubles, Floats, Numbers
+from ratchet.retrieval.backends.codes import CodeScorer
+from ratchet.retrieval.index import Ranking
 
 QUERY_GROUP = 256
 SCORED_AT_ONCE = 1 << 22

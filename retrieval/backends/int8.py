@@ -21,9 +21,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ratchet.llvm import FEATURES, load, splat, store
-from ratchet.numba_cache import inner, njit
-from retrieval.arrays import Bytes, Floats, Numbers, Places
+from ratchet.core.llvm import FEATURES, load, splat, store
+from ratchet.core.numba_cache import inner, njit
+from ratchet.retrieval.arrays import Bytes, Floats, Numbers, Places
 
 BLOCK_ROWS = 64
 HEAD = 8 * BLOCK_ROWS

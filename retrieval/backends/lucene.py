@@ -25,12 +25,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ratchet.errors import UserError
-from ratchet.extras import install
-from ratchet.progress import Progress
-from ratchet.text import replace_surrogates
-from retrieval.index import Ranking
-from retrieval.sparse.analyzer import Analyzer
+from ratchet.core.errors import UserError
+from ratchet.core.extras import install
+from ratchet.core.progress import Progress
+from ratchet.core.text import replace_surrogates
+from ratchet.retrieval.index import Ranking
+from ratchet.retrieval.sparse.analyzer import Analyzer
 
 AnalyzerName = Literal["words", "lucene"]
 """words: our own terms, so that rankings compare term for term. lucene: its English analyzer (Porter's stemmer and 33

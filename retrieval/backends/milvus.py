@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.errors import UserError
-from ratchet.extras import install
-from ratchet.records import content_key
-from ratchet.text import short_line
-from retrieval.encoders.vectors import SparseVectors
-from retrieval.index import Ranking
+from ratchet.core.errors import UserError
+from ratchet.core.extras import install
+from ratchet.core.records import content_key
+from ratchet.core.text import short_line
+from ratchet.retrieval.encoders.vectors import SparseVectors
+from ratchet.retrieval.index import Ranking
 
 Vectors = np.ndarray | SparseVectors
 """float32 [n, dimension], or sparse rows."""

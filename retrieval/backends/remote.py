@@ -10,14 +10,14 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from ratchet.errors import UserError, did_you_mean
-from ratchet.http.clients import is_local, open_client
-from ratchet.http.responses import Answer, BadResponse, send_request_sync
-from ratchet.http.retry import Backoff, TryAgain, read_retry_after, retry
-from ratchet.records import Passage
-from ratchet.text import short_line
-from retrieval.errors import SourceError
-from retrieval.protocol import ErrorAnswer, IndexesAnswer, SearchAnswer
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.http.clients import is_local, open_client
+from ratchet.core.http.responses import Answer, BadResponse, send_request_sync
+from ratchet.core.http.retry import Backoff, TryAgain, read_retry_after, retry
+from ratchet.core.records import Passage
+from ratchet.core.text import short_line
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.protocol import ErrorAnswer, IndexesAnswer, SearchAnswer
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to open a connection; an answer may take all of `timeout`."""

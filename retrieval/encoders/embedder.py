@@ -2,7 +2,7 @@
 
 A server is any that answers POST {url}/embeddings as OpenAI's does: {"model", "input": [texts]} gives {"data":
 [{"index", "embedding": [numbers]}]}. Its vectors are scaled to length 1 here, since not every server does so. What is
-transient is asked again (ratchet/http/retry.py); a server that gives no usable answer is a SourceError, so the
+transient is asked again (core/http/retry.py); a server that gives no usable answer is a SourceError, so the
 trajectory fails, or the score stays unfinished, and is made again later.
 """
 
@@ -15,15 +15,15 @@ from typing import Any
 import httpx
 import numpy as np
 
-from ratchet.config import EmbedderConfig
-from ratchet.errors import UserError
-from ratchet.http.clients import check_client_environment, is_local, open_client
-from ratchet.http.responses import Answer, BadResponse, send_request_sync
-from ratchet.http.retry import TRANSIENT, Backoff, TryAgain, read_retry_after, retry
-from ratchet.text import read_json, short_line
-from retrieval.encoders.dense import shared_encoder
-from retrieval.encoders.embed import Embed
-from retrieval.errors import SourceError
+from ratchet.core.config import EmbedderConfig
+from ratchet.core.errors import UserError
+from ratchet.core.http.clients import check_client_environment, is_local, open_client
+from ratchet.core.http.responses import Answer, BadResponse, send_request_sync
+from ratchet.core.http.retry import TRANSIENT, Backoff, TryAgain, read_retry_after, retry
+from ratchet.core.text import read_json, short_line
+from ratchet.retrieval.encoders.dense import shared_encoder
+from ratchet.retrieval.encoders.embed import Embed
+from ratchet.retrieval.errors import SourceError
 
 MAX_BYTES = 64 << 20
 """Of one response: 64 vectors of 4,096 numbers, as text, are about 6 MB."""

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from ratchet.records import content_key
-from ratchet.text import replace_surrogates
+from ratchet.core.records import content_key
+from ratchet.core.text import replace_surrogates
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from inference.adapters import adapter_digest
-from inference.tokenizer import load_tokenizer
-from inference.weights import untie_changed_head
-from ratchet.config import EncoderConfig
-from ratchet.errors import UserError, first_line
-from ratchet.files import read_json_file
-from retrieval.encoders.sparse import SparseEncoder
+from ratchet.core.config import EncoderConfig
+from ratchet.core.errors import UserError, first_line
+from ratchet.core.files import read_json_file
+from ratchet.inference.adapters import adapter_digest
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.weights import untie_changed_head
+from ratchet.retrieval.encoders.sparse import SparseEncoder
 
 ADAPTER_CONFIG = "adapter_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json")

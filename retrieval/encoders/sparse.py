@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ratchet.config import EncoderConfig
-from ratchet.errors import UserError
-from ratchet.text import replace_surrogates
-from retrieval.encoders.limits import TokenLimit
-from retrieval.encoders.vectors import SparseVectors
+from ratchet.core.config import EncoderConfig
+from ratchet.core.errors import UserError
+from ratchet.core.text import replace_surrogates
+from ratchet.retrieval.encoders.limits import TokenLimit
+from ratchet.retrieval.encoders.vectors import SparseVectors
 
 BATCH_TOKENS = 16_384
 """Tokens of a batch, padding included; a batch has at least one text."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ratchet.errors import UserError
-from ratchet.files import write_atomic
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_atomic
 
 # The weight of every positive, finite bfloat16. By way of float64: NumPy's float32 log1p differs between processors.
 WEIGHTS = np.log1p((np.arange(0x7F80, dtype=np.uint32) << 16).view(np.float32).astype(np.float64)).astype(np.float32)

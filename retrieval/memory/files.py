@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ratchet.errors import UserError
-from ratchet.files import Segment
-from retrieval.memory.records import EvidenceRecord
+from ratchet.core.errors import UserError
+from ratchet.core.files import Segment
+from ratchet.retrieval.memory.records import EvidenceRecord
 
 
 class MemoryFiles:

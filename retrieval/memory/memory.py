@@ -43,13 +43,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ratchet.config import Config, MemoryConfig
-from ratchet.records import Passage, content_key, with_title
-from ratchet.text import replace_surrogates
-from retrieval.encoders.embed import Embed
-from retrieval.memory.files import MemoryFiles
-from retrieval.memory.pieces import Evidence, Pieces
-from retrieval.memory.records import EvidenceRecord, entity_key
+from ratchet.core.config import Config, MemoryConfig
+from ratchet.core.records import Passage, content_key, with_title
+from ratchet.core.text import replace_surrogates
+from ratchet.retrieval.encoders.embed import Embed
+from ratchet.retrieval.memory.files import MemoryFiles
+from ratchet.retrieval.memory.pieces import Evidence, Pieces
+from ratchet.retrieval.memory.records import EvidenceRecord, entity_key
 
 __all__ = ["Evidence", "Memory", "memory_of"]
 

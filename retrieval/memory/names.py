@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ratchet.words import without_invisible
-from retrieval.memory.records import entity_key
+from ratchet.core.words import without_invisible
+from ratchet.retrieval.memory.records import entity_key
 
 FUNCTION = """\
 a about above across after again against all almost along already also although always am amid among an and another

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ratchet.records import Passage
-from retrieval.memory.records import EvidenceRecord
+from ratchet.core.records import Passage
+from ratchet.retrieval.memory.records import EvidenceRecord
 
 Order = tuple[float, int, str]
 """Time, place and key."""

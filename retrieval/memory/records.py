@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from ratchet.records import Passage, Record, content_key
-from ratchet.words import without_invisible
+from ratchet.core.records import Passage, Record, content_key
+from ratchet.core.words import without_invisible
 
 ARTICLE = re.compile(r"^(a|an|the) (?=.)", re.IGNORECASE)
 PLAIN = str.maketrans({"'": "", "’": "", "`": "", "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-"})

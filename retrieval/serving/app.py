@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, HTTPException, Response
 
-from ratchet.errors import UserError, did_you_mean
-from ratchet.http.app import add_health, open_app
-from ratchet.http.document import errors
-from ratchet.http.openai import plain_error_response
-from retrieval.protocol import (
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.http.app import add_health, open_app
+from ratchet.core.http.document import errors
+from ratchet.core.http.openai import plain_error_response
+from ratchet.retrieval.protocol import (
     IndexesAnswer,
     Limits,
     SearchAnswer,
@@ -30,7 +30,7 @@ from retrieval.protocol import (
 )
 
 if TYPE_CHECKING:
-    from retrieval.retriever import Retriever
+    from ratchet.retrieval.retriever import Retriever
 
 logger = logging.getLogger(__name__)
 

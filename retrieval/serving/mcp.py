@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ratchet.config import Section
-from ratchet.errors import UserError, fault_in
-from ratchet.http.guard import Guard
-from ratchet.records import Passage
-from retrieval.index import Index
-from retrieval.mcp_results import Results, results_of
-from retrieval.retriever import Retriever
-from retrieval.serving.tools import Context, Server, Tool, http_app, tool_server
-from retrieval.sources.source import Source, ToolError
+from ratchet.core.config import Section
+from ratchet.core.errors import UserError, fault_in
+from ratchet.core.http.guard import Guard
+from ratchet.core.records import Passage
+from ratchet.retrieval.index import Index
+from ratchet.retrieval.mcp_results import Results, results_of
+from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.serving.tools import Context, Server, Tool, http_app, tool_server
+from ratchet.retrieval.sources.source import Source, ToolError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from ratchet.errors import UserError, did_you_mean
-from retrieval.errors import SourceError
-from retrieval.mcp_results import NOTICE
-from retrieval.sources.source import ToolError
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.mcp_results import NOTICE
+from ratchet.retrieval.sources.source import ToolError
 
 try:
     import mcp_types as types

@@ -18,15 +18,15 @@ from typing import IO, Any, TypeVar
 
 from pydantic import ValidationError
 
-from ratchet.config import McpConfig
-from ratchet.errors import UserError, did_you_mean
-from ratchet.http.clients import is_local, no_cookies
-from ratchet.http.environment import check_environment
-from ratchet.records import Passage, content_key
-from ratchet.text import read_json, short_line, short_text
-from retrieval.errors import SourceError
-from retrieval.mcp_results import read_results
-from retrieval.sources.source import ToolError, ToolResult, ToolSpec
+from ratchet.core.config import McpConfig
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.http.clients import is_local, no_cookies
+from ratchet.core.http.environment import check_environment
+from ratchet.core.records import Passage, content_key
+from ratchet.core.text import read_json, short_line, short_text
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.mcp_results import read_results
+from ratchet.retrieval.sources.source import ToolError, ToolResult, ToolSpec
 
 try:
     import httpx2

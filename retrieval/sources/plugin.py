@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from ratchet.config import PluginConfig, Section, parse
-from ratchet.plugins import Plugin, load_plugin
-from ratchet.records import Passage, content_key
-from retrieval.errors import SourceError
-from retrieval.sources.source import Source, ToolError, ToolResult, ToolSpec
+from ratchet.core.config import PluginConfig, Section, parse
+from ratchet.core.plugins import Plugin, load_plugin
+from ratchet.core.records import Passage, content_key
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.sources.source import Source, ToolError, ToolResult, ToolSpec
 
 T = TypeVar("T")
 

@@ -20,25 +20,25 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from ratchet.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
-from ratchet.errors import UserError
-from ratchet.http.clients import check_client_environment
-from ratchet.packages import DISTRIBUTION
-from retrieval.encoders.embedder import open_embedder
-from retrieval.retriever import Retriever
-from retrieval.sources.plugin import open_plugin_source
-from retrieval.sources.source import Source
-from retrieval.sources.summariser import Summariser
-from retrieval.sources.web.arxiv import Arxiv
-from retrieval.sources.web.cache import ResponseCache
-from retrieval.sources.web.client import WebClient
-from retrieval.sources.web.openalex import OpenAlex
-from retrieval.sources.web.pubmed import Pubmed
-from retrieval.sources.web.semantic_scholar import SemanticScholar
-from retrieval.sources.web.serper import Serper
-from retrieval.sources.web.service import LocalSource, WebService
-from retrieval.sources.web.tavily import Tavily
-from retrieval.sources.web.wikipedia import Wikipedia
+from ratchet.core.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
+from ratchet.core.errors import UserError
+from ratchet.core.http.clients import check_client_environment
+from ratchet.core.packages import DISTRIBUTION
+from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.sources.plugin import open_plugin_source
+from ratchet.retrieval.sources.source import Source
+from ratchet.retrieval.sources.summariser import Summariser
+from ratchet.retrieval.sources.web.arxiv import Arxiv
+from ratchet.retrieval.sources.web.cache import ResponseCache
+from ratchet.retrieval.sources.web.client import WebClient
+from ratchet.retrieval.sources.web.openalex import OpenAlex
+from ratchet.retrieval.sources.web.pubmed import Pubmed
+from ratchet.retrieval.sources.web.semantic_scholar import SemanticScholar
+from ratchet.retrieval.sources.web.serper import Serper
+from ratchet.retrieval.sources.web.service import LocalSource, WebService
+from ratchet.retrieval.sources.web.tavily import Tavily
+from ratchet.retrieval.sources.web.wikipedia import Wikipedia
 
 SERVICES: dict[str, type[WebService]] = {
     kind.service: kind for kind in (Tavily, Serper, Wikipedia, Arxiv, Pubmed, SemanticScholar, OpenAlex)
@@ -62,7 +62,7 @@ def _open(
     if isinstance(config, PluginConfig):
         return open_plugin_source(name, config)
     if isinstance(config, McpConfig):
-        from retrieval.sources.mcp import McpSource
+        from ratchet.retrieval.sources.mcp import McpSource
 
         return McpSource(name, config)
     kind = SERVICES[config.service]
@@ -81,7 +81,7 @@ def _local_source(
     name: str, config: SourceConfig, kind: type[WebService], summariser: Summariser | None, retriever: Retriever
 ) -> Source:
     if config.index:
-        from retrieval.loader import open_folder
+        from ratchet.retrieval.loader import open_folder
 
         retriever = open_folder(config.index)
     answers = config.index or "the config's index"

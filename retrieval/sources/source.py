@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ratchet.records import Passage
+from ratchet.core.records import Passage
 
 QUERY_SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ratchet.records import content_key
-from retrieval.encoders.embed import Embed
+from ratchet.core.records import content_key
+from ratchet.retrieval.encoders.embed import Embed
 
 REDUNDANCY = 0.3
 """Weight of being like a sentence that was taken already, against 0.7 of being like the whole."""

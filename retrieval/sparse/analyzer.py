@@ -7,13 +7,13 @@ from functools import lru_cache
 
 import Stemmer
 
-from ratchet.errors import UserError, did_you_mean
-from ratchet.stop_words import content_terms
-from ratchet.words import split_words
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.stop_words import content_terms
+from ratchet.core.words import split_words
 
 
 class Analyzer:
-    """Splits text into words as ratchet/words.py says, and stems them where asked for. Every word of a document is
+    """Splits text into words as core/words.py says, and stems them where asked for. Every word of a document is
     indexed; stop words are left out of queries alone.
 
     `stemmer` is the name of a Snowball algorithm; an unknown one is a UserError. `stop_words` are folded words.

@@ -21,11 +21,11 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from ratchet.llvm import FEATURES, call, element, load, prefetch, splat, store
-from ratchet.numba_cache import inner
-from retrieval.arrays import Bytes, Halves, Numbers, Places
-from retrieval.sparse.quantisation import NARROW_FIRST, NARROW_STEP
-from retrieval.sparse.reading import count_bits, load_64
+from ratchet.core.llvm import FEATURES, call, element, load, prefetch, splat, store
+from ratchet.core.numba_cache import inner
+from ratchet.retrieval.arrays import Bytes, Halves, Numbers, Places
+from ratchet.retrieval.sparse.quantisation import NARROW_FIRST, NARROW_STEP
+from ratchet.retrieval.sparse.reading import count_bits, load_64
 
 # Chunks whose bounds stay in a core's first-level cache while all blocks of a window are added to them.
 STRIP = 1 << 13

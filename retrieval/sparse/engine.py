@@ -18,17 +18,17 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ratchet.errors import UserError
-from ratchet.processor import usable_cores, usable_memory
-from retrieval.arrays import Bm25Numbers, Doubles, Numbers, Workspace
-from retrieval.index import Ranking
-from retrieval.shards import Shard
-from retrieval.sparse.postings import Postings
-from retrieval.sparse.quantisation import LARGEST_FREQUENCY, code_levels, length_norm
-from retrieval.sparse.selection import new_workspace
-from retrieval.sparse.shard_search import search_shard
-from retrieval.sparse.terms import QueryReader, SparseQuery, count_postings, locate_lists, merge_terms
-from retrieval.threads import run_tasks
+from ratchet.core.errors import UserError
+from ratchet.core.processor import usable_cores, usable_memory
+from ratchet.retrieval.arrays import Bm25Numbers, Doubles, Numbers, Workspace
+from ratchet.retrieval.index import Ranking
+from ratchet.retrieval.shards import Shard
+from ratchet.retrieval.sparse.postings import Postings
+from ratchet.retrieval.sparse.quantisation import LARGEST_FREQUENCY, code_levels, length_norm
+from ratchet.retrieval.sparse.selection import new_workspace
+from ratchet.retrieval.sparse.shard_search import search_shard
+from ratchet.retrieval.sparse.terms import QueryReader, SparseQuery, count_postings, locate_lists, merge_terms
+from ratchet.retrieval.threads import run_tasks
 
 # Work is split among threads only where each gets at least this many words of the posting file, about half a
 # millisecond's work: handing over takes a tenth of that. Besides its words, a query takes as long as QUERY_WORDS.

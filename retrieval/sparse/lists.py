@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import inner
-from retrieval.arrays import Bytes, Files, Halves, Numbers
-from retrieval.sparse.bits import AHEAD, STRIP, add_bits, increase
-from retrieval.sparse.lows import read_lows
-from retrieval.sparse.postings import (
+from ratchet.core.numba_cache import inner
+from ratchet.retrieval.arrays import Bytes, Files, Halves, Numbers
+from ratchet.retrieval.sparse.bits import AHEAD, STRIP, add_bits, increase
+from ratchet.retrieval.sparse.lows import read_lows
+from ratchet.retrieval.sparse.postings import (
     BITS,
     BLOCKS,
     SHORT,
@@ -19,8 +19,8 @@ from retrieval.sparse.postings import (
     code_bytes,
     head_bytes,
 )
-from retrieval.sparse.reading import fetch, load_8
-from retrieval.sparse.selection import ABSENT, AT, BASE, BLOCK, CODES, ENTRIES, KIND, LEFT, NEXT, UPCOMING
+from ratchet.retrieval.sparse.reading import fetch, load_8
+from ratchet.retrieval.sparse.selection import ABSENT, AT, BASE, BLOCK, CODES, ENTRIES, KIND, LEFT, NEXT, UPCOMING
 
 WINDOW_OF_RECORD = 0x3FFF
 

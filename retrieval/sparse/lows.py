@@ -14,11 +14,11 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from ratchet.llvm import call, element, load, splat, store
-from ratchet.numba_cache import inner
-from retrieval.arrays import Bytes, Halves, Pointer
-from retrieval.sparse.bits import SCREENS
-from retrieval.sparse.reading import count_bits, load_8, load_16, load_32, load_64, nth_bit, top_bit
+from ratchet.core.llvm import call, element, load, splat, store
+from ratchet.core.numba_cache import inner
+from ratchet.retrieval.arrays import Bytes, Halves, Pointer
+from ratchet.retrieval.sparse.bits import SCREENS
+from ratchet.retrieval.sparse.reading import count_bits, load_8, load_16, load_32, load_64, nth_bit, top_bit
 
 # Entries are counted before every so many buckets, as a power of two.
 SAMPLE_BITS = 8

@@ -31,13 +31,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from ratchet.numba_cache import inner
-from retrieval.arrays import Bm25Numbers, Bytes, Files, Numbers, Pointer, Store, Tables, Words
-from retrieval.shard_manifest import damaged
-from retrieval.shards import Shard, mapping_of
-from retrieval.sparse.lows import find_low, lows_shape
-from retrieval.sparse.quantisation import FAR, NARROW_LAST, length_norm, smallest_frequency
-from retrieval.sparse.reading import half_or_none, load_8, load_16, load_32, pointer, rank_in
+from ratchet.core.numba_cache import inner
+from ratchet.retrieval.arrays import Bm25Numbers, Bytes, Files, Numbers, Pointer, Store, Tables, Words
+from ratchet.retrieval.shard_manifest import damaged
+from ratchet.retrieval.shards import Shard, mapping_of
+from ratchet.retrieval.sparse.lows import find_low, lows_shape
+from ratchet.retrieval.sparse.quantisation import FAR, NARROW_LAST, length_norm, smallest_frequency
+from ratchet.retrieval.sparse.reading import half_or_none, load_8, load_16, load_32, pointer, rank_in
 
 WINDOW_BITS = 16
 WINDOW = 1 << WINDOW_BITS

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import inner
-from retrieval.arrays import Bytes, Floats, Halves, Numbers, Words
+from ratchet.core.numba_cache import inner
+from ratchet.retrieval.arrays import Bytes, Floats, Halves, Numbers, Words
 
 STEPS = 255
 FAR = 15

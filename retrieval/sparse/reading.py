@@ -10,9 +10,9 @@ from numba.core import types
 from numba.core.types.misc import CPointer
 from numba.extending import intrinsic
 
-from ratchet.llvm import element, load, prefetch
-from ratchet.numba_cache import inner
-from retrieval.arrays import Bytes, Pointer
+from ratchet.core.llvm import element, load, prefetch
+from ratchet.core.numba_cache import inner
+from ratchet.retrieval.arrays import Bytes, Pointer
 
 I64 = ir.IntType(64)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import inner
-from retrieval.arrays import Bytes, Files, Halves, Numbers, Places, Screen
-from retrieval.sparse.bits import CLASSES, SATURATED, screen_bits
-from retrieval.sparse.postings import BITS
-from retrieval.sparse.selection import AT, CODES, KIND
+from ratchet.core.numba_cache import inner
+from ratchet.retrieval.arrays import Bytes, Files, Halves, Numbers, Places, Screen
+from ratchet.retrieval.sparse.bits import CLASSES, SATURATED, screen_bits
+from ratchet.retrieval.sparse.postings import BITS
+from ratchet.retrieval.sparse.selection import AT, CODES, KIND
 
 
 @inner

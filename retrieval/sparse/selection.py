@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import inner
-from retrieval.arrays import Bm25Numbers, Doubles, Files, Halves, Numbers, Places, Pointer, Store, Workspace
-from retrieval.sparse.lows import OVERWRITE, read_lows
-from retrieval.sparse.postings import (
+from ratchet.core.numba_cache import inner
+from ratchet.retrieval.arrays import Bm25Numbers, Doubles, Files, Halves, Numbers, Places, Pointer, Store, Workspace
+from ratchet.retrieval.sparse.lows import OVERWRITE, read_lows
+from ratchet.retrieval.sparse.postings import (
     BITS,
     LOWS,
     RANK,
@@ -17,7 +17,7 @@ from retrieval.sparse.postings import (
     find_entry,
     posting_weight,
 )
-from retrieval.sparse.reading import fetch, pointer
+from ratchet.retrieval.sparse.reading import fetch, pointer
 
 # Bounds are compared column by column: chunk i of a window is in column i modulo COLUMNS, so that the maxima of all
 # columns are taken by element-wise operations on long rows.

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratchet.numba_cache import njit
-from retrieval.arrays import Bm25Numbers, Doubles, Files, Numbers, Tables, Workspace
-from retrieval.sparse.bits import CLASSES, SCREENS
-from retrieval.sparse.lists import add_bits_blocks, add_window, open_list
-from retrieval.sparse.postings import WINDOW, WINDOW_BITS, store_of
-from retrieval.sparse.quantisation import STEPS, fill_steps
-from retrieval.sparse.reading import fetch, pointer
-from retrieval.sparse.screening import coarse_steps, screen_window
-from retrieval.sparse.selection import LOOKUP, ROW, UPCOMING, offer_chunks, select_chunks
+from ratchet.core.numba_cache import njit
+from ratchet.retrieval.arrays import Bm25Numbers, Doubles, Files, Numbers, Tables, Workspace
+from ratchet.retrieval.sparse.bits import CLASSES, SCREENS
+from ratchet.retrieval.sparse.lists import add_bits_blocks, add_window, open_list
+from ratchet.retrieval.sparse.postings import WINDOW, WINDOW_BITS, store_of
+from ratchet.retrieval.sparse.quantisation import STEPS, fill_steps
+from ratchet.retrieval.sparse.reading import fetch, pointer
+from ratchet.retrieval.sparse.screening import coarse_steps, screen_window
+from ratchet.retrieval.sparse.selection import LOOKUP, ROW, UPCOMING, offer_chunks, select_chunks
 
 LARGEST_BOUND = 0xFFFF
 

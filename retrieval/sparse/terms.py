@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ratchet.numba_cache import njit
-from ratchet.text import replace_surrogates
-from retrieval.arrays import Doubles, Floats, Hashes, Numbers, Words
-from retrieval.shards import NOT_THERE, key_hash
-from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.postings import BLOCKS
+from ratchet.core.numba_cache import njit
+from ratchet.core.text import replace_surrogates
+from ratchet.retrieval.arrays import Doubles, Floats, Hashes, Numbers, Words
+from ratchet.retrieval.shards import NOT_THERE, key_hash
+from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.sparse.postings import BLOCKS
 
 if TYPE_CHECKING:
-    from retrieval.encoders.sparse import SparseEncoder
+    from ratchet.retrieval.encoders.sparse import SparseEncoder
 
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 # Distances of a Shell sort (Ciura 2001). It takes Numba a second to compile its own sort.

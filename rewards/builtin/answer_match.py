@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import re
 
-from ratchet.records import Question, Trajectory
-from ratchet.text import Normalise, fold_typography, spell_numbers
-from ratchet.words import split_words
-from rewards import rules
-from rewards.inputs import Inputs
-from rewards.reward import Rule
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.text import Normalise, fold_typography, spell_numbers
+from ratchet.core.words import split_words
+from ratchet.rewards import rules
+from ratchet.rewards.inputs import Inputs
+from ratchet.rewards.reward import Rule
 
 SHORT = 5
 """Words of a right answer, after normalising, up to which every word counts."""

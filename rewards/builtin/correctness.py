@@ -19,16 +19,16 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from agents.core.prompts.template import Prompts
-from ratchet.config import RewardsConfig
-from ratchet.records import Question, Trajectory
-from ratchet.tasks import gather_or_cancel
-from rewards import nuggets
-from rewards.inputs import ScoreJudge
-from rewards.judge import AspectVerdict, JudgeRequest
-from rewards.material import expected_output, template, version_of
-from rewards.reward import Judged
-from rewards.store import Settings
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.core.config import RewardsConfig
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.tasks import gather_or_cancel
+from ratchet.rewards import nuggets
+from ratchet.rewards.inputs import ScoreJudge
+from ratchet.rewards.judge import AspectVerdict, JudgeRequest
+from ratchet.rewards.material import expected_output, template, version_of
+from ratchet.rewards.reward import Judged
+from ratchet.rewards.store import Settings
 
 MATCH = """You judge answers, fairly and strictly. Below is a question, the output that is expected for it, an output \
 that was generated, and one aspect of the expected output. Looking at this aspect alone, how well does the generated \

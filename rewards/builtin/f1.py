@@ -1,9 +1,9 @@
 """Word F1 with the right answer that it is best with. No judge."""
 
-from ratchet.records import Question, Trajectory
-from rewards import rules
-from rewards.inputs import Inputs
-from rewards.reward import Rule
+from ratchet.core.records import Question, Trajectory
+from ratchet.rewards import rules
+from ratchet.rewards.inputs import Inputs
+from ratchet.rewards.reward import Rule
 
 
 def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> float:

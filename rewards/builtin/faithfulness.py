@@ -8,15 +8,15 @@ calls a run, and none where there are no documents: no claim of such an answer i
 
 from collections.abc import Sequence
 
-from agents.core.prompts.template import Prompts
-from ratchet.config import RewardsConfig
-from ratchet.records import Question, Trajectory
-from rewards import claims
-from rewards.claims import Claim, as_material, score_claims
-from rewards.inputs import ScoreJudge
-from rewards.material import template, version_of
-from rewards.reward import Judged
-from rewards.store import Settings
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.core.config import RewardsConfig
+from ratchet.core.records import Question, Trajectory
+from ratchet.rewards import claims
+from ratchet.rewards.claims import Claim, as_material, score_claims
+from ratchet.rewards.inputs import ScoreJudge
+from ratchet.rewards.material import template, version_of
+from ratchet.rewards.reward import Judged
+from ratchet.rewards.store import Settings
 
 SUPPORT = """You judge whether answers keep to their sources, fairly and strictly. Below is a question, the supporting \
 documents ("context"), and the claims ("answer_aspects") of an answer. Check each claim and its evidence against the \

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Literal
 
-from agents.core.numbering import rebase
-from agents.core.prompts.template import Prompts
-from ratchet.records import Question, Trajectory, content_key
-from rewards.inputs import ScoreJudge
-from rewards.judge import JudgeRequest, Reply
-from rewards.material import expected_output, template, version_of
-from rewards.reward import Judged, Result
+from ratchet.agents.core.numbering import rebase
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.core.records import Question, Trajectory, content_key
+from ratchet.rewards.inputs import ScoreJudge
+from ratchet.rewards.judge import JudgeRequest, Reply
+from ratchet.rewards.material import expected_output, template, version_of
+from ratchet.rewards.reward import Judged, Result
 
 GROUP_RANKING = """You compare answers, fairly and strictly. Below are a question, the output that is expected for it \
 (empty where nobody knows it), and several answers to it in no particular order. Score each answer from 0 (of no use) \

@@ -1,9 +1,9 @@
 """The share of the response's content words that its documents contain. No judge."""
 
-from ratchet.records import Question, Trajectory
-from rewards import rules
-from rewards.inputs import Inputs
-from rewards.reward import Rule
+from ratchet.core.records import Question, Trajectory
+from ratchet.rewards import rules
+from ratchet.rewards.inputs import Inputs
+from ratchet.rewards.reward import Rule
 
 
 def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> tuple[float | None, str]:

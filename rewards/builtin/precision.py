@@ -9,15 +9,15 @@ claims are reused, else 2.
 
 from collections.abc import Sequence
 
-from agents.core.prompts.template import Prompts
-from ratchet.config import RewardsConfig
-from ratchet.records import Question, Trajectory
-from rewards import claims
-from rewards.claims import Claim, as_material, score_claims, stored_claims
-from rewards.inputs import ScoreJudge
-from rewards.material import expected_output, template, version_of, without_expected_output
-from rewards.reward import Judged
-from rewards.store import Settings
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.core.config import RewardsConfig
+from ratchet.core.records import Question, Trajectory
+from ratchet.rewards import claims
+from ratchet.rewards.claims import Claim, as_material, score_claims, stored_claims
+from ratchet.rewards.inputs import ScoreJudge
+from ratchet.rewards.material import expected_output, template, version_of, without_expected_output
+from ratchet.rewards.reward import Judged
+from ratchet.rewards.store import Settings
 
 EXPECTED = """You judge answers, fairly and strictly. Below is a question, the output that is expected for it, and the \
 claims ("answer_aspects") of an answer that was generated. Check each claim against the expected output, and against \

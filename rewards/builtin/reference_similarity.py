@@ -24,13 +24,13 @@ import numpy as np
 import Stemmer
 from numpy.typing import NDArray
 
-from ratchet.records import Question, Trajectory
-from ratchet.stop_words import FUNCTION_WORDS
-from ratchet.words import split_words
-from retrieval.encoders.embed import Embed, end_of
-from rewards.inputs import Inputs
-from rewards.reward import Rule
-from rewards.rules import SENTENCE_END, references, token_f1
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.stop_words import FUNCTION_WORDS
+from ratchet.core.words import split_words
+from ratchet.retrieval.encoders.embed import Embed, end_of
+from ratchet.rewards.inputs import Inputs
+from ratchet.rewards.reward import Rule
+from ratchet.rewards.rules import SENTENCE_END, references, token_f1
 
 OPENING = re.compile(r"\W*(yes\b|no(?=\W*$|\s*[^\w\s]))", re.IGNORECASE)
 """A yes, or a no that does not begin a phrase such as 'no one'."""

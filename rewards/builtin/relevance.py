@@ -7,12 +7,12 @@ which it then replaces by nugget correctness; here it is a call of its own. The 
 
 from statistics import fmean
 
-from agents.core.prompts.template import Prompts
-from ratchet.records import Question, Trajectory
-from rewards.inputs import ScoreJudge
-from rewards.judge import AspectVerdict
-from rewards.material import expected_output, template, version_of, without_expected_output
-from rewards.reward import Judged
+from ratchet.agents.core.prompts.template import Prompts
+from ratchet.core.records import Question, Trajectory
+from ratchet.rewards.inputs import ScoreJudge
+from ratchet.rewards.judge import AspectVerdict
+from ratchet.rewards.material import expected_output, template, version_of, without_expected_output
+from ratchet.rewards.reward import Judged
 
 RELEVANCE = """You judge answers, fairly and strictly. Below is a question, the output that is expected for it, and an \
 output that was generated. How directly does the generated output address the question, seen beside the expected one? \

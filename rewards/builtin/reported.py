@@ -1,8 +1,8 @@
 """What an agent made of its own work, as it told the gateway (`POST /reward`). No judge."""
 
-from ratchet.records import Note, Question, Trajectory
-from rewards.inputs import Inputs
-from rewards.reward import Rule
+from ratchet.core.records import Note, Question, Trajectory
+from ratchet.rewards.inputs import Inputs
+from ratchet.rewards.reward import Rule
 
 
 def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> tuple[float | None, str]:

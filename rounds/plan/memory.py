@@ -19,20 +19,20 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inference.footprint import Footprint, footprint
-from inference.serving.memory import (
+from ratchet.core.config import IndexConfig, ModelConfig, ServeConfig, TrainingConfig, is_missing
+from ratchet.core.files import read_json_file
+from ratchet.inference.footprint import Footprint, footprint
+from ratchet.inference.serving.memory import (
     ACTIVATION_BYTES,
     CUDA_CONTEXT_BYTES,
     CUDA_GRAPH_BYTES,
     SPARE_FRACTION,
     estimate_memory,
 )
-from inference.serving.specs import ModelUse, ServerSpec
-from inference.shapes import read_shape
-from ratchet.config import IndexConfig, ModelConfig, ServeConfig, TrainingConfig, is_missing
-from ratchet.files import read_json_file
-from training.memory import OPTIMIZER_BYTES, Activations
-from training.objectives.objective import load_objective
+from ratchet.inference.serving.specs import ModelUse, ServerSpec
+from ratchet.inference.shapes import read_shape
+from ratchet.training.memory import OPTIMIZER_BYTES, Activations
+from ratchet.training.objectives.objective import load_objective
 
 GB = 1e9
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.core.system import load_system
-from inference.footprint import footprint
-from ratchet.config import Config, ModelConfig
-from rounds.plan.usage import (
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import Config, ModelConfig
+from ratchet.inference.footprint import footprint
+from ratchet.rounds.plan.usage import (
     JUDGE_CACHED_TOKENS,
     JUDGE_NEW_TOKENS,
     JUDGE_PROMPT_TOKENS,
@@ -20,11 +20,11 @@ from rounds.plan.usage import (
     judge_use,
     system_use,
 )
-from rounds.records import Entry, StageKey
-from rounds.stage import ExperimentRun
-from rounds.stages import SAMPLING_STAGES, stages_of
-from training.objectives.objective import load_objective
-from training.schedule import held_out, schedule
+from ratchet.rounds.records import Entry, StageKey
+from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import SAMPLING_STAGES, stages_of
+from ratchet.training.objectives.objective import load_objective
+from ratchet.training.schedule import held_out, schedule
 
 REFERENCE_PARAMETERS = 7e9
 """Of the model whose tokens a second `inference/serving/devices.py` and `ratchet plan --tokens-per-second` state."""

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
 
-from agents.core.system import System, load_system
-from inference.serving.specs import ModelUse
-from ratchet.config import Config, RewardsConfig
-from ratchet.errors import UserError
-from ratchet.plugins import short_name
-from ratchet.records import Conversation, ModelCall, Trajectory
-from ratchet.runfolder import RunFolder
-from ratchet.selection import Score
-from rewards.reward import judged, load_reward
-from rewards.store import stored_scores
-from rounds.plan.calls import SYSTEMS, Turns
-from sampling.store import TrajectoryStore
+from ratchet.agents.core.system import System, load_system
+from ratchet.core.config import Config, RewardsConfig
+from ratchet.core.errors import UserError
+from ratchet.core.plugins import short_name
+from ratchet.core.records import Conversation, ModelCall, Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import Score
+from ratchet.inference.serving.specs import ModelUse
+from ratchet.rewards.reward import judged, load_reward
+from ratchet.rewards.store import stored_scores
+from ratchet.rounds.plan.calls import SYSTEMS, Turns
+from ratchet.sampling.store import TrajectoryStore
 
 MAX_TRAJECTORIES = 500
 """The limit of trajectories of a run that are read."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agents.awe import ADVOCATE, JUDGE, NO_ARGUMENT
-from agents.awe.citations import check_citations, has_quote, split_claims
-from agents.core.prompts.documents import KNOW, MARK, READ
-from inference.scripted import ScriptedEngine
-from ratchet.records import Trajectory
+from ratchet.agents.awe import ADVOCATE, JUDGE, NO_ARGUMENT
+from ratchet.agents.awe.citations import check_citations, has_quote, split_claims
+from ratchet.agents.core.prompts.documents import KNOW, MARK, READ
+from ratchet.core.records import Trajectory
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from agents.core.prompts.documents import MARK
-from inference.completion import Completion, Message, SamplingParams
-from inference.engine import EngineError
-from inference.scripted import Replies, ScriptedEngine, ScriptedReply
-from ratchet.records import Passage, Search, ToolCall, Trajectory
+from ratchet.agents.core.prompts.documents import MARK
+from ratchet.core.records import Passage, Search, ToolCall, Trajectory
+from ratchet.inference.completion import Completion, Message, SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.scripted import Replies, ScriptedEngine, ScriptedReply
+from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.any_system import SYSTEMS, Talker, task_of
 from tests.helpers.playing import CLAIM, Shelf, Unpunctual, engine, passage, play, say
 from tests.helpers.tiny import tiny_format
-from training.rows import build_rows, check_rows
 
 ANSWERED = f"Ada built it. {MARK} Ada Torrin"
 EXPAND = "No. Query Expansion: "

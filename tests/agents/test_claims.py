@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from inference.scripted import ScriptedEngine
-from questions.labels import TRUE_FALSE, choice_labels
-from ratchet.errors import UserError
-from ratchet.records import Note, Question, Trajectory
+from ratchet.core.errors import UserError
+from ratchet.core.records import Note, Question, Trajectory
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.questions.labels import TRUE_FALSE, choice_labels
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play, say
 from tests.helpers.snapshots import check_snapshot
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agents.core.prompts.documents import MARK
-from agents.drag import nearest_query
-from inference.scripted import ScriptedEngine
-from ratchet.records import Note, Trajectory
+from ratchet.agents.core.prompts.documents import MARK
+from ratchet.agents.drag import nearest_query
+from ratchet.core.records import Note, Trajectory
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agents.core.resources import Resources
-from inference.scripted import ScriptedEngine
-from ratchet.records import Trajectory
+from ratchet.agents.core.resources import Resources
+from ratchet.core.records import Trajectory
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import CLAIM, Everywhere, Shelf, apart, engine, passage, play, say
 from tests.helpers.snapshots import check_snapshot
 

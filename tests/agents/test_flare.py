@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from inference.local.engine import LocalEngine
-from inference.scripted import Reply, ScriptedEngine, ScriptedReply
-from ratchet.config import ModelConfig
-from ratchet.records import Passage, Trajectory
+from ratchet.core.config import ModelConfig
+from ratchet.core.records import Passage, Trajectory
+from ratchet.inference.local.engine import LocalEngine
+from ratchet.inference.scripted import Reply, ScriptedEngine, ScriptedReply
+from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.playing import QUESTION, SETTING, Shelf, engine, play
 from tests.helpers.snapshots import check_snapshot
-from training.rows import build_rows, check_rows
 
 HARBOUR = Passage(id="c1", document_id="d1", title="Harbour of Velm", text="The harbour has a mole.")
 TORRIN = Passage(id="c2", document_id="d2", title="Ada Torrin", text="Ada Torrin was an engineer.")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from inference.scripted import ScriptedEngine
-from ratchet.config import load_config
-from ratchet.records import Passage, Trajectory
+from ratchet.core.config import load_config
+from ratchet.core.records import Passage, Trajectory
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
-from training.rows import build_rows, check_rows
 
 HARBOUR = Passage(id="c1", document_id="d1", title="Harbour of Velm", text="The harbour has a mole by Ada Torrin.")
 MOLE = Passage(id="c2", document_id="d2", title="Mole of Velm", text="The mole was the first part of it.")

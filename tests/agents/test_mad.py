@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agents.core.prompts.documents import MARK
-from agents.mad import majority
+from ratchet.agents.core.prompts.documents import MARK
+from ratchet.agents.mad import majority
+from ratchet.training.rows import loss_mask
 from tests.helpers.playing import engine, play
 from tests.helpers.snapshots import check_snapshot
-from training.rows import loss_mask
 
 FIRST = [f"one. {MARK} Ada", f"two. {MARK} Bo", f"three. {MARK} Cy"]
 SAID = [f"{who}{n} because. {MARK} {who.lower()}{n}" for n in (1, 2, 3) for who in ("Ada", "Bo")]

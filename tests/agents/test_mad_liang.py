@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agents.mad_liang import LEVELS
-from inference.scripted import ScriptedEngine
-from ratchet.records import Trajectory
+from ratchet.agents.mad_liang import LEVELS
+from ratchet.core.records import Trajectory
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import CLAIM, engine, play
 from tests.helpers.snapshots import check_snapshot
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from inference.scripted import Replies, ScriptedEngine
-from questions.labels import choice_labels
-from ratchet.records import Question, Trajectory
+from ratchet.core.records import Question, Trajectory
+from ratchet.inference.scripted import Replies, ScriptedEngine
+from ratchet.questions.labels import choice_labels
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 

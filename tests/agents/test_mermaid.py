@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.core.resources import Resources
-from agents.mermaid import PROMPTS
-from inference.scripted import ScriptedEngine
-from questions.labels import TRUE_FALSE
-from ratchet.config import EmbedderConfig
-from ratchet.records import Note, Passage, Question, Recall, Trajectory
-from retrieval.encoders.embed import Embed
-from retrieval.encoders.embedder import LocalEmbedder
-from retrieval.errors import SourceError
+from ratchet.agents.core.resources import Resources
+from ratchet.agents.mermaid import PROMPTS
+from ratchet.core.config import EmbedderConfig
+from ratchet.core.records import Note, Passage, Question, Recall, Trajectory
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.questions.labels import TRUE_FALSE
+from ratchet.retrieval.encoders.embed import Embed
+from ratchet.retrieval.encoders.embedder import LocalEmbedder
+from ratchet.retrieval.errors import SourceError
 from tests.helpers.playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say
 from tests.helpers.remembering import opened
 from tests.helpers.snapshots import check_snapshot

@@ -10,13 +10,13 @@ import jsonschema
 import pytest
 import xgrammar
 
-from agents.core.resources import Resources
-from agents.mermaid.actions import action_schema, arguments_schema, tools_text
-from questions.labels import FEVER
-from ratchet.config import MemoryConfig
-from ratchet.records import ToolCall
-from retrieval.memory.memory import Memory
-from retrieval.sources.source import QUERY_SCHEMA, ToolResult, ToolSpec
+from ratchet.agents.core.resources import Resources
+from ratchet.agents.mermaid.actions import action_schema, arguments_schema, tools_text
+from ratchet.core.config import MemoryConfig
+from ratchet.core.records import ToolCall
+from ratchet.questions.labels import FEVER
+from ratchet.retrieval.memory.memory import Memory
+from ratchet.retrieval.sources.source import QUERY_SCHEMA, ToolResult, ToolSpec
 from tests.helpers.playing import CLAIM, engine, play, say
 from tests.helpers.tiny import tiny_tokenizer
 

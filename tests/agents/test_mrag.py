@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from inference.completion import Message
-from inference.scripted import ScriptedEngine
-from ratchet.errors import UserError
-from ratchet.records import Note, Trajectory
+from ratchet.core.errors import UserError
+from ratchet.core.records import Note, Trajectory
+from ratchet.inference.completion import Message
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import Shelf, act, engine, passage, play, query, review, say
 from tests.helpers.snapshots import check_snapshot
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agents.core.output import json_schema
-from agents.mrag import SYSTEM
-from agents.mrag.brief import Brief
-from agents.mrag.paper import Paper
-from agents.mrag.settings import AGENTS, Settings
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
-from ratchet.records import Note
+from ratchet.agents.core.output import json_schema
+from ratchet.agents.mrag import SYSTEM
+from ratchet.agents.mrag.brief import Brief
+from ratchet.agents.mrag.paper import Paper
+from ratchet.agents.mrag.settings import AGENTS, Settings
+from ratchet.core.records import Note
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.wrappers import WrapperFormat
 from tests.helpers.playing import Shelf, engine, passage, play, say
 from tests.helpers.snapshots import check_snapshot
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from agents.mermaid.actions import offered_tools
-from agents.react import CALL, ONE_CALL, Settings
-from inference.scripted import ScriptedEngine
-from inference.thoughts import without_thoughts
-from inference.turns import FunctionCall
-from ratchet.errors import UserError
-from ratchet.records import Trajectory
-from retrieval.sources.source import ToolSpec
+from ratchet.agents.mermaid.actions import offered_tools
+from ratchet.agents.react import CALL, ONE_CALL, Settings
+from ratchet.core.errors import UserError
+from ratchet.core.records import Trajectory
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.inference.thoughts import without_thoughts
+from ratchet.inference.turns import FunctionCall
+from ratchet.retrieval.sources.source import ToolSpec
 from tests.agents.test_mermaid import PARTS
 from tests.agents.test_react import HARBOUR, SHELF
 from tests.helpers.playing import CLAIM, Shelf, engine, play

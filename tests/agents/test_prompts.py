@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from agents.core.prompts.documents import BRIEF_DATA, DATA
-from agents.core.prompts.template import SHARED, Prompt, write_prompts
-from agents.core.system import known_systems, load_system
-from commands.ask import main
-from commands.config import open_config
-from ratchet.config import SystemConfig
-from ratchet.errors import UserError
-from ratchet.records import Trajectory
+from ratchet.agents.core.prompts.documents import BRIEF_DATA, DATA
+from ratchet.agents.core.prompts.template import SHARED, Prompt, write_prompts
+from ratchet.agents.core.system import known_systems, load_system
+from ratchet.commands.ask import main
+from ratchet.commands.config import open_config
+from ratchet.core.config import SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Trajectory
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, told
 from tests.helpers.playing import CLAIM, engine, play
 from tests.helpers.tiny import save_tiny_tokenizer

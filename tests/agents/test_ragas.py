@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.core.output import Malformed, json_schema, read_output, without_bounds
-from agents.tool_mad.ragas import (
+from ratchet.agents.core.output import Malformed, json_schema, read_output, without_bounds
+from ratchet.agents.tool_mad.ragas import (
     PROMPTS,
     F,
     GeneratedQuestion,
@@ -23,9 +23,9 @@ from agents.tool_mad.ragas import (
     statements_form,
     verdicts_form,
 )
-from ratchet.config import EmbedderConfig
-from retrieval.encoders.embed import Embed
-from retrieval.encoders.embedder import open_embedder
+from ratchet.core.config import EmbedderConfig
+from ratchet.retrieval.encoders.embed import Embed
+from ratchet.retrieval.encoders.embedder import open_embedder
 from tests.helpers.playing import CLAIM, passage
 from tests.helpers.small_models import changed_minilm
 

@@ -6,8 +6,8 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from agents.react import FORM, ONE, read_action
-from ratchet.records import Trajectory
+from ratchet.agents.react import FORM, ONE, read_action
+from ratchet.core.records import Trajectory
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 

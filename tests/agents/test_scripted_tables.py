@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from inference.scripted import ScriptedEngine
-from questions.labels import AVERITEC, FEVER, YES_NO_MAYBE
-from ratchet.config import load_config
-from ratchet.records import Label
+from ratchet.core.config import load_config
+from ratchet.core.records import Label
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.questions.labels import AVERITEC, FEVER, YES_NO_MAYBE
 from tests.helpers.any_system import Library
 from tests.helpers.cost_tables import PAGES, page_with_table
 from tests.helpers.pages import ROOT

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.core.resources import Resources
-from inference.scripted import Replies
-from ratchet.records import Passage, Recall, Search, ToolCall, Trajectory
+from ratchet.agents.core.resources import Resources
+from ratchet.core.records import Passage, Recall, Search, ToolCall, Trajectory
+from ratchet.inference.scripted import Replies
 from tests.agents.test_budgets import CALLS, PARTS, SUPPORTED, debaters
 from tests.helpers.playing import CLAIM, Shelf, ShelfSource, alike, engine, play
 from tests.helpers.remembering import opened

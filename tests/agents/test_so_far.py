@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from agents.core.prompts.documents import MARK
-from inference.completion import Completion
-from inference.engine import EngineError
-from inference.scripted import Replies, ScriptedEngine
-from ratchet.config import SelectConfig
-from ratchet.records import Trajectory
-from rewards.selection import select
-from sampling.trajectories import Trajectories
+from ratchet.agents.core.prompts.documents import MARK
+from ratchet.core.config import SelectConfig
+from ratchet.core.records import Trajectory
+from ratchet.inference.completion import Completion
+from ratchet.inference.engine import EngineError
+from ratchet.inference.scripted import Replies, ScriptedEngine
+from ratchet.rewards.selection import select
+from ratchet.sampling.trajectories import Trajectories
 from tests.helpers.any_system import task_of
 from tests.helpers.debating import NO, YES, Debate
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agents.sure import PROPOSE, RANK, SUMMARIZE, VALIDATE
-from inference.scripted import ScriptedEngine
+from ratchet.agents.sure import PROPOSE, RANK, SUMMARIZE, VALIDATE
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import agents
-import commands.ask as command
-from agents.core.system import known_systems, load_system
-from inference.scripted import ScriptedEngine
-from ratchet.config import ModelConfig, SystemConfig
-from ratchet.errors import UserError
-from ratchet.records import Question, Search
+import ratchet.commands.ask as command
+from ratchet import agents
+from ratchet.agents.core.system import known_systems, load_system
+from ratchet.core.config import ModelConfig, SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Search
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.any_system import ON_QUESTIONS
 from tests.helpers.configs import scripted_model, write_config
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say
@@ -87,7 +87,7 @@ def run_command(
     (folder / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in rules or RULES))
     config = write_config(folder, models={"agent": scripted_model(folder)})
     shelf = Shelf({"harbour": [passage(1, "Ada Torrin built it.", "Velm")]})
-    monkeypatch.setattr("sampling.ask.open_index", lambda path: shelf)
+    monkeypatch.setattr("ratchet.sampling.ask.open_index", lambda path: shelf)
     arguments = ["agents", *(extra or (QUESTION.text,)), "--config", str(config)]
     monkeypatch.setattr(sys, "argv", arguments)
     command.main()
@@ -157,9 +157,9 @@ def test_the_command_refuses_what_it_cannot_use(tmp_path: Path, monkeypatch: pyt
 
 async def test_a_system_sees_no_right_answer_when_it_is_sampled_as_when_it_is_asked(tmp_path: Path) -> None:
     (tmp_path / "curious.py").write_text(
-        "from agents.core.answer import Answer\n"
-        "from agents.core.spec import SystemSpec\n"
-        "from ratchet.config import Section\n\n\n"
+        "from ratchet.agents.core.answer import Answer\n"
+        "from ratchet.agents.core.spec import SystemSpec\n"
+        "from ratchet.core.config import Section\n\n\n"
         "class Settings(Section):\n    pass\n\n\n"
         "async def solve(question, tools, settings):\n    return Answer(question.model_dump_json())\n\n\n"
         'SYSTEM = SystemSpec(Settings, solve, roles=("answerer",))\n'

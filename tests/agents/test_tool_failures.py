@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from agents.core.context import Job
-from agents.core.resources import Resources
-from agents.core.system import load_system
-from questions.labels import TRUE_FALSE
-from ratchet.config import SystemConfig
-from ratchet.errors import UserError
-from ratchet.files import Segment, read_segments
-from ratchet.progress import Progress
-from ratchet.records import Label, Question, Search, ToolCall, Trajectory
-from retrieval.errors import SourceError
-from sampling.pool import Task, run_pool
+from ratchet.agents.core.context import Job
+from ratchet.agents.core.resources import Resources
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import Segment, read_segments
+from ratchet.core.progress import Progress
+from ratchet.core.records import Label, Question, Search, ToolCall, Trajectory
+from ratchet.questions.labels import TRUE_FALSE
+from ratchet.retrieval.errors import SourceError
+from ratchet.sampling.pool import Task, run_pool
 from tests.helpers.playing import CLAIM, SETTING, DownSource, Shelf, apart, engine, passage, play, reach_over, say
 
 SHELF = Shelf({CLAIM.text: [passage(1), passage(2)], "Ada": [passage(3)]})

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from inference.completion import Completion, Message, SamplingParams
-from questions.labels import AVERITEC, choice_labels
-from ratchet.config import Thresholds
-from ratchet.records import Question
+from ratchet.core.config import Thresholds
+from ratchet.core.records import Question
+from ratchet.inference.completion import Completion, Message, SamplingParams
+from ratchet.questions.labels import AVERITEC, choice_labels
 from tests.agents.test_budgets import debaters
 from tests.helpers.debating import NO, OPEN, YES, Debate
 from tests.helpers.playing import CLAIM, DownSource, Shelf, engine, passage, play

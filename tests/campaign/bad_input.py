@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from questions.load import load_questions
-from ratchet.config import load_config
-from ratchet.config.questions import SplitConfig
+from ratchet.core.config import load_config
+from ratchet.core.config.questions import SplitConfig
+from ratchet.questions.load import load_questions
 from tests.campaign.trial import Attack, Trial, refusal
 from tests.helpers.experiment import make_experiment
 

@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from inference.adapters import CONFIG, read_adapter
-from ratchet.config import load_config
-from ratchet.files import read_jsonl, read_log, read_segments
-from ratchet.records import Trajectory
-from ratchet.runfolder import RunFolder
-from ratchet.selection import Selection
-from retrieval.loader import open_folder
-from rounds.ledger import read_ledger
-from rounds.trace import trace_lines
+from ratchet.core.config import load_config
+from ratchet.core.files import read_jsonl, read_log, read_segments
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import Selection
+from ratchet.inference.adapters import CONFIG, read_adapter
+from ratchet.retrieval.loader import open_folder
+from ratchet.rounds.ledger import read_ledger
+from ratchet.rounds.trace import trace_lines
+from ratchet.training.rows import read_rows
 from tests.campaign.trial import Attack, Trial, refusal
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.handmade_run import make_run
 from tests.helpers.tiny_index import tiny_index
-from training.rows import read_rows
 
 
 def flip(dice: random.Random, data: bytes) -> bytes:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ratchet.config import load_config
-from ratchet.runfolder import RunFolder
+from ratchet.core.config import load_config
+from ratchet.core.runfolder import RunFolder
 from tests.campaign import full_disk
 from tests.campaign.kills import KILLS, moment
 from tests.campaign.trial import Attack, Trial

@@ -10,13 +10,13 @@ from typing import Any
 import gguf  # noqa: F401 - these are what an export imports late: here it is done before the work is forked
 import peft  # noqa: F401
 
-import export.dataset
-import export.gguf_file
-import export.weights  # noqa: F401
-import inference.local.model  # noqa: F401
-import report.page  # noqa: F401
-from commands.export import main
-from commands.report import write_report
+import ratchet.export.dataset
+import ratchet.export.gguf_file
+import ratchet.export.weights  # noqa: F401
+import ratchet.inference.local.model  # noqa: F401
+import ratchet.report.page  # noqa: F401
+from ratchet.commands.export import main
+from ratchet.commands.report import write_report
 
 
 def run_export(request: Mapping[str, Any]) -> None:

@@ -16,11 +16,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from index_build.build import build_index
-from ratchet.config import IndexConfig
-from ratchet.errors import UserError
-from ratchet.files import count_lines
-from sampling.store import TrajectoryStore
+from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import count_lines
+from ratchet.index_build.build import build_index
+from ratchet.sampling.store import TrajectoryStore
 from tests.campaign.kills import SAMPLING
 from tests.campaign.sampling_work import outcomes
 from tests.campaign.trial import Attack, Trial

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ratchet.files import count_lines
-from sampling.store import TrajectoryStore
+from ratchet.core.files import count_lines
+from ratchet.sampling.store import TrajectoryStore
 from tests.campaign.sampling_work import WORK, outcomes
 from tests.campaign.trial import Attack, Trial
 from tests.helpers.building import SMALL, corpus, tree

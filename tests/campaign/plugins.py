@@ -11,14 +11,14 @@ from pathlib import Path
 
 import yaml
 
-from commands.arguments import run_command
-from commands.index import main as build
-from commands.sample import main as sample
-from commands.score import main as score
-from ratchet.files import count_lines
-from ratchet.runfolder import RunFolder
-from rewards.store import current_settings
-from sampling.store import TrajectoryStore
+from ratchet.commands.arguments import run_command
+from ratchet.commands.index import main as build
+from ratchet.commands.sample import main as sample
+from ratchet.commands.score import main as score
+from ratchet.core.files import count_lines
+from ratchet.core.runfolder import RunFolder
+from ratchet.rewards.store import current_settings
+from ratchet.sampling.store import TrajectoryStore
 from tests.campaign.trial import Attack, Trial
 from tests.helpers.experiment import make_experiment
 
@@ -51,9 +51,9 @@ SCORES = (*VALUES, f"(None, '{ESCAPE}')", "(0.5, 7)", "(0.5, '\\ud800')", "(7, '
 PASSAGES = (*VALUES, "[Passage]", f"[Passage(id='a', document_id='b', text='{ESCAPE}')]", "[Passage(id=1)]")
 
 SYSTEM = """\
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer
-from ratchet.config import Section
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer
+from ratchet.core.config import Section
 {top}
 class Settings(Section):
     tries: int = {tries}
@@ -74,9 +74,9 @@ NEEDS = {needs}
     return {value}
 """
 SOURCE = """\
-from ratchet.config import Section
-from ratchet.records import Passage
-from retrieval.sources.source import SearchSource
+from ratchet.core.config import Section
+from ratchet.core.records import Passage
+from ratchet.retrieval.sources.source import SearchSource
 {top}
 class Settings(Section):
     shelf: str = "A"

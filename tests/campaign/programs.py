@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from ratchet.text import replace_surrogates
+from ratchet.core.text import replace_surrogates
 from tests.campaign.bad_input import change
 from tests.campaign.damage import garble
 from tests.campaign.replies import CONTROL, TEXTS, check

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from inference.completion import Message, SamplingParams
-from ratchet.files import read_segment, write_jsonl
-from ratchet.records import Trajectory
+from ratchet.core.files import read_segment, write_jsonl
+from ratchet.core.records import Trajectory
+from ratchet.inference.completion import Message, SamplingParams
 from tests.campaign.trial import Attack, Trial
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any
 from tests.helpers.tiny import MORE_TOKENS, TOKENS, tiny_format

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.core.system import load_system
-from ratchet.config import SystemConfig
-from ratchet.progress import Progress
-from ratchet.records import Trajectory
-from sampling.pool import Task, plan_jobs, run_pool
-from sampling.store import Manifest, TrajectoryStore
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import SystemConfig
+from ratchet.core.progress import Progress
+from ratchet.core.records import Trajectory
+from ratchet.sampling.pool import Task, plan_jobs, run_pool
+from ratchet.sampling.store import Manifest, TrajectoryStore
 from tests.helpers.any_system import Library, Talker
 from tests.helpers.playing import QUESTION, SETTING, engine
 

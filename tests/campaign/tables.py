@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from questions.load import load_questions
-from ratchet.config.questions import SplitConfig
-from ratchet.files import decode_text
-from ratchet.records import Question
-from ratchet.text import plain_text
+from ratchet.core.config.questions import SplitConfig
+from ratchet.core.files import decode_text
+from ratchet.core.records import Question
+from ratchet.core.text import plain_text
+from ratchet.questions.load import load_questions
 from tests.campaign.trial import Attack, Trial, refusal
 
 PIECES = (

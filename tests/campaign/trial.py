@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
 
 Trial = Callable[[random.Random], None]
 """One attack with what the dice choose. Whatever it raises is a failure."""

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ratchet import holder, lease
-from ratchet.errors import UserError
+from ratchet.core import holder, lease
+from ratchet.core.errors import UserError
 from tests.campaign import export_kills, full_disk
 from tests.campaign.full_disk import Work
 from tests.campaign.trial import Attack, Trial

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from commands.init import main
-from commands.questions import main as questions
-from index_build.folder import Listing, folder_listing
-from questions.load import load_questions
-from ratchet.config import load_config
-from ratchet.errors import UserError
+from ratchet.commands.init import main
+from ratchet.commands.questions import main as questions
+from ratchet.core.config import load_config
+from ratchet.core.errors import UserError
+from ratchet.index_build.folder import Listing, folder_listing
+from ratchet.questions.load import load_questions
 from tests.helpers.pdf import pdf
 
 
@@ -96,7 +96,7 @@ def test_the_folder_is_listed_once_and_what_is_not_read_is_said_once(
         listed.append(path)
         return folder_listing(path)
 
-    monkeypatch.setattr("index_build.documents.folder_listing", listing)
+    monkeypatch.setattr("ratchet.index_build.documents.folder_listing", listing)
     (mine / "notes" / "photo.png").touch()
     main(["notes", "q.csv"])
     assert (capsys.readouterr().out + caplog.text).count("1 .png") == 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commands.arguments import PORTS
-from commands.main import COMMANDS, main
+from ratchet.commands.arguments import PORTS
+from ratchet.commands.main import COMMANDS, main
 
 
 def test_the_version_is_the_installed_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import models
-from ratchet.errors import UserError
+from ratchet.commands import models
+from ratchet.core.errors import UserError
 from tests.helpers.families import save_family
 from tests.helpers.model_table import PAGE, page
 

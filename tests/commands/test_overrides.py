@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from commands.config import open_config
-from questions.manifest import open_run
 from ratchet import Experiment
-from ratchet.errors import UserError
-from ratchet.runfolder import RunFolder
+from ratchet.commands.config import open_config
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RunFolder
+from ratchet.questions.manifest import open_run
 from tests.helpers.experiment import command
 from tests.helpers.scripted import scripted_experiment
 
@@ -24,15 +24,15 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_later_commands_need_none_of_them_and_say_which_are_in_force(path: Path) -> None:
-    made = command("-m", "sampling", "--config", str(path), "--set", "sampling.samples=2")
+    made = command("-m", "ratchet", "sample", "--config", str(path), "--set", "sampling.samples=2")
     assert made.returncode == 0 and "still applies" not in made.stdout, made.stdout
-    again = command("-m", "sampling", "--config", str(path))
+    again = command("-m", "ratchet", "sample", "--config", str(path))
     assert "run: the run was started with --set sampling.samples=2, which still applies" in again.stdout
     assert "6 trajectories of 3 questions" in again.stdout
-    scored = command("-m", "rewards", "--config", str(path))
+    scored = command("-m", "ratchet", "score", "--config", str(path))
     assert scored.returncode == 0 and scored.stdout.count("still applies") == 1, scored.stdout
     assert Experiment(path).config.sampling.samples == 2
-    refused = command("-m", "sampling", "--config", str(path), "--set", "sampling.samples=3")
+    refused = command("-m", "ratchet", "sample", "--config", str(path), "--set", "sampling.samples=3")
     assert refused.returncode == 2 and "sampling.samples: 2 there, 3 now" in refused.stdout
 
 

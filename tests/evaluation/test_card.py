@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluation.card import complete_card
-from evaluation.results import Results
-from inference.adapters import adapter_digest
-from ratchet.markdown import markdown_text
+from ratchet.core.markdown import markdown_text
+from ratchet.evaluation.card import complete_card
+from ratchet.evaluation.results import Results
+from ratchet.inference.adapters import adapter_digest
+from ratchet.training.card import RESULTS_BEGIN, RESULTS_END
 from tests.evaluation.tables.test_widths import invented
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.verdict_arms import claims, results_of
-from training.card import RESULTS_BEGIN, RESULTS_END
 
 
 def of_policy(results: Results, policy: str) -> Results:

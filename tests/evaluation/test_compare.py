@@ -8,27 +8,27 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.evaluate import main
-from evaluation import round_arms as comparing
-from evaluation.arm_folders import read_arms, results_path, scores_path
-from evaluation.arms import check_leaks
-from evaluation.comparisons import best_baseline, compare, primary_measure
-from evaluation.headline import verdict
-from evaluation.measures.estimates import Difference, Estimate
-from evaluation.results import Arm, Results, read_results
-from evaluation.round_arms import plan
-from evaluation.sweep.cells import plan_sweep
-from evaluation.tables.suite import print_suite
-from inference.adapters import adapter_digest
-from inference.engine import EngineError
-from inference.scripted import ScriptedEngine
-from questions.leakage import training_question_digests
-from questions.load import load_split
-from questions.manifest import open_run
-from ratchet.config import Config, EvaluationConfig, load_config
-from ratchet.errors import UserError
-from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RoundFolder
+from ratchet.commands.evaluate import main
+from ratchet.core.config import Config, EvaluationConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.runfolder import RoundFolder
+from ratchet.evaluation import round_arms as comparing
+from ratchet.evaluation.arm_folders import read_arms, results_path, scores_path
+from ratchet.evaluation.arms import check_leaks
+from ratchet.evaluation.comparisons import best_baseline, compare, primary_measure
+from ratchet.evaluation.headline import verdict
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.results import Arm, Results, read_results
+from ratchet.evaluation.round_arms import plan
+from ratchet.evaluation.sweep.cells import plan_sweep
+from ratchet.evaluation.tables.suite import print_suite
+from ratchet.inference.adapters import adapter_digest
+from ratchet.inference.engine import EngineError
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.questions.leakage import training_question_digests
+from ratchet.questions.load import load_split
+from ratchet.questions.manifest import open_run
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.arms import make_arm
 
@@ -122,7 +122,7 @@ def test_running_again_asks_no_model_and_the_table_needs_none(
 
     monkeypatch.setattr(ScriptedEngine, "generate", refuse)
     assert evaluate(config, folder, "test", folder.adapter) == results
-    monkeypatch.setattr("inference.engines.open_engine", refuse)
+    monkeypatch.setattr("ratchet.inference.engines.open_engine", refuse)
     results_path(folder, "test").unlink()
     assert build_results(config, folder, "test") == results
     assert read_results(results_path(folder, "test")) == results
@@ -143,7 +143,7 @@ def test_arms_may_be_sampled_first_and_scored_when_their_models_are_gone(
     def refuse(*args: object) -> None:
         raise AssertionError("a model was opened")
 
-    monkeypatch.setattr("inference.engines.open_engine", refuse)
+    monkeypatch.setattr("ratchet.inference.engines.open_engine", refuse)
     main(["--phase", "score", "--config", str(config_path)])
     assert "No clear difference from base" in capsys.readouterr().out
     [results] = comparing.evaluate(config, folder, ["test"], *both, sampled=True)

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.evaluate import main
-from evaluation.arm_folders import read_arms
-from evaluation.comparisons import compare, selection_gain
-from evaluation.headline import changes_sentence, verdict
-from evaluation.measures.gain import QuestionChanges, question_changes
-from evaluation.round_arms import plan
-from questions.manifest import open_run
-from ratchet.config import Config, load_config
-from ratchet.errors import UserError
-from ratchet.runfolder import RoundFolder
-from rounds.promotion import promote
+from ratchet.commands.evaluate import main
+from ratchet.core.config import Config, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RoundFolder
+from ratchet.evaluation.arm_folders import read_arms
+from ratchet.evaluation.comparisons import compare, selection_gain
+from ratchet.evaluation.headline import changes_sentence, verdict
+from ratchet.evaluation.measures.gain import QuestionChanges, question_changes
+from ratchet.evaluation.round_arms import plan
+from ratchet.questions.manifest import open_run
+from ratchet.rounds.promotion import promote
 from tests.evaluation.test_compare import evaluate, invented_arms, opened, record_training_questions, right
 from tests.helpers.adapter_folders import save_adapter
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.evaluate import main as evaluate
-from commands.questions import main as questions
-from commands.report import main as report
-from commands.sample import main as sample
-from commands.status import status
-from ratchet.errors import UserError
+from ratchet.commands.evaluate import main as evaluate
+from ratchet.commands.questions import main as questions
+from ratchet.commands.report import main as report
+from ratchet.commands.sample import main as sample
+from ratchet.commands.status import status
+from ratchet.core.errors import UserError
 from tests.helpers.scripted import write_lines
 
 

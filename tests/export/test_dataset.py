@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from datasets import load_dataset
 
-from commands.export import main
-from sampling.store import TrajectoryStore
-from training.rows import read_rows
+from ratchet.commands.export import main
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.rows import read_rows
 
 
 @pytest.mark.slow

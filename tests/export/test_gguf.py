@@ -27,11 +27,11 @@ from transformers import (
 )
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from commands.export import main
-from export.gguf_file import GgufType, check_architecture, check_base, write_gguf
-from export.gguf_vocabulary import split_name
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
+from ratchet.commands.export import main
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.export.gguf_file import GgufType, check_architecture, check_base, write_gguf
+from ratchet.export.gguf_vocabulary import split_name
 from tests.helpers.pages import ROOT
 from tests.helpers.tiny import tiny_tokenizer
 from tests.helpers.world import tiny_model
@@ -206,7 +206,7 @@ def test_a_write_that_is_killed_leaves_no_file(tmp_path: Path, monkeypatch: pyte
 
     source, target = tiny_model(tmp_path / "source"), tmp_path / "x.gguf"
     with monkeypatch.context() as patch:
-        patch.setattr("export.gguf_file._convert", killed)
+        patch.setattr("ratchet.export.gguf_file._convert", killed)
         with pytest.raises(KeyboardInterrupt):
             write_gguf(source, target, "f16", "tiny")
     assert not target.exists()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from export.ollama import check_template, go_template, modelfile
-from inference.rendering import render
-from ratchet.config import ModelConfig, ThoughtsConfig
-from ratchet.errors import UserError
+from ratchet.core.config import ModelConfig, ThoughtsConfig
+from ratchet.core.errors import UserError
+from ratchet.export.ollama import check_template, go_template, modelfile
+from ratchet.inference.rendering import render
 from tests.helpers.templates import templated_tokenizer
 from tests.helpers.tiny import STYLES, Style, tiny_format, tiny_tokenizer
 from tests.helpers.world import tiny_model

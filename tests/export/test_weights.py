@@ -14,12 +14,12 @@ import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from commands.export import main
-from export import weights
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
-from ratchet.errors import UserError
-from training.card import RESULTS_BEGIN, RESULTS_END
+from ratchet.commands.export import main
+from ratchet.core.errors import UserError
+from ratchet.export import weights
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.wrappers import WrapperFormat
+from ratchet.training.card import RESULTS_BEGIN, RESULTS_END
 
 Export = Callable[..., str]
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agents.core.system import known_systems
-from inference.completion import Message, SamplingParams
-from inference.scripted import ScriptedEngine
-from ratchet.records import Passage, Question, Trajectory
+from ratchet.agents.core.system import known_systems
+from ratchet.core.records import Passage, Question, Trajectory
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, engine, play
 
 SYSTEMS = sorted({*known_systems()} - {"external"})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from evaluation import comparisons
-from evaluation.measures.measures import Scores
-from evaluation.results import Arm
-from ratchet.config import Config
-from ratchet.records import Question, Trajectory
+from ratchet.core.config import Config
+from ratchet.core.records import Question, Trajectory
+from ratchet.evaluation import comparisons
+from ratchet.evaluation.measures.measures import Scores
+from ratchet.evaluation.results import Arm
 
 
 def make_arm(

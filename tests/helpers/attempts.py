@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from ratchet.config import Config
-from ratchet.files import write_json
-from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RoundFolder
-from ratchet.selection import Score
-from rewards.selection import select
-from sampling.trajectories import Trajectories
+from ratchet.core.config import Config
+from ratchet.core.files import write_json
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.runfolder import RoundFolder
+from ratchet.core.selection import Score
+from ratchet.rewards.selection import select
+from ratchet.sampling.trajectories import Trajectories
+from ratchet.training.lessons import TokenRow
+from ratchet.training.rows import table_rows
 from tests.helpers.stored import store
 from tests.helpers.world import dialogue, make_run, prepared_rows, trajectory
-from training.lessons import TokenRow
-from training.rows import table_rows
 
 ACTION: dict[str, Any] = {"preference": {"level": "action"}}
 OBJECTIVES: dict[str, dict[str, Any]] = {

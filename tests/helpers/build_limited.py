@@ -17,12 +17,12 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from index_build import postings
-from index_build.build import build_index
-from index_build.postings import SparsePostings
-from index_build.writing import FolderWriter
-from ratchet.config import IndexConfig
-from retrieval.encoders.vectors import WEIGHTS
+from ratchet.core.config import IndexConfig
+from ratchet.index_build import postings
+from ratchet.index_build.build import build_index
+from ratchet.index_build.postings import SparsePostings
+from ratchet.index_build.writing import FolderWriter
+from ratchet.retrieval.encoders.vectors import WEIGHTS
 from tests.helpers.tiny_index import write_documents
 
 VOCABULARY = 20_000

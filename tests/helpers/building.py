@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from index_build.build import build_index
-from ratchet.config import IndexConfig
-from retrieval.index import Index
-from retrieval.layout import Manifest
-from retrieval.loader import open_folder
+from ratchet.core.config import IndexConfig
+from ratchet.index_build.build import build_index
+from ratchet.retrieval.index import Index
+from ratchet.retrieval.layout import Manifest
+from ratchet.retrieval.loader import open_folder
 from tests.helpers import configs
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import shared_tokenizer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from ratchet.config import SystemConfig, load_config
+from ratchet.core.config import SystemConfig, load_config
 from tests.agents.test_budgets import NOTHING_FOUND, TABLE
 from tests.helpers.pages import ROOT
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agents.tool_mad.prompts import TOOL
-from inference.scripted import ScriptedEngine
-from ratchet.config import Thresholds
-from ratchet.records import Passage, Question, Trajectory
-from retrieval.sources.source import Source
+from ratchet.agents.tool_mad.prompts import TOOL
+from ratchet.core.config import Thresholds
+from ratchet.core.records import Passage, Question, Trajectory
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.retrieval.sources.source import Source
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play, reach_over
 
 YES, NO, OPEN = "SUPPORTS", "REFUTES", "NOT ENOUGH INFO"

@@ -109,7 +109,7 @@ def command(*words: str, folder: Path = ROOT) -> Done:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(out):
         patch.chdir(folder)
         patch.setattr("sys.stdin", io.StringIO())
-        patch.setattr("commands.selftrain.run_stage", run_stage)
+        patch.setattr("ratchet.commands.selftrain.run_stage", run_stage)
         try:
             return Done(run_words(words), out.getvalue())
         finally:
@@ -118,7 +118,7 @@ def command(*words: str, folder: Path = ROOT) -> Done:
 
 def run_words(words: Sequence[str]) -> int:
     """The exit status of `python WORDS`, run in this process."""
-    from commands.arguments import run_command  # late: programs that tests start import this module too
+    from ratchet.commands.arguments import run_command  # late: programs that tests start import this module too
 
     module, *rest = (f"{words[1]}.__main__", *words[2:]) if words[0] == "-m" else (Path(words[0]).stem, *words[1:])
     with pytest.MonkeyPatch.context() as patch:

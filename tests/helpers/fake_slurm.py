@@ -67,7 +67,7 @@ class Slurm:
         """ratchet slurm, as a user types it; in this process, since starting one takes seconds."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = run_words(("-m", "slurm", *map(str, arguments)))
+            status = run_words(("-m", "ratchet", "slurm", *map(str, arguments)))
         return Done(status, out.getvalue(), err.getvalue())
 
 

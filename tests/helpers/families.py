@@ -11,8 +11,8 @@ from typing import Any
 import torch
 import transformers
 
-from export.weights import PROCESSORS
-from ratchet.files import write_json
+from ratchet.core.files import write_json
+from ratchet.export.weights import PROCESSORS
 from tests.helpers.templates import templated_tokenizer
 
 SIZES: dict[str, Any] = {

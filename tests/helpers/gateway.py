@@ -9,15 +9,15 @@ from typing import Any
 
 import httpx
 
-from inference.completion import Message, SamplingParams
-from inference.scripted import Replies, ScriptedEngine
-from inference.wrappers import WrapperFormat
-from ratchet.http.clients import certificates
-from ratchet.records import Trajectory
+from ratchet.core.http.clients import certificates
+from ratchet.core.records import Trajectory
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.inference.scripted import Replies, ScriptedEngine
+from ratchet.inference.wrappers import WrapperFormat
+from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.playing import QUESTION, Shelf, passage, play
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
 from tests.inference.test_messages import HERMES
-from training.rows import build_rows, check_rows
 
 Program = Callable[[httpx.AsyncClient], Awaitable[str | None]]
 NAME = f"{QUESTION.id}:3"

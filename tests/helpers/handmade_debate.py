@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluation.arm_folders import arm_store, question_set
-from evaluation.arms import ArmPlan
-from evaluation.round_arms import build_results, record_arms
-from questions.labels import FEVER
-from questions.manifest import open_run
-from ratchet.config import Config
-from ratchet.files import write_jsonl
-from ratchet.records import Event, Passage, Question, Recall, Search, ToolCall, Trajectory, Turn, content_key
-from ratchet.runfolder import RoundFolder
+from ratchet.core.config import Config
+from ratchet.core.files import write_jsonl
+from ratchet.core.records import Event, Passage, Question, Recall, Search, ToolCall, Trajectory, Turn, content_key
+from ratchet.core.runfolder import RoundFolder
+from ratchet.evaluation.arm_folders import arm_store, question_set
+from ratchet.evaluation.arms import ArmPlan
+from ratchet.evaluation.round_arms import build_results, record_arms
+from ratchet.questions.labels import FEVER
+from ratchet.questions.manifest import open_run
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.handmade_run import HOSTILE, PEOPLE, PLACES
 from tests.helpers.stored import store

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluation.comparisons import compare
-from evaluation.results import BASE, Arm
-from questions.manifest import open_run
-from ratchet.config import Config
-from ratchet.files import Segment, write_json
-from ratchet.records import content_key
-from ratchet.runfolder import RunFolder
-from rounds.records import Entry, Promotion, StageId
+from ratchet.core.config import Config
+from ratchet.core.files import Segment, write_json
+from ratchet.core.records import content_key
+from ratchet.core.runfolder import RunFolder
+from ratchet.evaluation.comparisons import compare
+from ratchet.evaluation.results import BASE, Arm
+from ratchet.questions.manifest import open_run
+from ratchet.rounds.records import Entry, Promotion, StageId
 from tests.helpers.handmade_run import (
     HOSTILE,
     add_evaluation,

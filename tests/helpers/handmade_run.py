@@ -7,14 +7,9 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from evaluation.arm_folders import arm_store, question_set
-from evaluation.arms import ArmPlan
-from evaluation.results import Results
-from evaluation.round_arms import build_results, record_arms
-from questions.manifest import open_run
-from ratchet.config import Config
-from ratchet.files import write_json, write_jsonl
-from ratchet.records import (
+from ratchet.core.config import Config
+from ratchet.core.files import write_json, write_jsonl
+from ratchet.core.records import (
     Conversation,
     Event,
     ModelCall,
@@ -27,14 +22,19 @@ from ratchet.records import (
     Trajectory,
     content_key,
 )
-from ratchet.runfolder import RoundFolder
-from rewards.selection import select
-from sampling.trajectories import Trajectories
+from ratchet.core.runfolder import RoundFolder
+from ratchet.evaluation.arm_folders import arm_store, question_set
+from ratchet.evaluation.arms import ArmPlan
+from ratchet.evaluation.results import Results
+from ratchet.evaluation.round_arms import build_results, record_arms
+from ratchet.questions.manifest import open_run
+from ratchet.rewards.selection import select
+from ratchet.sampling.trajectories import Trajectories
+from ratchet.training.rows import build_rows, rows_table, write_rows
 from tests.helpers.configs import config_values
 from tests.helpers.reward_cases import score_with
 from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
-from training.rows import build_rows, rows_table, write_rows
 
 SCORES = ("em", "f1", "nugget_containment", "lexical_support")
 HOSTILE = (

@@ -7,7 +7,7 @@ import importlib.util
 import pkgutil
 import sys
 
-import ratchet.packages
+import ratchet.core.packages
 
 OPTIONAL = {
     "fastapi",

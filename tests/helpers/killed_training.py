@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training.trainer import RowTrainer
+from ratchet.training.trainer import RowTrainer
 
 
 class KilledTraining(BaseException):

@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn
 
-from ratchet.http.server import address_of, listen, server_settings
+from ratchet.core.http.server import address_of, listen, server_settings
 
 
 @contextlib.contextmanager

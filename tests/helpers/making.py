@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from index_build.documents import Document
-from inference.completion import Message, SamplingParams
-from inference.scripted import ScriptedEngine
-from ratchet.config import GenerationConfig, parse
+from ratchet.core.config import GenerationConfig, parse
+from ratchet.index_build.documents import Document
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.tiny import tiny_format
 
 Given = dict[str, Any]

@@ -11,9 +11,9 @@ import argparse
 import torch
 from transformers import AutoModelForCausalLM
 
-from export.gguf_file import check_architecture
-from inference.model_check import check_chat, weights_findings
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.export.gguf_file import check_architecture
+from ratchet.inference.model_check import check_chat, weights_findings
 from tests.helpers.families import FAMILIES, family_config
 from tests.helpers.pages import ROOT
 from tests.helpers.templates import NAMES, templated_tokenizer

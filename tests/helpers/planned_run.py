@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ratchet.config import Config
-from rounds.stage import ExperimentRun, Stage
-from rounds.stages import stages_of
+from ratchet.core.config import Config
+from ratchet.rounds.stage import ExperimentRun, Stage
+from ratchet.rounds.stages import stages_of
 from tests.helpers.configs import SPLITS, config_values
 
 

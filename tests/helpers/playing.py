@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from agents.core.context import Job, RunContext
-from agents.core.resources import Resources
-from agents.core.spec import SystemSpec
-from agents.core.system import System, load_system
-from agents.core.tools import Answer, Tools
-from inference.completion import Completion, Message, SamplingParams
-from inference.engine import Engine
-from inference.scripted import Replies, ScriptedEngine
-from questions.labels import FEVER
-from ratchet.config import MemoryConfig, Section, SystemConfig
-from ratchet.records import Event, Passage, Question, Trajectory
-from retrieval.errors import SourceError
-from retrieval.memory.memory import Memory
-from retrieval.sources.source import SearchSource, Source
-from sampling.pool import run_episode
+from ratchet.agents.core.context import Job, RunContext
+from ratchet.agents.core.resources import Resources
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.system import System, load_system
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import MemoryConfig, Section, SystemConfig
+from ratchet.core.records import Event, Passage, Question, Trajectory
+from ratchet.inference.completion import Completion, Message, SamplingParams
+from ratchet.inference.engine import Engine
+from ratchet.inference.scripted import Replies, ScriptedEngine
+from ratchet.questions.labels import FEVER
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.memory.memory import Memory
+from ratchet.retrieval.sources.source import SearchSource, Source
+from ratchet.sampling.pool import run_episode
 from tests.helpers.tiny import Style, tiny_format
 
 SETTING = RunContext(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter="adapters/one", policy="p1")

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from index_build.postings import Bm25Postings, SparsePostings
-from index_build.writing import FolderWriter
-from retrieval.encoders.vectors import WEIGHTS
-from retrieval.index import Ranking
-from retrieval.shard_manifest import ShardManifest
-from retrieval.shards import Shard, key_hash
-from retrieval.sparse.analyzer import Analyzer
-from retrieval.sparse.engine import Bm25, Engine
-from retrieval.sparse.terms import SparseQuery
+from ratchet.index_build.postings import Bm25Postings, SparsePostings
+from ratchet.index_build.writing import FolderWriter
+from ratchet.retrieval.encoders.vectors import WEIGHTS
+from ratchet.retrieval.index import Ranking
+from ratchet.retrieval.shard_manifest import ShardManifest
+from ratchet.retrieval.shards import Shard, key_hash
+from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.sparse.engine import Bm25, Engine
+from ratchet.retrieval.sparse.terms import SparseQuery
 
 Query = Sequence[tuple[int, float]]
 """(term, weight) pairs; a term may come twice, or not be in the corpus."""

@@ -6,9 +6,9 @@ import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from inference.chat import ChatFormat, Dialogue
-from inference.completion import Completion, FinishReason
-from inference.wrappers import WrapperFormat
+from ratchet.inference.chat import ChatFormat, Dialogue
+from ratchet.inference.completion import Completion, FinishReason
+from ratchet.inference.wrappers import WrapperFormat
 from tests.helpers.tiny import STYLES, tiny_format
 
 # Templates of our own with the quirks of well-known ones.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ratchet.config import MemoryConfig
-from ratchet.records import Passage
-from retrieval.memory.memory import Evidence, Memory, MemoryLimits
+from ratchet.core.config import MemoryConfig
+from ratchet.core.records import Passage
+from ratchet.retrieval.memory.memory import Evidence, Memory, MemoryLimits
 
 
 def passage(text: str, title: str = "") -> Passage:

@@ -8,10 +8,10 @@ import re
 import zlib
 from typing import Any
 
-from ratchet.config import Config
-from ratchet.runfolder import RoundFolder
-from report.gather import Gathered, gather
-from report.page import render
+from ratchet.core.config import Config
+from ratchet.core.runfolder import RoundFolder
+from ratchet.report.gather import Gathered, gather
+from ratchet.report.page import render
 
 
 def gathered(config: Config, folder: RoundFolder, max_questions: int = 500) -> Gathered:

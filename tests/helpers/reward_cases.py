@@ -8,23 +8,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from inference.completion import Message, SamplingParams
-from inference.scripted import ScriptedEngine
-from ratchet.config import Config, RewardsConfig, parse
-from ratchet.files import write_jsonl
-from ratchet.records import Conversation, Passage, Question, Span, Status, Trajectory, content_key
-from ratchet.selection import Score
-from ratchet.text import normalise_answer
-from retrieval.encoders.embed import Embed
-from rewards import reward
-from rewards.inputs import Inputs, ScoreJudge
-from rewards.judge import CallLog, Judge
-from rewards.nuggets import NuggetStore
-from rewards.prompts import PROMPTS, judge_prompts
-from rewards.reward import Judged, Rule, Unit, load_reward
-from rewards.scoring import Scorer
-from rewards.store import Settings
-from sampling.trajectories import Trajectories, outline
+from ratchet.core.config import Config, RewardsConfig, parse
+from ratchet.core.files import write_jsonl
+from ratchet.core.records import Conversation, Passage, Question, Span, Status, Trajectory, content_key
+from ratchet.core.selection import Score
+from ratchet.core.text import normalise_answer
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.retrieval.encoders.embed import Embed
+from ratchet.rewards import reward
+from ratchet.rewards.inputs import Inputs, ScoreJudge
+from ratchet.rewards.judge import CallLog, Judge
+from ratchet.rewards.nuggets import NuggetStore
+from ratchet.rewards.prompts import PROMPTS, judge_prompts
+from ratchet.rewards.reward import Judged, Rule, Unit, load_reward
+from ratchet.rewards.scoring import Scorer
+from ratchet.rewards.store import Settings
+from ratchet.sampling.trajectories import Trajectories, outline
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.tiny import tiny_format
 

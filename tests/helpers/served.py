@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx
 
-from ratchet.errors import UserError
-from ratchet.http.clients import certificates
-from ratchet.http.retry import Backoff
-from ratchet.records import Passage
-from retrieval.protocol import Limits
-from retrieval.serving.app import create_app
+from ratchet.core.errors import UserError
+from ratchet.core.http.clients import certificates
+from ratchet.core.http.retry import Backoff
+from ratchet.core.records import Passage
+from ratchet.retrieval.protocol import Limits
+from ratchet.retrieval.serving.app import create_app
 from tests.helpers.listening import listening
 
 TEXTS = {f"d{i}": f"harbour {'ä' * (i % 7)} number {i} of Velm 🙂" for i in range(60)}

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from commands.ask import open_runner
-from inference.scripted import ScriptedEngine
-from ratchet.config import Config
-from retrieval.serving.tools import http_app
-from serve.answering import Answerer
-from serve.app import create_app
-from serve.limits import Limits
-from serve.mcp import create_server
+from ratchet.commands.ask import open_runner
+from ratchet.core.config import Config
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.retrieval.serving.tools import http_app
+from ratchet.serve.answering import Answerer
+from ratchet.serve.app import create_app
+from ratchet.serve.limits import Limits
+from ratchet.serve.mcp import create_server
 from tests.helpers.any_system import Library, Talker
 from tests.helpers.listening import listening
 from tests.helpers.playing import Shelf, engine
@@ -63,8 +63,8 @@ def make_answerer(
         }
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sampling.ask.open_index", lambda _: shelf or Library())
-        patch.setattr("sampling.ask.open_engines", lambda models, names: {"agent": agent})
+        patch.setattr("ratchet.sampling.ask.open_index", lambda _: shelf or Library())
+        patch.setattr("ratchet.sampling.ask.open_engines", lambda models, names: {"agent": agent})
         runner = open_runner(config, baselines=True)
     return Answerer(runner, None if adapter is None else str(adapter), "agent", Limits(**limits))
 

@@ -4,7 +4,7 @@ A job in `gpu` gives way to one in `urgent`: SIGTERM, KillWait seconds, requeued
 it puts that off by 12 s, tells the batch script nothing, and has been seen to end the job as TIMEOUT in its place.
 
     with SlurmCluster() as cluster:
-        job = cluster.submit("--gres=gpu:1", "job.sh", "python", "-m", "sampling", ...)
+        job = cluster.submit("--gres=gpu:1", "job.sh", "python", "-m", "ratchet", "sample", ...)
         cluster.wait(job, "COMPLETED")
         print(cluster.log(job))
 

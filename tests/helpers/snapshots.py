@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from inference.scripted import ScriptedEngine
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.pinned import check_pinned
 
 FOLDER = Path(__file__).parents[1] / "agents" / "snapshots"

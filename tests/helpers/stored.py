@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ratchet.config import SystemConfig
-from ratchet.files import write_jsonl
-from ratchet.records import Question, Trajectory, questions_digest
-from sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
+from ratchet.core.config import SystemConfig
+from ratchet.core.files import write_jsonl
+from ratchet.core.records import Question, Trajectory, questions_digest
+from ratchet.sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
 
 
 def store(

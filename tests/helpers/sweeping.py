@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from commands.sweep import sweep
-from evaluation.sweep.records import SweepResults
+from ratchet.commands.sweep import sweep
+from ratchet.evaluation.sweep.records import SweepResults
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.scripted import scripted_experiment
 

@@ -14,27 +14,27 @@ import torch
 import yaml
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from inference.chat_formats import open_chat_format
-from inference.thoughts import without_thoughts
-from ratchet.config import load_config
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
-from ratchet.runfolder import RunFolder
-from rewards.store import stored_scores
+from ratchet.core.config import load_config
+from ratchet.core.files import read_segments
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.inference.chat_formats import open_chat_format
+from ratchet.inference.thoughts import without_thoughts
+from ratchet.rewards.store import stored_scores
+from ratchet.training.rows import check_rows, read_rows, table_rows
 from tests.helpers.experiment import make_experiment
 from tests.helpers.families import SIZES
 from tests.helpers.reported import whole_text
 from tests.helpers.templates import templated_tokenizer
-from training.rows import check_rows, read_rows, table_rows
 
 BUDGET = 8
 SYSTEM = '''
 """Answers, and answers again."""
 
-from agents.core.output import object_schema
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer
-from ratchet.config import Section
+from ratchet.agents.core.output import object_schema
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer
+from ratchet.core.config import Section
 
 FORM = object_schema(answer={"type": "string", "minLength": 2, "maxLength": 20})
 

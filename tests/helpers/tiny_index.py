@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from index_build.build import build_index
-from ratchet.config import IndexConfig
-from retrieval.index import Index
-from retrieval.loader import open_folder
+from ratchet.core.config import IndexConfig
+from ratchet.index_build.build import build_index
+from ratchet.retrieval.index import Index
+from ratchet.retrieval.loader import open_folder
 from tests.helpers.tiny import tiny_tokenizer
 
 shared_tokenizer = cache(tiny_tokenizer)

@@ -16,16 +16,16 @@ from typing import Any
 import torch
 import trl.trainer.utils
 
-import training.lora
+import ratchet.training.lora
 
 IN_BF16 = os.environ.get("IN_BF16") == "1"
 if IN_BF16:
-    training.lora.compute_type = lambda model: torch.bfloat16
+    ratchet.training.lora.compute_type = lambda model: torch.bfloat16
     trl.trainer.utils._use_triton = lambda device: True  # where TRL looks whether to leave unlabelled positions out
 
-from commands import train  # noqa: E402
-from commands.arguments import run_command  # noqa: E402
-from training.trainer import RowTrainer  # noqa: E402
+from ratchet.commands import train  # noqa: E402
+from ratchet.commands.arguments import run_command  # noqa: E402
+from ratchet.training.trainer import RowTrainer  # noqa: E402
 
 if IN_BF16:
     setattr(RowTrainer, "uses_trl_head", lambda self: True)  # noqa: B010

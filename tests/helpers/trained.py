@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from commands.train import train_round
-from ratchet.files import write_jsonl
-from ratchet.selection import Score
-from rewards.store import record_settings, score_file
+from ratchet.commands.train import train_round
+from ratchet.core.files import write_jsonl
+from ratchet.core.selection import Score
+from ratchet.rewards.store import record_settings, score_file
 from tests.helpers.stored import store
 from tests.helpers.world import make_run, sample_trajectory
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from evaluation.comparisons import compare
-from evaluation.results import Arm, Results
-from questions.labels import FEVER
-from ratchet.records import Event, Label, Question, Status, Trajectory
+from ratchet.core.records import Event, Label, Question, Status, Trajectory
+from ratchet.evaluation.comparisons import compare
+from ratchet.evaluation.results import Arm, Results
+from ratchet.questions.labels import FEVER
 from tests.helpers.arms import make_arm
 
 SHORT = {"S": "SUPPORTS", "R": "REFUTES", "N": "NOT ENOUGH INFO", "U": "UNCERTAIN", "X": "It is so.", "": ""}

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from ratchet.config import ModelConfig
+from ratchet.core.config import ModelConfig
 from tests.helpers.experiment import ROOT, kill, preloaded
 from tests.helpers.waiting import wait_for
 
@@ -65,7 +65,7 @@ def serving(path: str, folder: Path, max_context: int = 1024, **serve: Any) -> I
     try:
         with log.open("w") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "inference", "serve", "--config", str(config)],
+                [sys.executable, "-m", "ratchet", "serve-models", "--config", str(config)],
                 cwd=ROOT,
                 env=preloaded(OMP_NUM_THREADS="1", **UNCOMPILED),
                 stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from typing import Any
 import numba
 from numba.core import event
 
-from ratchet.numba_cache import CACHED
+from ratchet.core.numba_cache import CACHED
 
 DONE = Path(numba.config.CACHE_DIR) / "warm"
 """Names what was compiled, a function with its types a line. The folder is named after the kernels' sources."""

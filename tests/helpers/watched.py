@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import httpx
 
-from ratchet.config import Config
-from ratchet.http.clients import certificates
-from report.live import LiveRun, create_app
-from rounds.stage import ExperimentRun
+from ratchet.core.config import Config
+from ratchet.core.http.clients import certificates
+from ratchet.report.live import LiveRun, create_app
+from ratchet.rounds.stage import ExperimentRun
 from tests.helpers.listening import listening
 
 

@@ -22,9 +22,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from ratchet.config import Section, Sources, parse
-from retrieval.sources.registry import SERVICES, open_sources
-from retrieval.sources.source import Source
+from ratchet.core.config import Section, Sources, parse
+from ratchet.retrieval.sources.registry import SERVICES, open_sources
+from ratchet.retrieval.sources.source import Source
 from tests.helpers.served import Plain
 
 KEY = "key-of-the-tests"

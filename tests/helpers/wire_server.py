@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from inference.chat import Dialogue
-from inference.completion import Completion, SamplingParams
-from inference.http.chat_api import ChatApiEngine
-from inference.http.engine import HttpEngine
-from ratchet.config import ModelConfig
-from ratchet.http.retry import Backoff
+from ratchet.core.config import ModelConfig
+from ratchet.core.http.retry import Backoff
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.http.chat_api import ChatApiEngine
+from ratchet.inference.http.engine import HttpEngine
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.odd_answers import flood, send
 

@@ -14,21 +14,21 @@ from packaging.version import Version
 from pyarrow import Table
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from inference.chat import Dialogue
-from inference.completion import Completion
-from inference.tokenizer import load_tokenizer
-from ratchet.config import Config, load_config
-from ratchet.files import read_log, write_json, write_jsonl
-from ratchet.records import Conversation, ModelCall, Question, Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import QuestionChoice, Selection
+from ratchet.core.config import Config, load_config
+from ratchet.core.files import read_log, write_json, write_jsonl
+from ratchet.core.records import Conversation, ModelCall, Question, Trajectory
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.selection import QuestionChoice, Selection
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.training.callback import TrainingCallback
+from ratchet.training.kept import learnt_rounds
+from ratchet.training.lora import add_lora, load_model
+from ratchet.training.rows import RowsFile, prepare_rows
+from ratchet.training.trainer import RowTrainer, trainer_config
 from tests.helpers.configs import write_config
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
-from training.callback import TrainingCallback
-from training.kept import learnt_rounds
-from training.lora import add_lora, load_model
-from training.rows import RowsFile, prepare_rows
-from training.trainer import RowTrainer, trainer_config
 
 trl_head_on_cpu = pytest.mark.skipif(
     Version(version("trl")) < Version("1.16"),

@@ -21,8 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from index_build.build import build_index
-from ratchet.config import IndexConfig
+from ratchet.core.config import IndexConfig
+from ratchet.index_build.build import build_index
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 
 Request = Mapping[str, Any]

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from index_build.chunks import Chunker
-from index_build.writing import building_folder
-from ratchet.config import IndexConfig
-from ratchet.errors import UserError
-from retrieval.layout import read_manifest
-from retrieval.loader import open_folder
+from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.index_build.chunks import Chunker
+from ratchet.index_build.writing import building_folder
+from ratchet.retrieval.layout import read_manifest
+from ratchet.retrieval.loader import open_folder
 from tests.helpers.building import DOCUMENTS, SMALL, build, built, content, corpus, queries, results, tree
 from tests.helpers.tiny_index import index_config, shared_tokenizer, tiny_index, write_documents
 

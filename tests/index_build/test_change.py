@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.measures.retrieval import gold_recall
-from questions.leakage import find_leakage
-from ratchet.config import IndexConfig
-from ratchet.errors import UserError
-from ratchet.records import Question
-from retrieval.layout import Manifest, read_manifest
-from retrieval.loader import open_folder
+from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.evaluation.measures.retrieval import gold_recall
+from ratchet.questions.leakage import find_leakage
+from ratchet.retrieval.layout import Manifest, read_manifest
+from ratchet.retrieval.loader import open_folder
 from tests.helpers.building import SMALL, build, built, corpus, queries, results, tree, with_sources
 from tests.helpers.tiny_index import index_config, write_documents
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from index_build.chunks import Chunker
-from index_build.tokenizer import word_tokenizer as words_of_the_config
+from ratchet.index_build.chunks import Chunker
+from ratchet.index_build.tokenizer import word_tokenizer as words_of_the_config
 from tests.helpers.tiny import tiny_tokenizer
 
 TINY = tiny_tokenizer()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.index import main
-from ratchet.errors import UserError
-from retrieval.layout import read_manifest
-from retrieval.loader import open_folder
+from ratchet.commands.index import main
+from ratchet.core.errors import UserError
+from ratchet.retrieval.layout import read_manifest
+from ratchet.retrieval.loader import open_folder
 from tests.helpers.building import DOCUMENTS, SMALL, write_config, write_whole_config
 from tests.helpers.tiny_index import write_documents
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from index_build import documents, markup
-from index_build.documents import Document, ScannedSource, read_documents, scan_documents, source_files
-from index_build.folder import LINKS
-from ratchet.errors import UserError
-from ratchet.records import Question
-from retrieval.shards import key_hash, key_hashes
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.index_build import documents, markup
+from ratchet.index_build.documents import Document, ScannedSource, read_documents, scan_documents, source_files
+from ratchet.index_build.folder import LINKS
+from ratchet.retrieval.shards import key_hash, key_hashes
 from tests.helpers.pdf import pdf
 
 ROWS: list[dict[str, Any]] = [
@@ -428,7 +428,7 @@ def test_without_the_extra_the_files_and_the_fix_are_named(tmp_path: Path, monke
 def test_a_file_that_keeps_the_reader_busy_is_named_and_the_rest_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("index_build.isolation.SECONDS", 4)
+    monkeypatch.setattr("ratchet.index_build.isolation.SECONDS", 4)
     attributes = " ".join(f"a{i}='{i}'" for i in range(300_000))  # minutes in libxml2, which no signal interrupts
     texts = folder(tmp_path / "f", a_html=f"<html><body><p {attributes}>{PAGE}", b_pdf=pdf("B"), c_html=PAGE)
     bad: list[UserError] = []

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from index_build import build as builder
-from ratchet.config import IndexConfig
-from ratchet.errors import UserError
-from retrieval.loader import open_folder
+from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.index_build import build as builder
+from ratchet.retrieval.loader import open_folder
 from tests.helpers.building import SMALL, build, corpus, queries, results, tree
 from tests.helpers.tiny_index import index_config
 

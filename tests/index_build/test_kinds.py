@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index_build import content
-from index_build.inspection import main as inspect
-from ratchet.config import EncoderConfig, IndexConfig
-from ratchet.errors import UserError
-from ratchet.records import Passage
-from retrieval.index import Index
-from retrieval.loader import open_index
+from ratchet.core.config import EncoderConfig, IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Passage
+from ratchet.index_build import content
+from ratchet.index_build.inspection import main as inspect
+from ratchet.retrieval.index import Index
+from ratchet.retrieval.loader import open_index
 from tests.helpers.building import SMALL, build, built, corpus, queries, with_sources
 from tests.helpers.tiny import tiny_tokenizer
 from tests.helpers.tiny_index import index_config, write_documents
@@ -104,7 +104,7 @@ def ranked(index: Index, scores: Sequence[float], k: int) -> list[tuple[str, flo
 
 def sparse_scores(encoder: Settings, texts: list[str], query: str) -> list[float]:
     """Products of the encoder's weights, added in the order of the vocabulary, in Python's floats."""
-    from retrieval.encoders.loading import load_encoder
+    from ratchet.retrieval.encoders.loading import load_encoder
 
     model = load_encoder(EncoderConfig(**encoder))
     documents, asked = model.encode_documents(texts), model.encode_queries([query])
@@ -190,9 +190,9 @@ def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Sett
 def test_dense_is_brute_force_over_the_encoder(
     tmp_path: Path, table: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ratchet.config import DenseConfig
-    from retrieval.backends import codes
-    from retrieval.encoders.dense import DenseEncoder, load_dense_encoder
+    from ratchet.core.config import DenseConfig
+    from ratchet.retrieval.backends import codes
+    from ratchet.retrieval.encoders.dense import DenseEncoder, load_dense_encoder
 
     monkeypatch.setattr(content, "CHUNKS_PER_PART", 16)
     config = index_config(tmp_path, DOCUMENTS, kind="dense", encoder=table, shard_documents=15, **SMALL)
@@ -239,7 +239,7 @@ def test_lucene_ranks_the_same_chunks(
     assert_alike(found(opened(config)), found(opened(ours)))
     more = write_documents(tmp_path / "more.jsonl", corpus(10, 3, name="e"))
     with monkeypatch.context() as patch:  # killed when Lucene has them, and the manifest does not
-        patch.setattr("retrieval.layout.Manifest.write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("ratchet.retrieval.layout.Manifest.write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             build(with_sources(config, more))
     with pytest.raises(UserError, match="run `ratchet index"):

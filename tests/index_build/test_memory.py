@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratchet.config import IndexConfig
+from ratchet.core.config import IndexConfig
 from tests.helpers import build_limited
 from tests.helpers.building import results, tree
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.config import IndexConfig
+from ratchet.core.config import IndexConfig
 from tests.helpers.building import SMALL, build, corpus, queries, results, tree, with_sources, write_config
 from tests.helpers.experiment import ROOT, preloaded, running
 from tests.helpers.tiny_index import index_config, write_documents
@@ -112,7 +112,7 @@ def test_a_sigkill_at_every_step_of_adding(tmp_path: Path, zygote: Zygote) -> No
 
 
 def run(config: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "index_build", "--config", str(config), *more]
+    command = [sys.executable, "-m", "ratchet", "index", "--config", str(config), *more]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=preloaded()
     )

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index_build import postings, word_table
-from index_build.words import TermCounter
-from ratchet.config import IndexConfig
-from ratchet.words import MARKS
-from retrieval.shards import key_hash
-from retrieval.sparse.analyzer import Analyzer
+from ratchet.core.config import IndexConfig
+from ratchet.core.words import MARKS
+from ratchet.index_build import postings, word_table
+from ratchet.index_build.words import TermCounter
+from ratchet.retrieval.shards import key_hash
+from ratchet.retrieval.sparse.analyzer import Analyzer
 from tests.helpers.building import DOCUMENTS, build, corpus, tree
 from tests.helpers.tiny_index import write_documents
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from inference.http.adapter_check import check_adapter
-from inference.http.connection import Connection
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.http.adapter_check import check_adapter
+from ratchet.inference.http.connection import Connection
 
 
 class Server(Connection):

@@ -14,19 +14,19 @@ import torch
 from peft import LoraConfig
 from safetensors.torch import save_file as torch_save_file
 
-from inference.adapters import (
+from ratchet.core.errors import UserError
+from ratchet.inference.adapters import (
     NO_EFFECT,
     Layer,
     adapter_digest,
     load_request,
     read_adapter,
 )
-from inference.local.lora import LoraBank
-from ratchet.errors import UserError
-from sampling.pool import policy_name
+from ratchet.inference.local.lora import LoraBank
+from ratchet.sampling.pool import policy_name
+from ratchet.training.adapter import publish
+from ratchet.training.lora import start_from_adapter
 from tests.helpers.adapter_folders import adapter_tensors, save_adapter
-from training.adapter import publish
-from training.lora import start_from_adapter
 
 
 def adapter(folder: Path, weights: bytes = b"w", **config: object) -> str:

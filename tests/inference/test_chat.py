@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from inference.chat import ChatFormat
-from inference.rendering import render
-from inference.token_format import TokenFormat
-from inference.tokenizer import SMALL_MODEL, load_tokenizer
-from inference.wrappers import WrapperFormat
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.rendering import render
+from ratchet.inference.token_format import TokenFormat
+from ratchet.inference.tokenizer import SMALL_MODEL, load_tokenizer
+from ratchet.inference.wrappers import WrapperFormat
 from tests.helpers.quirky import CHATML, FORMATS, HEADERS, ROLES, controls_of, each_format, play
 from tests.helpers.tiny import tiny_tokenizer
 
@@ -240,7 +240,7 @@ def test_folders_that_hold_no_tokenizer(tmp_path: Path) -> None:
 )
 def test_a_plain_tokenizer_is_loaded_without_torch(tmp_path: Path) -> None:
     tiny_tokenizer("chatml").save_pretrained(str(tmp_path))
-    says = "import sys; from inference.tokenizer import load_tokenizer as load; load(sys.argv[1]); print(*sys.modules)"
+    says = "import sys; from ratchet.inference.tokenizer import load_tokenizer as load; load(sys.argv[1]); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", says, tmp_path], capture_output=True, text=True, check=True)
     assert "transformers" in done.stdout.split() and "torch" not in done.stdout.split()
 
@@ -296,7 +296,7 @@ def test_smollm2_dialogue_equals_its_template(real: ChatFormat, system: str | No
 
 
 def test_a_template_that_loops_for_hours_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inference.rendering.SECONDS", 0.2)
+    monkeypatch.setattr("ratchet.inference.rendering.SECONDS", 0.2)
     tokenizer = tiny_tokenizer()
     loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     tokenizer.chat_template = loops + tokenizer.chat_template

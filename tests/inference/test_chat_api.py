@@ -9,20 +9,20 @@ from typing import Any
 import jsonschema
 import pytest
 
-from agents.core.context import RunContext
-from agents.core.system import load_system
-from agents.mermaid.actions import action_schema
-from inference.chat import Dialogue
-from inference.completion import Completion, SamplingParams
-from inference.engine import EngineError
-from inference.engines import open_engine
-from inference.http.chat_api import ChatApiEngine
-from inference.http.strict_schema import BOUNDS, response_schema
-from questions.labels import TRUE_FALSE
-from ratchet.config import ModelConfig, SystemConfig
-from ratchet.errors import UserError
-from ratchet.http.retry import Backoff
-from retrieval.sources.source import ToolSpec
+from ratchet.agents.core.context import RunContext
+from ratchet.agents.core.system import load_system
+from ratchet.agents.mermaid.actions import action_schema
+from ratchet.core.config import ModelConfig, SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.http.retry import Backoff
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.engines import open_engine
+from ratchet.inference.http.chat_api import ChatApiEngine
+from ratchet.inference.http.strict_schema import BOUNDS, response_schema
+from ratchet.questions.labels import TRUE_FALSE
+from ratchet.retrieval.sources.source import ToolSpec
 from tests.helpers.any_system import SYSTEMS
 from tests.helpers.closed_service import (
     KEY,

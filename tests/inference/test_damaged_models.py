@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from inference.rendering import render
-from inference.tokenizer import load_tokenizer
-from inference.weights import load_causal_model
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.rendering import render
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.weights import load_causal_model
 from tests.inference.test_local_engine import make_model
 
 WEIGHTS = "model.safetensors"

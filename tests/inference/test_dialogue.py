@@ -2,8 +2,8 @@
 
 import pytest
 
-from inference.chat import ChatFormat
-from inference.completion import Completion
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.completion import Completion
 from tests.helpers.quirky import FORMATS, completion, each_format, play
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inference.call_grammar import call_grammar
-from inference.completion import Completion, SamplingParams
-from inference.engine import EngineError
-from inference.local import scheduler
-from inference.local.engine import LocalEngine
-from inference.local.sampling import Choice, Grammars, Matcher
-from inference.tool_calls import CallForm
+from ratchet.inference.call_grammar import call_grammar
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.local import scheduler
+from ratchet.inference.local.engine import LocalEngine
+from ratchet.inference.local.sampling import Choice, Grammars, Matcher
+from ratchet.inference.tool_calls import CallForm
 from tests.inference.test_local_engine import OBJECT, greedy, make_model, open_engine, prompts, run
 
 

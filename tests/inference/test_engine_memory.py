@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from inference.engines import memory_line
-from ratchet.config import ModelConfig
+from ratchet.core.config import ModelConfig
+from ratchet.inference.engines import memory_line
 
 STEPS = """
 import sys
-from inference.local.model import Chunk, PackedModel
-from ratchet.config import ModelConfig
+from ratchet.inference.local.model import Chunk, PackedModel
+from ratchet.core.config import ModelConfig
 
 def resident():
     with open("/proc/self/status") as file:

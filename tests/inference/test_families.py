@@ -13,23 +13,23 @@ import torch
 import transformers
 from peft import PeftModel
 
-from export.weights import PROCESSORS, TrainedModel, export_merged
-from inference.adapters import read_adapter
-from inference.chat import Dialogue
-from inference.completion import SamplingParams
-from inference.footprint import footprint
-from inference.local.engine import LocalEngine
-from inference.tokenizer import load_tokenizer
-from inference.weights import load_whole_model
-from ratchet.config import ModelConfig, TrainingConfig
-from ratchet.errors import UserError
-from ratchet.files import read_json_file, read_log
+from ratchet.core.config import ModelConfig, TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_json_file, read_log
+from ratchet.export.weights import PROCESSORS, TrainedModel, export_merged
+from ratchet.inference.adapters import read_adapter
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import SamplingParams
+from ratchet.inference.footprint import footprint
+from ratchet.inference.local.engine import LocalEngine
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.weights import load_whole_model
+from ratchet.training.callback import TrainingCallback
+from ratchet.training.card import describe_base
+from ratchet.training.checkpoints import EvaluatedAdapters
+from ratchet.training.lora import add_lora, load_model, start_from_adapter
+from ratchet.training.trainer import RowTrainer, trainer_config
 from tests.helpers.families import FAMILIES, save_family
-from training.callback import TrainingCallback
-from training.card import describe_base
-from training.checkpoints import EvaluatedAdapters
-from training.lora import add_lora, load_model, start_from_adapter
-from training.trainer import RowTrainer, trainer_config
 
 SCHEMA = {
     "type": "object",

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from inference.footprint import footprint
-from inference.shapes import PUBLISHED, TABLE
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.footprint import footprint
+from ratchet.inference.shapes import PUBLISHED, TABLE
 from tests.helpers.model_shapes import QWEN25_7B, save_shape
 
 MOE = "Qwen/Qwen3-30B-A3B"

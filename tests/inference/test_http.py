@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from inference.adapters import adapter_digest
-from inference.completion import SamplingParams
-from inference.engine import EngineError
-from inference.engines import open_engine
-from inference.schemas import schema_grammar
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.inference.adapters import adapter_digest
+from ratchet.inference.completion import SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.engines import open_engine
+from ratchet.inference.schemas import schema_grammar
 from tests.helpers.wire_server import SCHEMA, Fault, Server, World, adapter
 
 pytestmark = pytest.mark.server

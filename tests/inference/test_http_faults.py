@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from inference.completion import SamplingParams
-from inference.engine import EngineError
-from inference.engines import open_engines
-from inference.http.connection import ServerLost
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
-from ratchet.http.retry import Backoff, read_retry_after
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.core.http.retry import Backoff, read_retry_after
+from ratchet.inference.completion import SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.engines import open_engines
+from ratchet.inference.http.connection import ServerLost
 from tests.helpers.odd_answers import wire
 from tests.helpers.waiting import wait_for
 from tests.helpers.wire_server import FAST, GREEDY, SCHEMA, Fault, Server, World, adapter, running
@@ -164,7 +164,7 @@ async def test_a_restart_is_waited_out_and_said_once(
         again.ids = world.server.ids
         assert [answer.text for answer in await asyncio.gather(*asked)] == ["harbour"] * 3
         assert len(again.asked("load_lora_adapter")) == 1, "it has forgotten the adapter"
-    said = [record.message for record in caplog.records if record.name == "inference.http.connection"]
+    said = [record.message for record in caplog.records if record.name == "ratchet.inference.http.connection"]
     assert [re.sub(r":\d+", "", line).split(":")[0] for line in said] == ["waiting for http", "http"]
     assert "up to 5s: " in said[0] and "is back after" in said[1]
 

@@ -22,13 +22,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from inference.chat import Dialogue
-from inference.completion import Completion, SamplingParams
-from inference.engine import EngineError
-from inference.local.engine import LocalEngine
-from inference.local.model import Chunk, PackedModel, cpu_threads
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.local.engine import LocalEngine
+from ratchet.inference.local.model import Chunk, PackedModel, cpu_threads
 from tests.helpers.tiny import save_tiny_tokenizer
 
 SHAPE: dict[str, Any] = {

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, Phi3Config
 
-from inference.local.model import Chunk, PackedModel
-from inference.local.plain import what_runs, why_unpaged
-from ratchet.config import ModelConfig
+from ratchet.core.config import ModelConfig
+from ratchet.inference.local.model import Chunk, PackedModel
+from ratchet.inference.local.plain import what_runs, why_unpaged
 from tests.helpers.families import save_family
 from tests.inference.test_local_engine import OBJECT, SHAPE, greedy, open_engine, run
 
@@ -27,7 +27,7 @@ def test_in_transformers_own_code_every_family_says_what_generate_says(
     wait and start again. Windows, states, sinks and latent keys are never cut, mixed or shared."""
     engine = open_engine(save_family(family, tmp_path), cache_gb=14e-5, max_context=128, workers=2)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path)
-    (line,) = [one.getMessage() for one in caplog.records if one.name == "inference.local.model"]
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "ratchet.inference.local.model"]
     assert type(plain).__name__ in line and ("every prompt is computed whole" in line) == (family in ON_THEIR_OWN)
     shared = list(range(30, 80))
     asked = [[5, 6, 7], [*shared, 9], [*shared, 9, 9, 4, *range(5, 20)], shared, [*shared, 9, 9]]

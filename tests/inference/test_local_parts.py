@@ -15,12 +15,12 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import Fuse
 from tokenizers.models import BPE
 
-from inference.local.attention import attention_kernel, tile_tokens
-from inference.local.cache import BLOCK, KEPT, BlockPool
-from inference.local.model import Chunk, PackedModel
-from inference.local.sampling import NO_TOKEN, NOT_FINITE, Expected, few_tokens, log_probability, sample
-from inference.local.vectors import exp
-from ratchet.config import ModelConfig
+from ratchet.core.config import ModelConfig
+from ratchet.inference.local.attention import attention_kernel, tile_tokens
+from ratchet.inference.local.cache import BLOCK, KEPT, BlockPool
+from ratchet.inference.local.model import Chunk, PackedModel
+from ratchet.inference.local.sampling import NO_TOKEN, NOT_FINITE, Expected, few_tokens, log_probability, sample
+from ratchet.inference.local.vectors import exp
 from tests.inference.test_local_engine import make_model
 
 

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from commands.model import main
-from inference.footprint import Footprint, footprint
-from inference.serving.devices import Gpu, keep_free, planned_gpus
-from inference.serving.memory import (
+from ratchet.commands.model import main
+from ratchet.core.config import Config, ServeConfig
+from ratchet.core.errors import UserError
+from ratchet.core.parsing import parse
+from ratchet.inference.footprint import Footprint, footprint
+from ratchet.inference.serving.devices import Gpu, keep_free, planned_gpus
+from ratchet.inference.serving.memory import (
     CUDA_CONTEXT_BYTES,
     GB,
     SPARE_FRACTION,
@@ -20,10 +23,14 @@ from inference.serving.memory import (
     estimate_memory,
     plan_cpu_memory,
 )
-from inference.serving.specs import ModelUse, Placement, ServerSpec, server_command, server_environment, server_specs
-from ratchet.config import Config, ServeConfig
-from ratchet.errors import UserError
-from ratchet.parsing import parse
+from ratchet.inference.serving.specs import (
+    ModelUse,
+    Placement,
+    ServerSpec,
+    server_command,
+    server_environment,
+    server_specs,
+)
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 
 SHAPES = {"agent": QWEN25_7B, "judge": FALCON3_10B, "second": QWEN25_14B}

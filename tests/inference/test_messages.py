@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from inference.chat import Dialogue
-from inference.completion import Completion
-from inference.messages import format_turns
-from inference.rendered import RenderedFormat
-from inference.turns import ChatTurn, FunctionCall, Part
-from inference.wrappers import WrapperFormat
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion
+from ratchet.inference.messages import format_turns
+from ratchet.inference.rendered import RenderedFormat
+from ratchet.inference.turns import ChatTurn, FunctionCall, Part
+from ratchet.inference.wrappers import WrapperFormat
 from tests.helpers.tiny import STYLES, Style, tiny_format, tiny_tokenizer
 
 HERMES = """\

@@ -14,19 +14,19 @@ from tests.helpers.run_code import run_code
 from tests.inference.test_local_engine import make_model
 
 LOADERS = {
-    "the sampling engine": "from inference.local.model import PackedModel as load; load(MODEL)",
-    "training": "from training.lora import load_model as load; load(MODEL)",
-    "the tokenizer": "from inference.tokenizer import load_tokenizer as load; load(MODEL.path)",
-    "sizes": "from inference.footprint import footprint as load; load(MODEL.path, None, 'float32')",
-    "the sparse encoder": "from retrieval.encoders.loading import load_encoder as load; "
-    "from retrieval.encoders.sparse import EncoderConfig as C; load(C(path=MODEL.path))",
-    "the dense encoder": "from retrieval.encoders.dense import load_dense_encoder as load, DenseConfig as C; "
+    "the sampling engine": "from ratchet.inference.local.model import PackedModel as load; load(MODEL)",
+    "training": "from ratchet.training.lora import load_model as load; load(MODEL)",
+    "the tokenizer": "from ratchet.inference.tokenizer import load_tokenizer as load; load(MODEL.path)",
+    "sizes": "from ratchet.inference.footprint import footprint as load; load(MODEL.path, None, 'float32')",
+    "the sparse encoder": "from ratchet.retrieval.encoders.loading import load_encoder as load; "
+    "from ratchet.retrieval.encoders.sparse import EncoderConfig as C; load(C(path=MODEL.path))",
+    "the dense encoder": "from ratchet.retrieval.encoders.dense import load_dense_encoder as load, DenseConfig as C; "
     "load(C(path=MODEL.path))",
 }
 SCRIPT = """
 import sys
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
 MODEL = ModelConfig(path=sys.argv[1], dtype="float32", device="cpu")
 for name, loader in __LOADERS__.items():
     try:

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from agents.core.system import load_system
-from agents.core.tools import RunContext
-from inference.completion import SamplingParams
-from inference.engine import EngineError
-from inference.http import connection
-from ratchet.config import SystemConfig
-from ratchet.files import Segment, read_segments
-from ratchet.http.retry import read_retry_after
-from ratchet.progress import Progress
-from ratchet.records import Question, Trajectory
-from sampling.pool import Task, plan_jobs, run_pool
+from ratchet.agents.core.system import load_system
+from ratchet.agents.core.tools import RunContext
+from ratchet.core.config import SystemConfig
+from ratchet.core.files import Segment, read_segments
+from ratchet.core.http.retry import read_retry_after
+from ratchet.core.progress import Progress
+from ratchet.core.records import Question, Trajectory
+from ratchet.inference.completion import SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.http import connection
+from ratchet.sampling.pool import Task, plan_jobs, run_pool
 from tests.helpers.odd_answers import ODD, bomb, wire
 from tests.helpers.playing import Shelf
 from tests.helpers.wire_server import FAST, Fault, Server, World, adapter

@@ -9,10 +9,10 @@ from statistics import fmean
 
 import pytest
 
-from inference.chat import Dialogue
-from inference.completion import Completion, SamplingParams
-from inference.local.engine import LocalEngine
-from ratchet.config import ModelConfig
+from ratchet.core.config import ModelConfig
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.local.engine import LocalEngine
 
 pytestmark = pytest.mark.model
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from inference import smollm2 as prepare
-from inference.smollm2 import prepare_model
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference import smollm2 as prepare
+from ratchet.inference.smollm2 import prepare_model
 
 MODEL = Path("models/smollm2-135m-instruct")
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from inference.local.decoder import Product
-from inference.local.linear import Head
-from inference.local.lora import LoraBank
-from inference.local.pairs import MULTIPLIES_PAIRS
-from inference.local.prepared import FEW_TOKENS, PreparedWeights
+from ratchet.inference.local.decoder import Product
+from ratchet.inference.local.linear import Head
+from ratchet.inference.local.lora import LoraBank
+from ratchet.inference.local.pairs import MULTIPLIES_PAIRS
+from ratchet.inference.local.prepared import FEW_TOKENS, PreparedWeights
 from tests.helpers.pages import ROOT
 
 pytestmark = pytest.mark.numeric
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.numeric
 
 def test_kernels_take_the_instructions_that_numba_compiles_them_for() -> None:
     """NUMBA_CPU_FEATURES, where it is set: what it leaves out cannot be compiled."""
-    program = "from inference.local import pairs, vectors; print(pairs.MULTIPLIES_PAIRS, vectors.WIDE)"
+    program = "from ratchet.inference.local import pairs, vectors; print(pairs.MULTIPLIES_PAIRS, vectors.WIDE)"
     for features, wide in (("+avx512f,+avx512bw,+avx512bf16", True), ("+avx2,+fma", False), ("", False)):
         environment = os.environ | {"NUMBA_CPU_FEATURES": features}
         words = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, env=environment, text=True).split()

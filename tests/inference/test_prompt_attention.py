@@ -15,14 +15,14 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from inference.local import model as model_module
-from inference.local.cache import BLOCK
-from inference.local.linear import Progress
-from inference.local.model import MIN_APART, Chunk, PackedModel, even_cuts
-from inference.local.pairs import MULTIPLIES_PAIRS
-from inference.local.prepared import share_work
-from inference.local.prompt import MIN_TOKENS, ROWS, prompt_kernel, suits
-from ratchet.config import ModelConfig
+from ratchet.core.config import ModelConfig
+from ratchet.inference.local import model as model_module
+from ratchet.inference.local.cache import BLOCK
+from ratchet.inference.local.linear import Progress
+from ratchet.inference.local.model import MIN_APART, Chunk, PackedModel, even_cuts
+from ratchet.inference.local.pairs import MULTIPLIES_PAIRS
+from ratchet.inference.local.prepared import share_work
+from ratchet.inference.local.prompt import MIN_TOKENS, ROWS, prompt_kernel, suits
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.inference.test_local_engine import SHAPE as SMALL
 

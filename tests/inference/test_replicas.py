@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from agents.core.context import Job, RunContext
-from agents.core.system import load_system
-from inference.adapters import adapter_digest
-from inference.completion import Completion
-from inference.engines import open_engine, open_engines
-from inference.http import replicas
-from inference.http.connection import ServerLost
-from inference.http.replicas import ReplicaEngine
-from inference.session import Session, current_session, session
-from ratchet.config import ModelConfig, SystemConfig
-from ratchet.errors import UserError
-from ratchet.records import Question
-from sampling.pool import run_episode
+from ratchet.agents.core.context import Job, RunContext
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import ModelConfig, SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.inference.adapters import adapter_digest
+from ratchet.inference.completion import Completion
+from ratchet.inference.engines import open_engine, open_engines
+from ratchet.inference.http import replicas
+from ratchet.inference.http.connection import ServerLost
+from ratchet.inference.http.replicas import ReplicaEngine
+from ratchet.inference.session import Session, current_session, session
+from ratchet.sampling.pool import run_episode
 from tests.helpers.tiny_index import tiny_index
 from tests.helpers.wire_server import FAST, GREEDY, Server, adapter, running
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inference.engines import addressed, concurrency_variable, max_requests, url_variable
-from ratchet.config import ModelConfig
+from ratchet.core.config import ModelConfig
+from ratchet.inference.engines import addressed, concurrency_variable, max_requests, url_variable
 
 
 @pytest.fixture

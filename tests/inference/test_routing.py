@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inference.local.cache import BLOCK
-from inference.local.routing import Router
+from ratchet.inference.local.cache import BLOCK
+from ratchet.inference.local.routing import Router
 
 
 def prompt(question: int, blocks: int = 8) -> list[int]:

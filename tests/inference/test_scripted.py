@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from inference.completion import SamplingParams
-from inference.engine import EngineError
-from inference.engines import open_engine
-from inference.scripted import ScriptedEngine, ScriptedReply
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.inference.completion import SamplingParams
+from ratchet.inference.engine import EngineError
+from ratchet.inference.engines import open_engine
+from ratchet.inference.scripted import ScriptedEngine, ScriptedReply
 from tests.helpers.tiny import STYLES, Style, save_tiny_tokenizer, tiny_format
 
 PARAMS = SamplingParams(temperature=0.7, max_tokens=100)

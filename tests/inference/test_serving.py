@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from inference.serving.server import Server, reserve_port
-from inference.serving.supervisor import ServingFailed, Supervisor
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.inference.serving.server import Server, reserve_port
+from ratchet.inference.serving.supervisor import ServingFailed, Supervisor
 from tests.helpers.experiment import preloaded, running
 from tests.helpers.fake_vllm import FakeVllm, alive, no_leftovers
 from tests.helpers.model_shapes import QWEN25_7B, save_shape
@@ -161,7 +161,7 @@ def config(fake: FakeVllm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def start(config: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     clean = {n: value for n, value in preloaded().items() if n == ADDRESS or not n.startswith("RATCHET_")}
     return subprocess.Popen(
-        [sys.executable, "-m", "inference", "serve", "--config", str(config), *arguments],
+        [sys.executable, "-m", "ratchet", "serve-models", "--config", str(config), *arguments],
         env=clean | environment,
         text=True,
         stdout=subprocess.PIPE,

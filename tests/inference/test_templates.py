@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.chat import Dialogue
-from inference.chat_formats import chat_format, with_thoughts
-from inference.completion import Completion, SamplingParams
-from inference.messages import template_ids
-from inference.rendered import JOIN, THOUGHT_KEYS, RenderedFormat
-from inference.rendering import render_messages
-from inference.thinking import generate
-from inference.thoughts import split_thought
-from inference.turns import ChatTurn, FunctionCall
-from inference.wrappers import WrapperFormat
-from ratchet.config import ThoughtsConfig
-from ratchet.errors import UserError
-from ratchet.records import Trajectory
-from report.view import rows_text
+from ratchet.core.config import ThoughtsConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Trajectory
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.chat_formats import chat_format, with_thoughts
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.messages import template_ids
+from ratchet.inference.rendered import JOIN, THOUGHT_KEYS, RenderedFormat
+from ratchet.inference.rendering import render_messages
+from ratchet.inference.thinking import generate
+from ratchet.inference.thoughts import split_thought
+from ratchet.inference.turns import ChatTurn, FunctionCall
+from ratchet.inference.wrappers import WrapperFormat
+from ratchet.report.view import rows_text
+from ratchet.training.rows import loss_mask
 from tests.helpers.templates import NAMES, templated_format, templated_tokenizer
-from training.rows import loss_mask
 
 ALL = pytest.mark.parametrize("name", NAMES)
 THINKING = [name for name in NAMES if name.startswith(("qwen3_5_think", "qwen3_6", "nemotron", "deepseek", "glm"))]

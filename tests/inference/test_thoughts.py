@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inference.thoughts import without_thoughts
+from ratchet.inference.thoughts import without_thoughts
 
 HARMONY = "<|channel|>analysis<|message|>Bo? {}<|end|><|start|>assistant<|channel|>final"
 

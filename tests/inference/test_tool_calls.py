@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xgrammar.testing import _is_grammar_accept_string as accepts
 
-from inference.call_grammar import call_grammar
-from inference.chat import Dialogue
-from inference.completion import Completion, SamplingParams
-from inference.http.protocol import token_request
-from inference.rendered import THOUGHT_KEYS, RenderedFormat
-from inference.rendering import render_messages
-from inference.schemas import SchemaRefused
-from inference.thoughts import without_thoughts
-from inference.tool_calls import CallForm, template_call
-from inference.turns import ChatTurn, FunctionCall
+from ratchet.inference.call_grammar import call_grammar
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.http.protocol import token_request
+from ratchet.inference.rendered import THOUGHT_KEYS, RenderedFormat
+from ratchet.inference.rendering import render_messages
+from ratchet.inference.schemas import SchemaRefused
+from ratchet.inference.thoughts import without_thoughts
+from ratchet.inference.tool_calls import CallForm, template_call
+from ratchet.inference.turns import ChatTurn, FunctionCall
 from tests.helpers.templates import NAMES, templated_format
 from tests.helpers.tiny import STYLES, tiny_format
 from tests.inference.test_messages import HERMES, LLAMA, with_template

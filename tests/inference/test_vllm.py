@@ -24,22 +24,22 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from agents.core.context import Job, RunContext
-from agents.core.tools import Answer, Tools
-from inference.adapters import WEIGHTS, load_request
-from inference.chat import Dialogue
-from inference.completion import Completion, SamplingParams
-from inference.engine import Engine, EngineError
-from inference.http.adapter_check import check_adapter
-from inference.http.engine import HttpEngine
-from inference.local.engine import LocalEngine
-from ratchet.config import ModelConfig, RoleConfig, Section, SystemConfig
-from ratchet.errors import UserError
-from ratchet.records import Passage, Question, Trajectory
-from sampling.pool import run_episode
+from ratchet.agents.core.context import Job, RunContext
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import ModelConfig, RoleConfig, Section, SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Passage, Question, Trajectory
+from ratchet.inference.adapters import WEIGHTS, load_request
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion, SamplingParams
+from ratchet.inference.engine import Engine, EngineError
+from ratchet.inference.http.adapter_check import check_adapter
+from ratchet.inference.http.engine import HttpEngine
+from ratchet.inference.local.engine import LocalEngine
+from ratchet.sampling.pool import run_episode
+from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.playing import system_of
 from tests.helpers.vllm_real import KEY, serving
-from training.rows import build_rows, check_rows
 
 pytestmark = [pytest.mark.vllm, pytest.mark.model, pytest.mark.slow]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from commands.generate import main
-from questions.load import load_questions
-from ratchet.config import SplitConfig
-from ratchet.errors import UserError
+from ratchet.commands.generate import main
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import UserError
+from ratchet.questions.load import load_questions
 from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.making import corpus, write
 from tests.helpers.tiny import save_tiny_tokenizer

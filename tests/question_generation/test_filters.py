@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from index_build.documents import Document
-from question_generation.categories import Category
-from question_generation.filters import AcceptedQuestions, copies_run, rejection_reason
-from question_generation.language import same_script
+from ratchet.index_build.documents import Document
+from ratchet.question_generation.categories import Category
+from ratchet.question_generation.filters import AcceptedQuestions, copies_run, rejection_reason
+from ratchet.question_generation.language import same_script
 
 MILL = Document(
     "mill", "The mill at Sorrel Ford was built by Hanne Vik in 1780 to grind oats for the garrison.", "Mill"

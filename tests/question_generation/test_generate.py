@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from index_build.documents import Document
-from inference.engine import EngineError
-from inference.scripted import ScriptedEngine
-from question_generation.candidate import Candidate, Plan
-from question_generation.categories import load_categories
-from question_generation.corpus import divide_documents
-from question_generation.generate import Outcome, generate, summarise
-from ratchet.config import SPLITS, GenerationConfig
-from ratchet.errors import UserError
+from ratchet.core.config import SPLITS, GenerationConfig
+from ratchet.core.errors import UserError
+from ratchet.index_build.documents import Document
+from ratchet.inference.engine import EngineError
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.question_generation.candidate import Candidate, Plan
+from ratchet.question_generation.categories import load_categories
+from ratchet.question_generation.corpus import divide_documents
+from ratchet.question_generation.generate import Outcome, generate, summarise
 from tests.helpers.making import Given, check, corpus, model, settings, write
 
 CATEGORIES = load_categories()

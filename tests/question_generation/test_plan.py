@@ -13,11 +13,11 @@ from hypothesis import given as cases
 from hypothesis import settings as run
 from hypothesis import strategies as st
 
-from question_generation.candidate import Plan
-from question_generation.categories import DEFAULT_CATEGORIES, load_categories
-from question_generation.corpus import Pool, divide_documents
-from ratchet.config import SPLITS
-from ratchet.errors import UserError
+from ratchet.core.config import SPLITS
+from ratchet.core.errors import UserError
+from ratchet.question_generation.candidate import Plan
+from ratchet.question_generation.categories import DEFAULT_CATEGORIES, load_categories
+from ratchet.question_generation.corpus import Pool, divide_documents
 from tests.helpers.making import corpus, settings
 
 PUBLISHED = {
@@ -115,7 +115,7 @@ def test_a_large_corpus_is_sampled_and_documents_of_other_lengths_are_counted(mo
         replace(corpus(1)[0], id="long", text="w " * 201),
     ]
     whole = divide_documents(documents, settings(), 1)
-    monkeypatch.setattr("question_generation.corpus.MAX_DOCUMENTS", 5)
+    monkeypatch.setattr("ratchet.question_generation.corpus.MAX_DOCUMENTS", 5)
     divided = divide_documents(documents, settings(), 1)
     assert [len(divided.pools[split].documents) for split in SPLITS] == [5, 5, 5]
     assert divided.counts == {"read": 62, "too short": 1, "too long": 1, "copies": 0}

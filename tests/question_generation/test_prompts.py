@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from index_build.documents import Document
-from question_generation.categories import DEFAULT_CATEGORIES, load_categories
-from question_generation.prompts import check_prompt, write_prompt
+from ratchet.index_build.documents import Document
+from ratchet.question_generation.categories import DEFAULT_CATEGORIES, load_categories
+from ratchet.question_generation.prompts import check_prompt, write_prompt
 from tests.helpers.pinned import check_pinned
 
 

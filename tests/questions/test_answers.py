@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from commands.init import main as init
-from questions.load import load_split
-from ratchet.config import SplitConfig, load_config
-from ratchet.errors import UserError
-from ratchet.records import Question
+from ratchet.commands.init import main as init
+from ratchet.core.config import SplitConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.questions.load import load_split
 from tests.helpers.configs import SPLITS, write_config
 
 

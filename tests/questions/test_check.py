@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from questions.load import load_split
-from ratchet.config import Config, IndexConfig, load_config
-from ratchet.errors import UserError
-from ratchet.records import Question
-from rewards.check import check_corpus, check_questions, describe_splits
+from ratchet.core.config import Config, IndexConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.questions.load import load_split
+from ratchet.rewards.check import check_corpus, check_questions, describe_splits
 from tests.helpers.configs import write_config
 from tests.helpers.tiny_index import tiny_index
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from commands.init import format_of
-from questions.load import load_split
-from ratchet.config import SplitConfig
-from ratchet.errors import UserError
-from ratchet.records import Question
+from ratchet.commands.init import format_of
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.questions.load import load_split
 
 ISLES = ["Oskel", "Velm", "Tarn", "Brimm"]
 PAIRS = {"text": ISLES, "label": ["A", "B", "C", "D"]}

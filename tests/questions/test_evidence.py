@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from commands.questions import write_evidence
-from index_build.documents import read_documents
-from questions.load import load_questions
-from ratchet.config import SplitConfig
-from ratchet.errors import UserError
+from ratchet.commands.questions import write_evidence
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import UserError
+from ratchet.index_build.documents import read_documents
+from ratchet.questions.load import load_questions
 from tests.helpers.claims import AVERITEC, CLAIM, FAVIQ, FEVEROUS, LINES, PASSAGE, write
 from tests.helpers.experiment import command
 
@@ -170,7 +170,7 @@ def test_bad_names_and_files_say_the_way_out(tmp_path: Path, name: str, message:
 def test_the_command(tmp_path: Path) -> None:
     write(tmp_path / "dev.json", [{**FEVEROUS, "evidence": LINES}])
     out = tmp_path / "new" / "corpus.jsonl.gz"
-    words = ["-m", "questions", "evidence", f"feverous:{tmp_path}", "--out"]
+    words = ["-m", "ratchet", "questions", "evidence", f"feverous:{tmp_path}", "--out"]
     done = command(*words, str(out))
     assert done.returncode == 0 and "2 documents" in done.stdout and "index.documents" in done.stdout
     first = out.read_bytes()

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from questions.benchmark import load_benchmark
-from questions.load import load_questions
-from ratchet.config import SplitConfig
-from ratchet.errors import UserError
-from ratchet.plugins import known_plugins
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import UserError
+from ratchet.core.plugins import known_plugins
+from ratchet.questions.benchmark import load_benchmark
+from ratchet.questions.load import load_questions
 
 FACTS = [["Velmora", 0], ["Haverdunk", 2], ["Velmora", 1]]
 HOTPOT = {"question": "Who rules?", "answer": "Ada", "type": "bridge", "supporting_facts": FACTS, "context": []}

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from commands.sample import main as sample
-from evaluation.tables.leakage import print_leaks
-from questions.leakage import (
+from ratchet.commands.sample import main as sample
+from ratchet.core.config import Config, LeakageConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_json
+from ratchet.core.records import Question
+from ratchet.evaluation.tables.leakage import print_leaks
+from ratchet.questions.leakage import (
     TRAINING_QUESTIONS,
     check_adapter_leakage,
     check_leakage,
     leakage_between_splits,
     training_question_digests,
 )
-from questions.load import load_split
-from questions.manifest import open_run
-from ratchet.config import Config, LeakageConfig, load_config
-from ratchet.errors import UserError
-from ratchet.files import write_json
-from ratchet.records import Question
+from ratchet.questions.load import load_split
+from ratchet.questions.manifest import open_run
 from tests.helpers.configs import SPLITS, config_values, write_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"

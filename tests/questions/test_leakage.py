@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from commands.init import read_question_files
-from questions.leakage import find_leakage
-from questions.load import load_split
-from ratchet.config import SplitConfig
-from ratchet.errors import UserError
-from ratchet.records import Question
+from ratchet.commands.init import read_question_files
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.questions.leakage import find_leakage
+from ratchet.questions.load import load_split
 
 PAIRS = [
     ("Who rules Velm?", "who rules  VELM"),

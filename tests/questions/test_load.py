@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import questions.benchmarks
-from questions.benchmark import load_benchmark
-from questions.load import load_questions, load_split, sample_questions
-from ratchet.config import QuestionsConfig, SplitConfig, parse
-from ratchet.errors import UserError
-from ratchet.records import Question
-from ratchet.runfolder import file_digest
+import ratchet.questions.benchmarks
+from ratchet.core.config import QuestionsConfig, SplitConfig, parse
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.core.runfolder import file_digest
+from ratchet.questions.benchmark import load_benchmark
+from ratchet.questions.load import load_questions, load_split, sample_questions
 
 
 def written(folder: Path, *rows: object, name: str = "q.jsonl") -> str:
@@ -265,8 +265,8 @@ def test_a_file_that_is_not_there_says_what_was_looked_for_and_where_to_get_it(
 
 
 NEW = """
-from questions.benchmark import HubDataset
-from questions.formats import Format, texts
+from ratchet.questions.benchmark import HubDataset
+from ratchet.questions.formats import Format, texts
 
 TITLE = "Harbour questions"
 ABOUT, LICENCE, SOURCE, GOLD = "made up", "none", "nowhere", "none"
@@ -283,10 +283,12 @@ def harbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     hub = tmp_path / "hub"
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "harbour.py").write_text(NEW.replace("FOLDER", str(hub)))
-    monkeypatch.setattr(questions.benchmarks, "__path__", [*questions.benchmarks.__path__, str(tmp_path / "modules")])
+    monkeypatch.setattr(
+        ratchet.questions.benchmarks, "__path__", [*ratchet.questions.benchmarks.__path__, str(tmp_path / "modules")]
+    )
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     yield tmp_path
-    sys.modules.pop("questions.benchmarks.harbour", None)
+    sys.modules.pop("ratchet.questions.benchmarks.harbour", None)
 
 
 def test_a_new_benchmark_is_one_file(harbour: Path) -> None:
@@ -295,7 +297,7 @@ def test_a_new_benchmark_is_one_file(harbour: Path) -> None:
     assert (question.id, question.text, question.answers) == ("row-0", "Who, then?", ("Ada",))
     broken = harbour / "modules" / "harbour.py"
     broken.write_text(broken.read_text().replace("DEFAULT_SPLIT", "DEFAULT"))
-    sys.modules.pop("questions.benchmarks.harbour")
+    sys.modules.pop("ratchet.questions.benchmarks.harbour")
     with pytest.raises(UserError, match=r"harbour\.py defines no DEFAULT_SPLIT"):
         load_benchmark("harbour")
 
@@ -328,7 +330,7 @@ def test_a_benchmark_outside_our_tree_is_named_by_its_path(harbour: Path, monkey
 
 def test_the_page_of_benchmarks_has_every_one_with_its_files() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/benchmarks.md").read_text()
-    for path in Path(questions.benchmarks.__file__).parent.glob("[a-z]*.py"):
+    for path in Path(ratchet.questions.benchmarks.__file__).parent.glob("[a-z]*.py"):
         benchmark = load_benchmark(path.stem)
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{path.stem}`")]
         files = [f"`{name}`" for names in benchmark.splits.values() for name in names]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from questions.benchmark import load_benchmark
-from questions.load import load_questions
-from ratchet.config import SplitConfig
-from ratchet.errors import UserError
-from ratchet.records import Question
+from ratchet.core.config import SplitConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.questions.benchmark import load_benchmark
+from ratchet.questions.load import load_questions
 from tests.helpers.claims import (
     AVERITEC,
     CLAIM,

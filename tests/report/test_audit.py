@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.files import write_record
-from ratchet.selection import Audit, Audited
-from report.audit import audit_sentences
-from report.plots import audit_curves, audit_rows
-from report.rounds import RoundNumbers
+from ratchet.core.files import write_record
+from ratchet.core.selection import Audit, Audited
+from ratchet.report.audit import audit_sentences
+from ratchet.report.plots import audit_curves, audit_rows
+from ratchet.report.rounds import RoundNumbers
 from tests.helpers.handmade_rounds import make_rounds
 from tests.helpers.handmade_run import make_run
 from tests.helpers.reported import gathered, page

@@ -10,11 +10,11 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
-from ratchet.config import Config
-from report import view
-from report.gather import Gathered
-from report.messages import MessageDecoder
-from report.page import render
+from ratchet.core.config import Config
+from ratchet.report import view
+from ratchet.report.gather import Gathered
+from ratchet.report.messages import MessageDecoder
+from ratchet.report.page import render
 from tests.helpers.browser import needs_chromium
 from tests.helpers.handmade_run import make_run
 from tests.helpers.reported import gathered

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from questions.manifest import open_run
-from ratchet.files import Segment, read_json_file
-from rounds.records import Entry
+from ratchet.core.files import Segment, read_json_file
+from ratchet.questions.manifest import open_run
+from ratchet.rounds.records import Entry
 from tests.helpers.handmade_run import make_config
 from tests.helpers.reported import gathered
 

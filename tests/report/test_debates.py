@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from report.gather import Gathered
-from report.view import _passage
+from ratchet.report.gather import Gathered
+from ratchet.report.view import _passage
 from tests.helpers.browser import needs_chromium
 from tests.helpers.handmade_debate import make_debates, page
 from tests.helpers.handmade_run import HOSTILE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.selection import QuestionChoice
-from report.gather import choose_mixed, spread
+from ratchet.core.selection import QuestionChoice
+from ratchet.report.gather import choose_mixed, spread
 
 
 def choice(number: int, kept: bool, rewards: int = 4) -> QuestionChoice:

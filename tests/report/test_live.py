@@ -14,16 +14,16 @@ import httpx
 import pytest
 import yaml
 
-from commands.recording import record_by_hand
-from commands.report import watch
-from ratchet.config import Config, ModelConfig
-from ratchet.errors import UserError
-from ratchet.files import write_jsonl
-from ratchet.runfolder import RoundFolder, RunFolder
-from report import live
-from report.engines import parse_gpus, parse_metrics, read_engines
-from report.live_state import Pace
-from sampling.store import TrajectoryStore
+from ratchet.commands.recording import record_by_hand
+from ratchet.commands.report import watch
+from ratchet.core.config import Config, ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_jsonl
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.report import live
+from ratchet.report.engines import parse_gpus, parse_metrics, read_engines
+from ratchet.report.live_state import Pace
+from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.browser import contrasts, needs_chromium
 from tests.helpers.handmade_run import add_sampling, make_config, make_run
 from tests.helpers.reported import unpack

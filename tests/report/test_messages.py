@@ -7,16 +7,16 @@ from typing import get_args
 
 import pytest
 
-from evaluation.measures.estimates import Difference
-from inference.chat import Dialogue
-from inference.completion import Completion
-from ratchet.config import Config
-from ratchet.records import ModelCall, Note, Question, Search, Status, ToolCall, Trajectory
-from ratchet.selection import Score
-from report.messages import MessageDecoder
-from report.outcomes import ENDINGS, count_outcomes, outcomes_of, with_null_scores
-from report.rounds import tone_of
-from report.terms import measure_term, term
+from ratchet.core.config import Config
+from ratchet.core.records import ModelCall, Note, Question, Search, Status, ToolCall, Trajectory
+from ratchet.core.selection import Score
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion
+from ratchet.report.messages import MessageDecoder
+from ratchet.report.outcomes import ENDINGS, count_outcomes, outcomes_of, with_null_scores
+from ratchet.report.rounds import tone_of
+from ratchet.report.terms import measure_term, term
 from tests.helpers.handmade_run import HOSTILE, make_config
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_format
 

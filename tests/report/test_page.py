@@ -18,23 +18,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.report import main
-from evaluation.measures.measures import BY_NAME, LENIENT
-from questions.manifest import open_run
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import Selection
-from report.page import render, result_row
-from report.rounds import interval, number
-from report.view import DetailReader, View, make_view, pack
+from ratchet.commands.report import main
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_segments
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.selection import Selection
+from ratchet.evaluation.measures.measures import BY_NAME, LENIENT
+from ratchet.questions.manifest import open_run
+from ratchet.report.page import render, result_row
+from ratchet.report.rounds import interval, number
+from ratchet.report.view import DetailReader, View, make_view, pack
+from ratchet.training.rows import read_rows, table_rows
 from tests.helpers.handmade_run import HOSTILE, add_evaluation, add_sampling, add_training, make_config, make_run
 from tests.helpers.reported import gathered, unpack
 from tests.helpers.reported import page as page_of
 from tests.helpers.verdict_arms import claims, results_of
-from training.rows import read_rows, table_rows
 
 Run = tuple[Config, RoundFolder, str]
 

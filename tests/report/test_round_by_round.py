@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from commands.arguments import IN_LOOP
-from commands.report import main
-from ratchet.config import Config
-from ratchet.runfolder import RunFolder
-from report.gather import Gathered
-from report.plots import learning_curve
-from report.rounds import interval, number, numbers_on_disk
+from ratchet.commands.arguments import IN_LOOP
+from ratchet.commands.report import main
+from ratchet.core.config import Config
+from ratchet.core.runfolder import RunFolder
+from ratchet.report.gather import Gathered
+from ratchet.report.plots import learning_curve
+from ratchet.report.rounds import interval, number, numbers_on_disk
 from tests.helpers.handmade_rounds import digest, make_rounds
 from tests.helpers.handmade_run import make_run
 from tests.helpers.reported import gathered, page

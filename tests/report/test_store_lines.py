@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.files import write_jsonl
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder
-from report.store_lines import Replaced, StoreLines
-from rewards.selection import strict_reward
-from rewards.store import stored_scores
-from sampling.store import FIRST_SEGMENT, TrajectoryStore
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_jsonl
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RoundFolder
+from ratchet.report.store_lines import Replaced, StoreLines
+from ratchet.rewards.selection import strict_reward
+from ratchet.rewards.store import stored_scores
+from ratchet.sampling.store import FIRST_SEGMENT, TrajectoryStore
 from tests.helpers.handmade_run import SCORES, add_sampling, add_selection, make_config, questions_of
 
 Sampled = tuple[Config, RoundFolder, list[Trajectory], StoreLines]

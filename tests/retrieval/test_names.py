@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from index_build.build import build_index
-from ratchet.config import IndexConfig
-from ratchet.words import split_words
-from retrieval.index import Index
-from retrieval.loader import open_index
+from ratchet.core.config import IndexConfig
+from ratchet.core.words import split_words
+from ratchet.index_build.build import build_index
+from ratchet.retrieval.index import Index
+from ratchet.retrieval.loader import open_index
 from tests.helpers.tiny_index import index_config, shared_tokenizer
 
 TEXTS = {

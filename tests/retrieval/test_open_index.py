@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from commands.search import main
-from index_build.build import build_index
-from index_build.inspection import main as inspect
-from ratchet.config import IndexConfig
-from ratchet.errors import UserError
-from ratchet.records import Passage
-from retrieval.layout import VERIFIED, Manifest, read_manifest, read_shards, verify
-from retrieval.loader import open_folder, open_index
+from ratchet.commands.search import main
+from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Passage
+from ratchet.index_build.build import build_index
+from ratchet.index_build.inspection import main as inspect
+from ratchet.retrieval.layout import VERIFIED, Manifest, read_manifest, read_shards, verify
+from ratchet.retrieval.loader import open_folder, open_index
 from tests.helpers.configs import write_config
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 

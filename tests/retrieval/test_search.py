@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index_build.chunks import Chunker
-from retrieval.index import Index
-from retrieval.sparse.engine import Bm25
+from ratchet.index_build.chunks import Chunker
+from ratchet.retrieval.index import Index
+from ratchet.retrieval.sparse.engine import Bm25
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 
 ROOT = Path(__file__).parents[2]

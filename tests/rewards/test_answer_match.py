@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.records import Question
-from rewards.builtin.answer_match import numbers
-from rewards.rules import exact_match, nugget_containment, token_f1
+from ratchet.core.records import Question
+from ratchet.rewards.builtin.answer_match import numbers
+from ratchet.rewards.rules import exact_match, nugget_containment, token_f1
 from tests.helpers.reward_cases import rule_score, trajectory
 
 WARRANTY = "The warranty of this pump lasts 24 months from the day of purchase."

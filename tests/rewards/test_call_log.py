@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.errors import UserError
-from ratchet.files import read_segment
-from rewards.judge import CallLog, JudgeCall
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_segment
+from ratchet.rewards.judge import CallLog, JudgeCall
 
 
 def reply(number: int) -> JudgeCall:

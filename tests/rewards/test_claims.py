@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agents.core.output import json_schema
-from ratchet.records import Question
-from rewards.claims import AnswerAspects, Claim, ClaimVerdicts, claim_scores
-from rewards.judge import AspectVerdict, read_reply
+from ratchet.agents.core.output import json_schema
+from ratchet.core.records import Question
+from ratchet.rewards.claims import AnswerAspects, Claim, ClaimVerdicts, claim_scores
+from ratchet.rewards.judge import AspectVerdict, read_reply
 from tests.helpers.reward_cases import Material, judge_it, judge_reply, material, scripted_judge, trajectory
 
 QUESTION = Question(id="q1", text="Who built the harbour, and when?", reference="Ada Torrin built it. It was in 1204.")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from inference.scripted import ScriptedEngine
-from ratchet.config import CorrectnessConfig, RewardsConfig
-from ratchet.records import Question
-from rewards.judge import CallLog, Judge
-from rewards.nuggets import NuggetSet, NuggetStore
-from rewards.prompts import PROMPTS
+from ratchet.core.config import CorrectnessConfig, RewardsConfig
+from ratchet.core.records import Question
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.rewards.judge import CallLog, Judge
+from ratchet.rewards.nuggets import NuggetSet, NuggetStore
+from ratchet.rewards.prompts import PROMPTS
 from tests.helpers.reward_cases import (
     Material,
     asked,

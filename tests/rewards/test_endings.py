@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.comparisons import primary_measure
-from evaluation.formats import shown_measures
-from evaluation.measures.measures import AS_RETURNED, BY_NAME, LENIENT, Measure, form_of, measure
-from evaluation.measures.verdicts import MACRO_F1
-from evaluation.results import Arm, Results
-from inference.completion import Message, SamplingParams
-from inference.scripted import ScriptedEngine
-from ratchet.config import SelectConfig
-from ratchet.records import Label, Note, Question, Trajectory
-from ratchet.selection import Score
-from rewards import scoring
-from rewards.reward import known_rewards
-from rewards.selection import select
-from rewards.summary import best_reward, mean_reward
-from rounds.choice import dev_rewards
-from sampling.trajectories import Trajectories
+from ratchet.core.config import SelectConfig
+from ratchet.core.records import Label, Note, Question, Trajectory
+from ratchet.core.selection import Score
+from ratchet.evaluation.comparisons import primary_measure
+from ratchet.evaluation.formats import shown_measures
+from ratchet.evaluation.measures.measures import AS_RETURNED, BY_NAME, LENIENT, Measure, form_of, measure
+from ratchet.evaluation.measures.verdicts import MACRO_F1
+from ratchet.evaluation.results import Arm, Results
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.rewards import scoring
+from ratchet.rewards.reward import known_rewards
+from ratchet.rewards.selection import select
+from ratchet.rewards.summary import best_reward, mean_reward
+from ratchet.rounds.choice import dev_rewards
+from ratchet.sampling.trajectories import Trajectories
 from tests.helpers.arms import make_arm
 from tests.helpers.reward_cases import (
     judge_reply,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from inference.scripted import ScriptedEngine
-from ratchet.errors import UserError
-from ratchet.files import read_segments
-from ratchet.records import Question, Trajectory
-from ratchet.selection import Score
-from rewards import scoring
-from rewards.scoring import unfinished
-from rewards.store import stored_scores
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_segments
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.selection import Score
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.rewards import scoring
+from ratchet.rewards.scoring import unfinished
+from ratchet.rewards.store import stored_scores
 from tests.helpers.reward_cases import Material, make_config, material, score_with, scripted_judge, trajectory
 
 QUESTIONS = [

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from inference.engine import EngineError
-from ratchet.errors import UserError
-from ratchet.records import Question
-from rewards.judge import AspectVerdict, JudgeError, cut_off, read_reply
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.inference.engine import EngineError
+from ratchet.rewards.judge import AspectVerdict, JudgeError, cut_off, read_reply
 from tests.helpers.reward_cases import Material, judge_it, judge_reply, material, scripted_judge, trajectory
 
 QUESTION = Question(id="q1", text="Who built the harbour, and when?", reference="Ada Torrin built it. It was in 1204.")

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import yaml
 
-from commands.config import open_config
-from evaluation.formats import shown_measures
-from evaluation.measures.measures import BY_NAME
-from evaluation.results import Results
-from inference.scripted import ScriptedEngine
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.records import Question
-from ratchet.selection import Score
-from rewards import scoring
-from rewards.reward import known_rewards, load_reward
-from rewards.scoring import unfinished
-from rewards.store import stored_scores
+from ratchet.commands.config import open_config
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.core.selection import Score
+from ratchet.evaluation.formats import shown_measures
+from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.results import Results
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.rewards import scoring
+from ratchet.rewards.reward import known_rewards, load_reward
+from ratchet.rewards.scoring import unfinished
+from ratchet.rewards.store import stored_scores
 from tests.helpers.arms import make_arm
 from tests.helpers.reward_cases import make_config, rule_score, score_with, scripted_judge, trajectory
 

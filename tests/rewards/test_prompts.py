@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 import yaml
 
-from agents.core.prompts.template import Prompt, write_prompts
-from commands.config import open_config
-from commands.prompts import main
-from inference.completion import Message, SamplingParams
-from inference.scripted import ScriptedEngine
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.records import Question
-from rewards import scoring
-from rewards.claims import Claim, as_material
-from rewards.material import fill
-from rewards.prompts import PROMPTS, judge_prompts
-from rewards.reward import Judged, known_rewards, load_reward
+from ratchet.agents.core.prompts.template import Prompt, write_prompts
+from ratchet.commands.config import open_config
+from ratchet.commands.prompts import main
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.rewards import scoring
+from ratchet.rewards.claims import Claim, as_material
+from ratchet.rewards.material import fill
+from ratchet.rewards.prompts import PROMPTS, judge_prompts
+from ratchet.rewards.reward import Judged, known_rewards, load_reward
 from tests.helpers.pinned import check_pinned
 from tests.helpers.reward_cases import make_config, score_with, settings_of, trajectory
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_format

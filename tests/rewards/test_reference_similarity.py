@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratchet.records import Question
-from rewards.builtin.reference_similarity import added_word_f1, contradicts, meaning_recall, similarity
-from rewards.rules import token_f1
+from ratchet.core.records import Question
+from ratchet.rewards.builtin.reference_similarity import added_word_f1, contradicts, meaning_recall, similarity
+from ratchet.rewards.rules import token_f1
 from tests.helpers.reward_cases import make_config, rule_score, score_with, trajectory
 
 ASKED = "Who built the harbour of Velm?"

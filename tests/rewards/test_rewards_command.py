@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.arguments import run_command
-from commands.score import main
-from inference.engine import EngineError
-from inference.scripted import ScriptedEngine
-from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RunFolder
-from ratchet.selection import Audit, Selection
-from rewards import scoring
+from ratchet.commands.arguments import run_command
+from ratchet.commands.score import main
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import Audit, Selection
+from ratchet.inference.engine import EngineError
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.rewards import scoring
 from tests.helpers.reward_cases import Material, asked, make_config, scripted_judge, trajectory
 from tests.helpers.stored import store
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.measures.measures import measure
-from ratchet.records import Passage, Question
-from ratchet.text import NORMALISATIONS, normalise_answer, published_answer
-from ratchet.words import split_words
-from rewards.rules import (
+from ratchet.core.records import Passage, Question
+from ratchet.core.text import NORMALISATIONS, normalise_answer, published_answer
+from ratchet.core.words import split_words
+from ratchet.evaluation.measures.measures import measure
+from ratchet.rewards.rules import (
     exact_match,
     is_right,
     lexical_support,

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from inference.engine import EngineError
-from inference.scripted import ScriptedEngine
-from inference.session import Session, current_session
-from ratchet.config import Config, RewardsConfig
-from ratchet.errors import UserError
-from ratchet.files import read_segments
-from ratchet.records import Question, Trajectory
-from ratchet.selection import Score
-from rewards import scoring
-from rewards.scoring import unfinished
-from rewards.store import stored_scores
-from rewards.summary import scores_table
+from ratchet.core.config import Config, RewardsConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_segments
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.selection import Score
+from ratchet.inference.engine import EngineError
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.inference.session import Session, current_session
+from ratchet.rewards import scoring
+from ratchet.rewards.scoring import unfinished
+from ratchet.rewards.store import stored_scores
+from ratchet.rewards.summary import scores_table
 from tests.helpers.reward_cases import (
     Material,
     asked,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.config import RewardsConfig, SelectConfig
-from ratchet.errors import UserError
-from ratchet.records import Question, Status, Trajectory
-from ratchet.selection import Score, Selection
-from rewards.selection import cause_text, reward, select, select_at_random
-from sampling.trajectories import Trajectories
+from ratchet.core.config import RewardsConfig, SelectConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Status, Trajectory
+from ratchet.core.selection import Score, Selection
+from ratchet.rewards.selection import cause_text, reward, select, select_at_random
+from ratchet.sampling.trajectories import Trajectories
 from tests.helpers.reward_cases import trajectory
 
 WEIGHTS = {"correctness": 4.0, "faithfulness": 1.0}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.errors import UserError
-from ratchet.runfolder import RoundFolder
-from rounds.choice import best_candidate, candidate_arms
-from rounds.records import AdapterChoice
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RoundFolder
+from ratchet.rounds.choice import best_candidate, candidate_arms
+from ratchet.rounds.records import AdapterChoice
 from tests.helpers.planned_run import experiment
 
 LOSSES = {500: 0.7, 1000: 0.4, 1500: 0.5}

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from commands.evaluate import main as evaluate
-from commands.export import main as export
-from commands.index import main as build
-from commands.report import main as report
-from commands.rows import rows
-from commands.sample import main as sample
-from commands.score import main as score
-from commands.selftrain import main as selftrain
-from commands.train import main as train
-from ratchet.errors import UserError
-from ratchet.runfolder import RunFolder
-from rounds.ledger import read_ledger
+from ratchet.commands.evaluate import main as evaluate
+from ratchet.commands.export import main as export
+from ratchet.commands.index import main as build
+from ratchet.commands.report import main as report
+from ratchet.commands.rows import rows
+from ratchet.commands.sample import main as sample
+from ratchet.commands.score import main as score
+from ratchet.commands.selftrain import main as selftrain
+from ratchet.commands.train import main as train
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RunFolder
+from ratchet.rounds.ledger import read_ledger
 from tests.helpers.experiment import command, make_experiment
 
 Main = Callable[[list[str]], None]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from ratchet.files import count_lines
-from ratchet.runfolder import RunFolder
-from rounds.artefacts import Digests, File, FixedDigest, JsonlFiles
-from rounds.facts import collect_facts, record_stage
-from rounds.ledger import digests_of, earlier_test_rounds, latest_entries, read_ledger, reason_to_run
-from rounds.records import StageId
-from rounds.stage import Stage
+from ratchet.core.files import count_lines
+from ratchet.core.runfolder import RunFolder
+from ratchet.rounds.artefacts import Digests, File, FixedDigest, JsonlFiles
+from ratchet.rounds.facts import collect_facts, record_stage
+from ratchet.rounds.ledger import digests_of, earlier_test_rounds, latest_entries, read_ledger, reason_to_run
+from ratchet.rounds.records import StageId
+from ratchet.rounds.stage import Stage
 from tests.helpers.handmade_run import add_evaluation, make_run
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -17,25 +17,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM, MixtralConfig, Qwen2Config
 
-from agents.core.system import load_system
-from commands.model import serve_models
-from commands.plan import main
-from inference.footprint import footprint
-from ratchet.config import LoraConfig, SystemConfig, load_config
-from ratchet.errors import UserError
-from ratchet.files import write_json, write_jsonl
-from ratchet.records import Conversation, ModelCall, Question, Span, Trajectory
-from rounds.plan.memory import Step
-from rounds.plan.usage import assumed_use
-from rounds.records import Entry
+from ratchet.agents.core.system import load_system
+from ratchet.commands.model import serve_models
+from ratchet.commands.plan import main
+from ratchet.core.config import LoraConfig, SystemConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_json, write_jsonl
+from ratchet.core.records import Conversation, ModelCall, Question, Span, Trajectory
+from ratchet.inference.footprint import footprint
+from ratchet.rounds.plan.memory import Step
+from ratchet.rounds.plan.usage import assumed_use
+from ratchet.rounds.records import Entry
+from ratchet.training.checkpointing import CHECKPOINTING
+from ratchet.training.lora import add_lora, take_inputs_as_they_are
+from ratchet.training.memory import Activations
 from tests.agents.test_budgets import TABLE
 from tests.helpers.configs import SPLITS, write_config
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 from tests.helpers.pages import ROOT
 from tests.helpers.stored import store
-from training.checkpointing import CHECKPOINTING
-from training.lora import add_lora, take_inputs_as_they_are
-from training.memory import Activations
 
 
 def step_of(folder: Path, shape: dict[str, Any]) -> Step:

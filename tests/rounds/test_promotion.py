@@ -13,22 +13,22 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from commands.rounds import main
-from evaluation.formats import format_difference
-from evaluation.measures.estimates import Difference
-from evaluation.measures.statistics import paired_difference
-from questions.manifest import open_run
-from ratchet.config import Config, RoundsConfig
-from ratchet.files import write_json
-from ratchet.runfolder import RunFolder
-from ratchet.selection import QuestionChoice, Selection
-from report.rounds import tone_of
-from rounds.artefacts import File
-from rounds.facts import collect_facts
-from rounds.promoted import best_round, kept_any, last_promoted, last_round, read_promotions, why_it_ended
-from rounds.promotion import decide, too_few_questions
-from rounds.records import Promotion
-from rounds.status import print_status
+from ratchet.commands.rounds import main
+from ratchet.core.config import Config, RoundsConfig
+from ratchet.core.files import write_json
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import QuestionChoice, Selection
+from ratchet.evaluation.formats import format_difference
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.evaluation.measures.statistics import paired_difference
+from ratchet.questions.manifest import open_run
+from ratchet.report.rounds import tone_of
+from ratchet.rounds.artefacts import File
+from ratchet.rounds.facts import collect_facts
+from ratchet.rounds.promoted import best_round, kept_any, last_promoted, last_round, read_promotions, why_it_ended
+from ratchet.rounds.promotion import decide, too_few_questions
+from ratchet.rounds.records import Promotion
+from ratchet.rounds.status import print_status
 from tests.helpers.planned_run import experiment
 
 
@@ -161,13 +161,13 @@ def test_a_promotion_samples_and_scores_in_one_phase_or_two(
     file.write_text(yaml.safe_dump(experiment(tmp_path).config.model_dump(mode="json")))
     arms: list[int] = []
     decisions: list[bool] = []
-    monkeypatch.setattr("rounds.promotion.sample_arms", lambda settings, number: arms.append(number))
+    monkeypatch.setattr("ratchet.rounds.promotion.sample_arms", lambda settings, number: arms.append(number))
 
     def promote(config: Config, number: int, sampled: bool) -> SimpleNamespace:
         decisions.append(sampled)
         return SimpleNamespace(reason="as told", warning="")
 
-    monkeypatch.setattr("rounds.promotion.promote", promote)
+    monkeypatch.setattr("ratchet.rounds.promotion.promote", promote)
     monkeypatch.setattr(sys, "argv", ["rounds", "promote", "--config", str(file), "--round", "1", "--phase", phase])
     main()
     assert (len(arms), decisions) == (sampled, scored), "what was sampled before is scored without an agent's model"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from commands.arguments import IN_LOOP, recorded_stages
-from commands.index import main as build
-from commands.sample import main as sample
-from commands.score import main as score
-from questions.manifest import open_run
-from ratchet.config import load_config
-from ratchet.runfolder import RunFolder
-from ratchet.version import code_version
-from rounds.ledger import read_ledger
+from ratchet.commands.arguments import IN_LOOP, recorded_stages
+from ratchet.commands.index import main as build
+from ratchet.commands.sample import main as sample
+from ratchet.commands.score import main as score
+from ratchet.core.config import load_config
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.version import code_version
+from ratchet.questions.manifest import open_run
+from ratchet.rounds.ledger import read_ledger
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.experiment import make_experiment
 from tests.helpers.stored import store

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from evaluation.measures.estimates import Difference
-from ratchet.files import write_json
-from ratchet.runfolder import RunFolder
-from ratchet.selection import QuestionChoice, Selection
-from rounds.artefacts import Adapter, File
-from rounds.promoted import last_promoted, why_it_ended
-from rounds.records import Promotion
-from rounds.stage import ExperimentRun, Stage
-from rounds.stages import stages_of
+from ratchet.core.files import write_json
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import QuestionChoice, Selection
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.rounds.artefacts import Adapter, File
+from ratchet.rounds.promoted import last_promoted, why_it_ended
+from ratchet.rounds.records import Promotion
+from ratchet.rounds.stage import ExperimentRun, Stage
+from ratchet.rounds.stages import stages_of
 from tests.helpers.planned_run import experiment, plan
 
 SERVED = {"path": "some/model", "engine": "vllm"}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from rounds.records import Entry
-from rounds.stage import ExperimentRun
-from rounds.status import stage_progress, summarize_entry
-from sampling.store import FIRST_SEGMENT
+from ratchet.rounds.records import Entry
+from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.status import stage_progress, summarize_entry
+from ratchet.sampling.store import FIRST_SEGMENT
 from tests.helpers.planned_run import experiment, plan
 from tests.helpers.stored import store
 

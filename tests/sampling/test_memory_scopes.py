@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-from commands.sample import main
-from evaluation.arm_folders import read_arms
-from evaluation.round_arms import evaluate
-from inference.engine import EngineError
-from inference.scripted import ScriptedEngine
-from questions.manifest import open_run
-from ratchet.config import MemoryConfig, load_config
-from ratchet.errors import UserError
-from ratchet.files import read_segments
-from ratchet.records import Trajectory, content_key
-from ratchet.runfolder import RunFolder
-from retrieval.memory.memory import Memory
+from ratchet.commands.sample import main
+from ratchet.core.config import MemoryConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_segments
+from ratchet.core.records import Trajectory, content_key
+from ratchet.core.runfolder import RunFolder
+from ratchet.evaluation.arm_folders import read_arms
+from ratchet.evaluation.round_arms import evaluate
+from ratchet.inference.engine import EngineError
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.questions.manifest import open_run
+from ratchet.retrieval.memory.memory import Memory
 from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index

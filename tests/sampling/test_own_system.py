@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from agents import naive_rag
-from agents.core.system import load_system
-from evaluation.arm_folders import arm_store
-from ratchet.config import SystemConfig
-from ratchet.errors import UserError
-from ratchet.records import Question
-from sampling.pool import plan_jobs
+from ratchet.agents import naive_rag
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.evaluation.arm_folders import arm_store
+from ratchet.sampling.pool import plan_jobs
 from tests.helpers.playing import SETTING, play
 from tests.helpers.reward_cases import make_config
 
 QUESTION = Question(id="q", text="Where is Inari?", answers=("Finland",))
 SOURCE = """\
-from agents.core.spec import SystemSpec
-from agents.core.tools import Answer
-from ratchet.config import Section
+from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.tools import Answer
+from ratchet.core.config import Section
 
 
 class Settings(Section):
@@ -101,8 +101,11 @@ def test_a_mistake_in_it_is_one_line_that_names_the_file_the_question_and_the_li
 
 def test_the_ends_of_an_episode_are_not_mistakes_of_it(mine: Path) -> None:
     for end, status in (
-        ("from inference.engine import EngineError; raise EngineError('gone')", "failed"),
-        ("from agents.core.tools import OutOfBudget; raise OutOfBudget('answerer', 'no calls left')", "out_of_budget"),
+        ("from ratchet.inference.engine import EngineError; raise EngineError('gone')", "failed"),
+        (
+            "from ratchet.agents.core.tools import OutOfBudget; raise OutOfBudget('answerer', 'no calls left')",
+            "out_of_budget",
+        ),
     ):
         mine.write_text(SOURCE.replace("return Answer(settings.answer)", end))
         assert asyncio.run(play({"name": "parts/mine.py"}, {})).status == status

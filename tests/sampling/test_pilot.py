@@ -13,19 +13,19 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from commands.index import main as build_index
-from commands.sample import main as sampling
-from commands.score import main as rewards
-from ratchet.config import SamplingConfig, load_config
-from ratchet.errors import UserError
-from ratchet.files import count_lines
-from ratchet.runfolder import RoundFolder, RunFolder
-from rounds.ledger import latest_entries
-from rounds.stage import ExperimentRun
-from rounds.stages import stages_of
-from rounds.status import stage_progress
-from sampling.allocation import allocate
-from sampling.store import TrajectoryStore
+from ratchet.commands.index import main as build_index
+from ratchet.commands.sample import main as sampling
+from ratchet.commands.score import main as rewards
+from ratchet.core.config import SamplingConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import count_lines
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.rounds.ledger import latest_entries
+from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import stages_of
+from ratchet.rounds.status import stage_progress
+from ratchet.sampling.allocation import allocate
+from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.experiment import ROOT, kill, make_experiment, preloaded
 
 SAMPLES, QUESTIONS = 6, 8
@@ -112,7 +112,7 @@ def test_a_killed_second_pass_resumes_what_was_decided(tmp_path: Path) -> None:
     for command in (sampling, rewards):
         command(["--config", str(path)])
     decided = folder.samples.read_bytes()
-    started = [sys.executable, "-m", "sampling", "--config", str(path)]
+    started = [sys.executable, "-m", "ratchet", "sample", "--config", str(path)]
     process = subprocess.Popen(started, cwd=ROOT, env=preloaded(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while count_lines(folder.trajectories.glob("part-*.jsonl")) < 5 and time.monotonic() < deadline:

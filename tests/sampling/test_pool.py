@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from agents.core.context import Job
-from agents.core.system import load_system
-from inference.engine import EngineError
-from inference.scripted import ScriptedEngine
-from ratchet.config import SystemConfig
-from ratchet.errors import UserError
-from ratchet.files import Segment, read_segments
-from ratchet.progress import Progress
-from ratchet.records import Question, Trajectory
-from sampling.pool import Task, plan_jobs, run_pool
-from sampling.store import TrajectoryStore
+from ratchet.agents.core.context import Job
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import Segment, read_segments
+from ratchet.core.progress import Progress
+from ratchet.core.records import Question, Trajectory
+from ratchet.inference.engine import EngineError
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.sampling.pool import Task, plan_jobs, run_pool
+from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.playing import SETTING, Shelf
 from tests.helpers.tiny import tiny_format
 

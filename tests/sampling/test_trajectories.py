@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.errors import UserError
-from sampling.trajectories import RECENT, Trajectories
+from ratchet.core.errors import UserError
+from ratchet.sampling.trajectories import RECENT, Trajectories
 from tests.helpers.handmade_run import questions_of, trajectory
 from tests.helpers.stored import store
 

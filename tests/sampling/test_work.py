@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from commands.index import main as build_index
-from commands.sample import main, sample_round
-from ratchet.config import load_config
-from ratchet.files import count_lines
-from ratchet.records import Trajectory
-from ratchet.runfolder import RunFolder
-from rounds.ledger import latest_entries
-from sampling.store import TrajectoryStore
-from sampling.work import Work, work_on
+from ratchet.commands.index import main as build_index
+from ratchet.commands.sample import main, sample_round
+from ratchet.core.config import load_config
+from ratchet.core.files import count_lines
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.rounds.ledger import latest_entries
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.sampling.work import Work, work_on
 from tests.helpers.experiment import ROOT, make_experiment, preloaded, running
 from tests.helpers.reported import page
 from tests.helpers.waiting import wait_for
@@ -71,7 +71,7 @@ def test_the_work_of_an_interrupted_command_counts(tmp_path: Path) -> None:
     path = make_experiment(tmp_path, 8, delay=0.05)
     build_index(["--config", str(path)])
     folder = RunFolder(load_config(path).folder).round(1)
-    command = [sys.executable, "-m", "sampling", "--config", str(path), "--set", "sampling.samples=50"]
+    command = [sys.executable, "-m", "ratchet", "sample", "--config", str(path), "--set", "sampling.samples=50"]
     with subprocess.Popen(command, cwd=ROOT, env=preloaded(), stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: count_lines(folder.trajectories.glob("*.jsonl")) > 4)
         os.kill(running(process), signal.SIGINT)

@@ -15,9 +15,9 @@ import httpx
 import openai
 import pytest
 
-from inference.engine import EngineError
-from ratchet.errors import UserError
-from ratchet.http.openai import ApiError, Turns
+from ratchet.core.errors import UserError
+from ratchet.core.http.openai import ApiError, Turns
+from ratchet.inference.engine import EngineError
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.any_system import Talker
 from tests.helpers.pages import ROOT, blocks
@@ -229,7 +229,7 @@ def test_work_is_cancelled_when_its_client_leaves(tmp_path: Path, stream: bool) 
 
 
 def test_a_stream_without_events_stays_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratchet.http.openai.KEEP_ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr("ratchet.core.http.openai.KEEP_ALIVE_SECONDS", 0.05)
     body = {"model": "no-retrieval:base", "messages": ASKED, "stream": True}
     with serving(tmp_path, delay=0.3) as server:
         lines = httpx.post(f"{server.url}/v1/chat/completions", json=body).text.split("\n\n")
@@ -263,7 +263,7 @@ def asking(server: Served) -> socket.socket:
 def test_only_so_many_are_answered_at_once_and_only_so_many_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ratchet.http.openai.ASSUMED_SECONDS", 30.0)
+    monkeypatch.setattr("ratchet.core.http.openai.ASSUMED_SECONDS", 30.0)
     with serving(tmp_path, delay=600, concurrent=1, waiting=1) as server, server.client() as client:
         for _ in range(2):  # both places are free once their clients have left, also that of the one that waited
             with asking(server):
@@ -281,8 +281,8 @@ def test_of_many_clients_some_wait_and_the_others_hear_when_to_come_again(tmp_pa
     """By the speed that was measured: each answer takes half a second, two at once, and comes within two seconds."""
     body = {"model": "no-retrieval:base", "messages": ASKED}
     with serving(tmp_path, delay=0.5, concurrent=2) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ratchet.http.openai.MAX_SECONDS", 2.0)
-        patch.setattr("ratchet.http.openai.ASSUMED_SECONDS", 0.5)
+        patch.setattr("ratchet.core.http.openai.MAX_SECONDS", 2.0)
+        patch.setattr("ratchet.core.http.openai.ASSUMED_SECONDS", 0.5)
         with (
             ThreadPoolExecutor(64) as pool,
             httpx.Client(timeout=60, limits=httpx.Limits(max_connections=64)) as client,
@@ -309,8 +309,8 @@ async def test_a_request_that_would_be_answered_too_late_is_refused_unless_a_pla
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the slowest of those that are worked on and of those that ended last."""
-    monkeypatch.setattr("ratchet.http.openai.ASSUMED_SECONDS", 0.01)
-    monkeypatch.setattr("ratchet.http.openai.MAX_SECONDS", 0.2)
+    monkeypatch.setattr("ratchet.core.http.openai.ASSUMED_SECONDS", 0.01)
+    monkeypatch.setattr("ratchet.core.http.openai.MAX_SECONDS", 0.2)
     turns = Turns(2, 10)
     async with turns.turn(None), turns.turn(None):
         assert turns.wait + turns.each < 0.2

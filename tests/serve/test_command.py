@@ -14,10 +14,10 @@ import pytest
 import yaml
 from mcp import Client, StdioServerParameters
 
-import commands.serve as command
-from ratchet.config import load_config
-from ratchet.errors import UserError
-from ratchet.runfolder import RunFolder
+import ratchet.commands.serve as command
+from ratchet.core.config import load_config
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RunFolder
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.experiment import preloaded
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -41,7 +41,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(config: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "serve", "--config", str(config), *more]
+    return [sys.executable, "-m", "ratchet", "serve", "--config", str(config), *more]
 
 
 @pytest.fixture

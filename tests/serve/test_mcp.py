@@ -10,8 +10,8 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from retrieval.mcp_results import NOTICE
-from serve.mcp import create_server
+from ratchet.retrieval.mcp_results import NOTICE
+from ratchet.serve.mcp import create_server
 from tests.helpers.any_system import Talker
 from tests.helpers.playing import engine
 from tests.helpers.served_systems import make_answerer, serving

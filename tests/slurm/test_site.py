@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from ratchet.errors import UserError
-from slurm.site import Site, load_site, resources_of
+from ratchet.core.errors import UserError
+from ratchet.slurm.site import Site, load_site, resources_of
 
 
 @pytest.mark.parametrize(

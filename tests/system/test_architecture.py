@@ -8,10 +8,10 @@ from pathlib import Path
 
 import yaml
 
-from evaluation.measures.measures import BY_NAME
-from ratchet.records import Question
-from rewards.prompts import PROMPTS
-from rewards.reward import Judged, load_reward
+from ratchet.core.records import Question
+from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.rewards.prompts import PROMPTS
+from ratchet.rewards.reward import Judged, load_reward
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.reward_cases import judge_it, scripted_judge, trajectory
 

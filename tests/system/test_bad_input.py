@@ -18,7 +18,7 @@ from tests.helpers.unprivileged import unprivileged
 def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A config whose index is built."""
     config = make_experiment(tmp_path_factory.mktemp("bad"), questions=2)
-    built = command("-m", "index_build", "--config", str(config))
+    built = command("-m", "ratchet", "index", "--config", str(config))
     assert built.returncode == 0, built.stdout
     return config
 
@@ -44,7 +44,7 @@ def changed(config: Path, folder: Path, **changes: object) -> str:
 
 def test_a_missing_question_file(indexed: Path, tmp_path: Path) -> None:
     path = changed(indexed, tmp_path, questions__train={"path": str(tmp_path / "none.jsonl")})
-    assert "none.jsonl: cannot read (No such file or directory)" in fails("-m", "sampling", "--config", path)
+    assert "none.jsonl: cannot read (No such file or directory)" in fails("-m", "ratchet", "sample", "--config", path)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_missing_question_file(indexed: Path, tmp_path: Path) -> None:
 def test_a_bad_corpus(indexed: Path, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "corpus.jsonl").write_text(text)
     index = {"path": str(tmp_path / "index"), "documents": [str(tmp_path / "corpus.jsonl")]}
-    output = fails("-m", "index_build", "--config", changed(indexed, tmp_path, index=index))
+    output = fails("-m", "ratchet", "index", "--config", changed(indexed, tmp_path, index=index))
     assert "corpus.jsonl" in output and message in output
     assert not (tmp_path / "index" / "plan.json").exists()
 
@@ -72,15 +72,15 @@ def test_a_model_without_a_chat_template(indexed: Path, tmp_path: Path) -> None:
             (model / file.name).write_bytes(file.read_bytes())
     agent = {"path": str(model), "dtype": "float32", "device": "cpu"}
     path = changed(indexed, tmp_path, models={"agent": agent})
-    assert f"{model} has no chat template" in fails("-m", "sampling", "--config", path)
+    assert f"{model} has no chat template" in fails("-m", "ratchet", "sample", "--config", path)
 
 
 def test_no_selected_trajectories_at_all(indexed: Path, tmp_path: Path) -> None:
     rewards = {"weights": {"f1": 1.0}}
     path = changed(indexed, tmp_path, models__agent=wrong_answers(indexed, tmp_path), rewards=rewards)
-    sampled = command("-m", "sampling", "--config", path)
+    sampled = command("-m", "ratchet", "sample", "--config", path)
     assert sampled.returncode == 0, sampled.stdout
-    assert "no trajectory was selected" in fails("-m", "rewards", "--config", path).casefold()
+    assert "no trajectory was selected" in fails("-m", "ratchet", "score", "--config", path).casefold()
     selection = json.loads((tmp_path / "run" / "round-1" / "selection.json").read_text())
     assert all(choice["reason"].startswith("dropped") for choice in selection["questions"])
     fails("train.py", "--config", path)
@@ -109,11 +109,11 @@ def test_a_full_disk_and_going_on_when_there_is_room(indexed: Path, tmp_path: Pa
         while not before:
             size += 4
             subprocess.run(["mount", "-o", f"remount,size={size}k", str(disk)], check=True)
-            output = fails("-m", "sampling", "--config", path)
+            output = fails("-m", "ratchet", "sample", "--config", path)
             assert "No space left on device" in output and "run the same command again" in output
             before = segment.read_bytes() if segment.exists() else b""
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
-        again = command("-m", "sampling", "--config", path)
+        again = command("-m", "ratchet", "sample", "--config", path)
         assert again.returncode == 0, again.stdout
         assert segment.read_bytes().startswith(before) and before.endswith(b"\n"), "what was finished is kept"
         assert len(segment.read_bytes().splitlines()) == 8
@@ -124,18 +124,18 @@ def test_a_full_disk_and_going_on_when_there_is_room(indexed: Path, tmp_path: Pa
 @pytest.mark.parametrize("denied", ["round-1/trajectories/part-0.jsonl", "round-1"])
 def test_a_file_of_a_run_without_permission(indexed: Path, tmp_path: Path, denied: str) -> None:
     path = changed(indexed, tmp_path)
-    assert command("-m", "sampling", "--config", path).returncode == 0
+    assert command("-m", "ratchet", "sample", "--config", path).returncode == 0
     file = tmp_path / "run" / denied
     file.chmod(0)
     try:
         with unprivileged():
-            said = fails("-m", "rewards", "--config", path)
+            said = fails("-m", "ratchet", "score", "--config", path)
     finally:
         file.chmod(0o755)
     assert str(file) in said and "Permission denied" in said
 
 
 def test_another_config_on_the_same_run(indexed: Path) -> None:
-    assert command("-m", "sampling", "--config", str(indexed)).returncode == 0
-    output = fails("-m", "sampling", "--config", str(indexed), "--set", "sampling.samples=5")
+    assert command("-m", "ratchet", "sample", "--config", str(indexed)).returncode == 0
+    output = fails("-m", "ratchet", "sample", "--config", str(indexed), "--set", "sampling.samples=5")
     assert "sampling.samples: 4 there, 5 now" in output

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from inference.adapters import adapter_digest
-from ratchet.runfolder import RunFolder
-from rounds.records import AdapterChoice
+from ratchet.core.runfolder import RunFolder
+from ratchet.inference.adapters import adapter_digest
+from ratchet.rounds.records import AdapterChoice
 from tests.helpers.experiment import command, make_experiment
 
 
@@ -32,5 +32,5 @@ def test_the_round_gets_the_adapter_that_the_reward_on_dev_chose(tmp_path: Path)
 
     again = command("selftrain.py", "--config", str(path))
     assert again.stdout.count(": done before") == 7, again.stdout
-    by_hand = command("-m", "rounds", "choose", "--config", str(path))
+    by_hand = command("-m", "ratchet", "choose", "--config", str(path))
     assert choice.reason in by_hand.stdout and adapter_digest(folder.adapter) == choice.digest

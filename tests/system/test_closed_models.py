@@ -12,27 +12,27 @@ from typing import Any
 
 import pytest
 
-from commands.evaluate import main as evaluate
-from commands.sample import sample_round
-from commands.train import train_round
-from evaluation.arm_folders import read_arms
-from inference.chat import Dialogue
-from inference.completion import Completion
-from inference.text_format import TextFormat
-from questions.manifest import open_run
-from ratchet.config import load_config
-from ratchet.errors import UserError
-from ratchet.files import write_json
-from ratchet.runfolder import RunFolder
-from ratchet.selection import QuestionChoice, Selection
-from report.messages import MessageDecoder
-from report.view import DetailReader, make_view
-from sampling.store import TrajectoryStore
+from ratchet.commands.evaluate import main as evaluate
+from ratchet.commands.sample import sample_round
+from ratchet.commands.train import train_round
+from ratchet.core.config import load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_json
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import QuestionChoice, Selection
+from ratchet.evaluation.arm_folders import read_arms
+from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import Completion
+from ratchet.inference.text_format import TextFormat
+from ratchet.questions.manifest import open_run
+from ratchet.report.messages import MessageDecoder
+from ratchet.report.view import DetailReader, make_view
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.rows import build_rows
 from tests.helpers.closed_service import KEY, Service, any_answer, closed_service
 from tests.helpers.configs import write_config
 from tests.helpers.experiment import ROOT, environment, write_lines
 from tests.helpers.reported import gathered, unpack
-from training.rows import build_rows
 
 pytestmark = pytest.mark.server
 GPT_5_MINI = {"sampling": False, "reasoning_tokens": 500}
@@ -97,7 +97,7 @@ def test_its_trajectories_are_refused_by_training_before_torch_is_loaded(tmp_pat
     for command in ("train.py", "selftrain.py"):
         check = (
             f"import sys; sys.argv[0] = {command!r}\nimport {command[:-3]} as command\n"
-            "from ratchet.errors import UserError\n"
+            "from ratchet.core.errors import UserError\n"
             f"try:\n    command.main(['--config', {str(tmp_path / 'config.yaml')!r}])\n"
             "except UserError as error:\n    print(error)\n"
             "assert 'torch' not in sys.modules"

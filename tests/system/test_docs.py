@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-import agents
-import questions.benchmarks
-import ratchet.packages
-from commands.evaluate import main
-from commands.main import COMMANDS
-from ratchet.config import Config
-from ratchet.records import Question
+import ratchet.core.packages
+import ratchet.questions.benchmarks
+from ratchet import agents
+from ratchet.commands.evaluate import main
+from ratchet.commands.main import COMMANDS
+from ratchet.core.config import Config
+from ratchet.core.records import Question
 from tests.helpers.pages import PAGES, README, ROOT, blocks, commands
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
@@ -149,8 +149,8 @@ def test_a_system_and_a_benchmark_are_added_by_one_file_and_one_config(
         (tmp_path / path).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(agents, "__path__", [*agents.__path__, str(tmp_path / "agents")])
-    found = [*questions.benchmarks.__path__, str(tmp_path / "questions/benchmarks")]
-    monkeypatch.setattr(questions.benchmarks, "__path__", found)
+    found = [*ratchet.questions.benchmarks.__path__, str(tmp_path / "questions/benchmarks")]
+    monkeypatch.setattr(ratchet.questions.benchmarks, "__path__", found)
 
     save_tiny_tokenizer(tmp_path / "model")
     tiny_index(tmp_path, [{"id": "inari", "text": "The lake Inari lies in Finland."}])

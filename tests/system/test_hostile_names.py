@@ -15,31 +15,31 @@ import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from commands.export import main as export
-from commands.init import main as init
-from evaluation.card import complete_card
-from evaluation.results import Results
-from evaluation.tables.comparison import print_results
-from evaluation.tables.suite import print_suite
-from export.dataset import DatasetMember, _card
-from inference.adapters import adapter_digest
-from ratchet.config import ModelConfig, load_config
-from ratchet.escape import file_name, python_string, shell_line, yaml_value
-from ratchet.markdown import markdown_code, markdown_text
-from ratchet.runfolder import RunFolder
-from ratchet.text import plain_line
-from report.gather import gather
-from report.page import render
-from slurm.plan import Job
-from slurm.site import Site
-from slurm.submit import Submission, script_of
+from ratchet.commands.export import main as export
+from ratchet.commands.init import main as init
+from ratchet.core.config import ModelConfig, load_config
+from ratchet.core.escape import file_name, python_string, shell_line, yaml_value
+from ratchet.core.markdown import markdown_code, markdown_text
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.text import plain_line
+from ratchet.evaluation.card import complete_card
+from ratchet.evaluation.results import Results
+from ratchet.evaluation.tables.comparison import print_results
+from ratchet.evaluation.tables.suite import print_suite
+from ratchet.export.dataset import DatasetMember, _card
+from ratchet.inference.adapters import adapter_digest
+from ratchet.report.gather import gather
+from ratchet.report.page import render
+from ratchet.slurm.plan import Job
+from ratchet.slurm.site import Site
+from ratchet.slurm.submit import Submission, script_of
+from ratchet.training.card import FORMS, RESULTS_BEGIN, RESULTS_END, model_card, results_of
 from tests.evaluation.tables.test_widths import NAMES as ARMS
 from tests.evaluation.tables.test_widths import invented
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.handmade_run import make_run
 from tests.helpers.hostile import IN_A_PATH, NAMES
 from tests.helpers.trained import make_trained
-from training.card import FORMS, RESULTS_BEGIN, RESULTS_END, model_card, results_of
 
 HARMLESS = "harbour"
 hostile = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
@@ -242,7 +242,7 @@ def test_a_slurm_script(tmp_path: Path, name: str) -> None:
     part = name.replace("\0", "").replace("/", "")[:200]
     options = (f"--comment={part}", f"--dependency={part}")
     submission = Submission(Site(setup=part, options=options), tmp_path / part, label=part, options=options)
-    first = Job("sample", "sample", ("python", "-m", "sampling", "--config", part))
+    first = Job("sample", "sample", ("python", "-m", "ratchet", "sample", "--config", part))
     jobs = [first, Job("train", "train", ("python", "train.py", part), after="sample")]
     calls = run_bash(script_of(submission, jobs), tmp_path)
     assert calls == [submission.command(first)[1:], submission.command(jobs[1], "7")[1:]]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ratchet.config import Config
-from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RunFolder
-from report.gather import gather
-from report.page import render
+from ratchet.core.config import Config
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.report.gather import gather
+from ratchet.report.page import render
 from tests.helpers import handmade_run
 from tests.helpers.any_system import Library, Talker
 from tests.helpers.browser import needs_chromium

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.core.test_terminal import ATTACK, check_harmless
 
-from commands.arguments import run_command
-from commands.evaluate import main as evaluate
-from commands.gateway import main as gateway
-from commands.index import main as index
-from commands.init import main as init
-from commands.questions import check
-from commands.rounds import trace
-from commands.rows import rows, show
-from commands.score import score_and_select, whatif
-from commands.status import status
-from ratchet.config import Config
-from ratchet.records import Question
+from ratchet.commands.arguments import run_command
+from ratchet.commands.evaluate import main as evaluate
+from ratchet.commands.gateway import main as gateway
+from ratchet.commands.index import main as index
+from ratchet.commands.init import main as init
+from ratchet.commands.questions import check
+from ratchet.commands.rounds import trace
+from ratchet.commands.rows import rows, show
+from ratchet.commands.score import score_and_select, whatif
+from ratchet.commands.status import status
+from ratchet.core.config import Config
+from ratchet.core.records import Question
 from tests.helpers import handmade_run
-from tests.ratchet.test_terminal import ATTACK, check_harmless
 
 WORD = f"har{ATTACK}bour"
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.files import read_segment
-from ratchet.records import Trajectory
-from ratchet.runfolder import RunFolder
+from ratchet.core.files import read_segment
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RunFolder
 from tests.helpers.experiment import ROOT, preloaded
 from tests.helpers.thinking import check_thinking_run, make_thinking_experiment
 from tests.helpers.vllm_real import UNCOMPILED, kill_tree, server_processes, vllm_model
@@ -35,7 +35,7 @@ def test_a_round_goes_on_and_samples_nothing_twice(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     log = run.path / "servers" / "agent-1.log"
     selftrain = [sys.executable, "selftrain.py", "--config", str(config)]
-    served = [sys.executable, "-m", "inference", "serve", "--config", str(config), "--", *selftrain]
+    served = [sys.executable, "-m", "ratchet", "serve-models", "--config", str(config), "--", *selftrain]
     with _started(served, tmp_path / "said") as loop:
         adapted = wait_for(lambda: _folder_of_the_adapter(run), SECONDS, loop)
         wait_for(lambda: _keys(run, adapted), SECONDS, loop)

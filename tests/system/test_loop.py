@@ -13,16 +13,16 @@ import pytest
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from ratchet.config import load_config
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import Selection
-from rounds.ledger import read_ledger
-from rounds.stage import ExperimentRun
-from rounds.stages import stages_of
+from ratchet.core.config import load_config
+from ratchet.core.files import read_segments
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.selection import Selection
+from ratchet.rounds.ledger import read_ledger
+from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import stages_of
+from ratchet.training.rows import check_rows, read_rows, table_rows
 from tests.helpers.experiment import ROOT, kill, make_experiment, preloaded
-from training.rows import check_rows, read_rows, table_rows
 
 
 def trajectories(round_folder: RoundFolder) -> list[Trajectory]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.runfolder import RoundFolder
-from ratchet.selection import Selection
+from ratchet.core.runfolder import RoundFolder
+from ratchet.core.selection import Selection
+from ratchet.training.rows import read_rows
 from tests.helpers.experiment import command, make_experiment, write_lines
-from training.rows import read_rows
 
 
 @pytest.mark.slow

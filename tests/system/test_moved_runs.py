@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.evaluate import main as evaluate
-from commands.experiment import Experiment
-from commands.index import main as build
-from commands.sample import main as sample
-from commands.score import main as score
-from commands.train import main as train
-from questions.manifest import VERSION
 from ratchet import read_run
-from ratchet.errors import UserError
+from ratchet.commands.evaluate import main as evaluate
+from ratchet.commands.experiment import Experiment
+from ratchet.commands.index import main as build
+from ratchet.commands.sample import main as sample
+from ratchet.commands.score import main as score
+from ratchet.commands.train import main as train
+from ratchet.core.errors import UserError
+from ratchet.questions.manifest import VERSION
 from tests.helpers.experiment import command, make_experiment
 from tests.helpers.waiting import wait_for
 

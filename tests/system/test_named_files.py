@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from agents.core.prompts.template import Prompt, replace_prompts
-from evaluation.tables.human import read_pairs
-from index_build.documents import read_documents
-from inference.adapters import read_adapter
-from inference.scripted import ScriptedEngine
-from inference.smollm2 import prepare_model
-from question_generation.categories import load_categories
-from questions.load import load_questions
-from ratchet.config import ModelConfig, SplitConfig
-from ratchet.config.load import load_config
-from ratchet.errors import UserError
-from ratchet.http.server import read_key
-from ratchet.plugins import load_plugin
-from slurm.site import load_site
+from ratchet.agents.core.prompts.template import Prompt, replace_prompts
+from ratchet.core.config import ModelConfig, SplitConfig
+from ratchet.core.config.load import load_config
+from ratchet.core.errors import UserError
+from ratchet.core.http.server import read_key
+from ratchet.core.plugins import load_plugin
+from ratchet.evaluation.tables.human import read_pairs
+from ratchet.index_build.documents import read_documents
+from ratchet.inference.adapters import read_adapter
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.inference.smollm2 import prepare_model
+from ratchet.question_generation.categories import load_categories
+from ratchet.questions.load import load_questions
+from ratchet.slurm.site import load_site
 
 
 def read_package(file: Path) -> None:

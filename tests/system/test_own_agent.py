@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.records import Trajectory
-from ratchet.selection import Selection
-from sampling.store import TrajectoryStore
+from ratchet.core.records import Trajectory
+from ratchet.core.selection import Selection
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.rows import build_rows, check_rows
 from tests.agents.external.test_program import HEAD
 from tests.helpers.experiment import ROOT, command, kill, make_experiment, preloaded, write_lines
 from tests.helpers.gateway import free_port
 from tests.helpers.waiting import wait_for
-from training.rows import build_rows, check_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 PROGRAM = """
@@ -40,7 +40,7 @@ def experiment(folder: Path, delay: float = 0.0, **settings: Any) -> Path:
     settings = settings or {"command": [sys.executable, "-S", str(folder / "program.py")]}
     config["system"] = {"name": "external", "settings": settings, "roles": {"default": {"max_tokens": 32}}}
     path.write_text(yaml.safe_dump(config))
-    done = command("-m", "index_build", "--config", str(path))
+    done = command("-m", "ratchet", "index", "--config", str(path))
     assert done.returncode == 0, done.stdout
     return path
 
@@ -52,7 +52,7 @@ def stored(folder: Path) -> list[Trajectory]:
 def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_path: Path) -> None:
     config = experiment(tmp_path, delay=0.3)
     part = tmp_path / "run/round-1/trajectories/part-0.jsonl"
-    words = [sys.executable, "-m", "sampling", "--config", str(config), "--set", "sampling.concurrency=2"]
+    words = [sys.executable, "-m", "ratchet", "sample", "--config", str(config), "--set", "sampling.concurrency=2"]
     first = subprocess.Popen(words, cwd=ROOT, env=preloaded(), stderr=subprocess.DEVNULL)
     wait_for(lambda: part.exists() and len(part.read_bytes().splitlines()) >= 2, 240, first)
     kill(first)
@@ -64,7 +64,7 @@ def test_a_killed_run_of_programs_resumes_and_its_rows_are_what_was_sampled(tmp_
     assert len(trajectories) == 12 and {one.status for one in trajectories} == {"finished"}
     assert {one.answer for one in trajectories} == {"Ada Torrin", "nobody"}
 
-    scored = command("-m", "rewards", "--config", str(config))
+    scored = command("-m", "ratchet", "score", "--config", str(config))
     assert scored.returncode == 0, scored.stdout
     kept = Selection.model_validate_json((tmp_path / "run/round-1/selection.json").read_text()).kept
     rows, _ = build_rows(trajectories, kept, 1000)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.records import content_key
+from ratchet.core.records import content_key
 from tests.helpers.pages import ROOT
 from tests.helpers.pdf import pdf
 from tests.helpers.small_models import terse_model

@@ -18,13 +18,13 @@ import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from commands import selftrain
-from inference.completion import Message, SamplingParams
-from inference.scripted import ScriptedEngine
-from inference.tokenizer import load_tokenizer
-from inference.wrappers import WrapperFormat
-from questions.labels import FEVER
-from ratchet.config import ModelConfig
+from ratchet.commands import selftrain
+from ratchet.core.config import ModelConfig
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.wrappers import WrapperFormat
+from ratchet.questions.labels import FEVER
 from tests.helpers import claims
 from tests.helpers.any_system import Talker
 from tests.helpers.experiment import run_stage, run_words, write_lines
@@ -36,7 +36,7 @@ from tests.helpers.tiny import save_tiny_tokenizer
 
 SAME = ("mrag_bm25", "tool_mad_gpt_4o_mini")
 """Differ from mrag.yaml and tool_mad.yaml in an index and a model that are replaced here
-(tests/ratchet/test_paper_configs.py)."""
+(tests/core/test_paper_configs.py)."""
 CONFIGS = sorted(
     str(path.relative_to(ROOT))
     for folder in ("papers", "closed")

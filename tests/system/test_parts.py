@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.config import load_config
-from ratchet.files import read_segments, write_jsonl
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
-from report.view import section_view
+from ratchet.core.config import load_config
+from ratchet.core.files import read_segments, write_jsonl
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.report.view import section_view
 from tests.helpers.experiment import Done, command, make_experiment
 from tests.helpers.reported import gathered
 from tests.helpers.world import prepared_rows

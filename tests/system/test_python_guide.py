@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from commands.main import main as ratchet
-from evaluation.results import TRAINED
-from inference.scripted import ScriptedEngine
 from ratchet import Experiment, load_config, read_run
-from ratchet.config import ModelConfig
-from ratchet.errors import UserError
-from sampling.store import TrajectoryStore
+from ratchet.commands.main import main as ratchet
+from ratchet.core.config import ModelConfig
+from ratchet.core.errors import UserError
+from ratchet.evaluation.results import TRAINED
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.experiment import ROOT, make_experiment
 
 GUIDE = (ROOT / "docs" / "guides" / "python.md").read_text()

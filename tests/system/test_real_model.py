@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.arm_folders import read_arms
-from inference.adapters import adapter_digest
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
-from ratchet.runfolder import RunFolder
+from ratchet.core.files import read_segments
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.evaluation.arm_folders import read_arms
+from ratchet.inference.adapters import adapter_digest
+from ratchet.training.rows import check_rows, read_rows, table_rows
 from tests.helpers.experiment import command
-from training.rows import check_rows, read_rows, table_rows
 
 
 @pytest.mark.model

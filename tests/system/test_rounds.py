@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evaluation.arm_folders import read_arms
-from inference.adapters import adapter_digest
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
-from ratchet.runfolder import RunFolder
-from ratchet.selection import Audit
-from rounds.ledger import read_ledger
-from rounds.promoted import read_promotions
-from rounds.records import Entry
+from ratchet.core.files import read_segments
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import Audit
+from ratchet.evaluation.arm_folders import read_arms
+from ratchet.inference.adapters import adapter_digest
+from ratchet.rounds.ledger import read_ledger
+from ratchet.rounds.promoted import read_promotions
+from ratchet.rounds.records import Entry
 from tests.helpers.experiment import ROOT, SCRIPT, command, kill, make_experiment, preloaded, write_lines
 from tests.helpers.waiting import wait_for
 
@@ -174,11 +174,11 @@ def test_a_changed_output_is_seen_and_made_again(config: Path) -> None:
 
 @pytest.mark.slow
 def test_one_question_is_traced_through_the_rounds(config: Path) -> None:
-    traced = command("-m", "rounds", "trace", "--config", str(config), "train-3")
+    traced = command("-m", "ratchet", "trace", "--config", str(config), "train-3")
     assert traced.returncode == 0 and "round-1" in traced.stdout and "round-2" in traced.stdout
     first = read_promotions(RunFolder(config.parent / "run"))[0].candidate
     assert f"by {first}: finished 'Ada Torrin'  reward 0.800, kept" in traced.stdout
-    listed = command("-m", "rounds", "trace", "--config", str(config)).stdout.splitlines()
+    listed = command("-m", "ratchet", "trace", "--config", str(config)).stdout.splitlines()
     assert any(line.startswith("train-3: ") and line.endswith(" kept") for line in listed), listed
-    unknown = command("-m", "rounds", "trace", "--config", str(config), "train-99")
+    unknown = command("-m", "ratchet", "trace", "--config", str(config), "train-99")
     assert unknown.returncode == 2 and "'train-99'" in unknown.stdout

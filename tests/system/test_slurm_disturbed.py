@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import Score
+from ratchet.core.files import read_segments
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.selection import Score
 from tests.helpers.experiment import command, make_experiment, preloaded
 from tests.helpers.slurm_cluster import SlurmCluster
 
@@ -76,7 +76,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     config = make_experiment(tmp_path_factory.mktemp("disturbed"), QUESTIONS, delay=0.25)
-    built = command("-m", "index_build", "--config", str(config))
+    built = command("-m", "ratchet", "index", "--config", str(config))
     assert built.returncode == 0, built.stdout
     with SlurmCluster() as cluster:
         yield Site(cluster, config)

@@ -17,9 +17,9 @@ import pytest
 import yaml
 from safetensors import safe_open
 
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.core.files import read_segments
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RoundFolder, RunFolder
 from tests.helpers.experiment import ROOT, command, make_experiment, preloaded
 from tests.helpers.slurm_cluster import SlurmCluster
 
@@ -60,7 +60,7 @@ def submit(cluster: SlurmCluster, job: str, config: Path, *overrides: str, site:
     """ratchet slurm; the jobs' numbers by name."""
     flags = [word for override in overrides for word in ("--set", override)]
     file = str(site or config.parent / "site.yaml")
-    program = [sys.executable, "-m", "slurm", job, "--config", str(config), "--site", file, *flags]
+    program = [sys.executable, "-m", "ratchet", "slurm", job, "--config", str(config), "--site", file, *flags]
     out = cluster.run(*program, env=preloaded())
     return {name: int(number) for number, name in re.findall(r"^(\d+)  ([\w-]+)", out, flags=re.M)}
 
@@ -138,11 +138,11 @@ def test_a_sweep_as_an_array_and_what_the_merge_says_of_a_missing_cell(cluster: 
     assert len(by_jobs) >= 3  # base, adapter and its checkpoints on dev, and the test
     (tables / "test.json").unlink()
     shutil.rmtree(config.parent / "plain" / "arms" / "dev")
-    merge = [sys.executable, "-m", "evaluation", "sweep", "--config", str(config), "--set", run, "merge"]
+    merge = [sys.executable, "-m", "ratchet", "sweep", "--config", str(config), "--set", run, "merge"]
     job = cluster.submit("--partition=gpu", "--mem=1G", "slurm/job.sh", *merge)  # by hand, without a site file
     cluster.wait(job, "FAILED", deadline=400)
     assert "base/mrag/dev" in cluster.log(job) and "the command ended with status 1" in cluster.log(job)
-    done = command("-m", "evaluation", "sweep", "--config", str(config), "--set", run)
+    done = command("-m", "ratchet", "sweep", "--config", str(config), "--set", run)
     assert done.returncode == 0, done.stdout
     assert measures(tables) == by_jobs
 

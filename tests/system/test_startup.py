@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from commands.config import open_config
-from commands.main import COMMANDS
-from questions.manifest import open_run
+from ratchet.commands.config import open_config
+from ratchet.commands.main import COMMANDS
+from ratchet.questions.manifest import open_run
 from tests.helpers.experiment import command, make_experiment
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def test_status_imports_nothing_that_samples_trains_or_searches(tmp_path: Path) 
     """Of a whole config, whose plug-ins it loads, and a run folder."""
     path = make_experiment(tmp_path)
     open_run(open_config(path))
-    program = "import sys; from commands.main import main; main(); print(*sys.modules, file=sys.stderr)"
+    program = "import sys; from ratchet.commands.main import main; main(); print(*sys.modules, file=sys.stderr)"
     words = [sys.executable, "-c", program, "status", "--config", str(path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "It resumes with 'index' of round 1" in done.stdout
@@ -83,13 +83,13 @@ def test_status_imports_nothing_that_samples_trains_or_searches(tmp_path: Path) 
 
 def test_a_search_loads_no_plug_in_and_works_beside_one_that_cannot_run(tmp_path: Path) -> None:
     path = make_experiment(tmp_path)
-    assert command("-m", "index_build", "--config", str(path)).returncode == 0
+    assert command("-m", "ratchet", "index", "--config", str(path)).returncode == 0
     wrong = ["--config", str(path), "--set", "system.settings.no_such_setting=1", "harbour"]
     # A kernel that is not in the cache is compiled, for which more is imported.
     assert command("-m", "ratchet", "search", *wrong).returncode == 0
-    program = "import sys; from commands.main import main; main(); print(*sys.modules, file=sys.stderr)"
+    program = "import sys; from ratchet.commands.main import main; main(); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program, "search", *wrong], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("  1  "), done.stderr
     unneeded = {*HEAVY, "agents", "rewards", "training", "asyncio", "scipy.linalg"}
     assert unneeded & set(done.stderr.split()) == set()
-    assert "no_such_setting" in command("-m", "sampling", *wrong[:-1]).stdout
+    assert "no_such_setting" in command("-m", "ratchet", "sample", *wrong[:-1]).stdout

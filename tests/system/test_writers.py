@@ -18,21 +18,21 @@ from typing import Any
 import pytest
 import yaml
 
-import commands.export
-import commands.index
-import commands.init
-import commands.prompts
-import commands.report
-from commands.config import open_config
-from questions.evidence import Corpus
-from questions.manifest import open_run
-from ratchet.config import load_config
-from ratchet.errors import UserError
-from ratchet.files import new_folder
-from ratchet.packages import PACKAGES
-from ratchet.runfolder import RunFolder
+import ratchet.commands.export
+import ratchet.commands.index
+import ratchet.commands.init
+import ratchet.commands.prompts
+import ratchet.commands.report
+from ratchet.commands.config import open_config
+from ratchet.core.config import load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import new_folder
+from ratchet.core.packages import PACKAGES
+from ratchet.core.runfolder import RunFolder
+from ratchet.questions.evidence import Corpus
+from ratchet.questions.manifest import open_run
+from ratchet.training.adapter import publish
 from tests.helpers.trained import make_trained
-from training.adapter import publish
 
 ROOT = Path(__file__).parents[2]
 PAGE = 4096
@@ -46,10 +46,10 @@ CALLS = {
 IN_NEW_FOLDER = "into a folder of `new_folder`"
 IN_MEMORY = "into memory, which `write_atomic` writes"
 PERMITTED = {
-    ("ratchet/files.py", "write_bytes"): "the layer itself",
-    ("ratchet/files.py", "open"): "the layer itself: a segment is appended to",
-    ("ratchet/lease.py", "open"): "a lease, which is created and never replaced",
-    ("ratchet/numba_cache.py", "open"): "a lock beside compiled kernels, which stays empty",
+    ("core/files.py", "write_bytes"): "the layer itself",
+    ("core/files.py", "open"): "the layer itself: a segment is appended to",
+    ("core/lease.py", "open"): "a lease, which is created and never replaced",
+    ("core/numba_cache.py", "open"): "a lock beside compiled kernels, which stays empty",
     ("inference/serving/server.py", "open"): "the log of a model server, which appends to it as it runs",
     ("inference/smollm2.py", "open"): "into a temporary folder",
     ("inference/smollm2.py", "copyfileobj"): "into a temporary folder",
@@ -69,7 +69,7 @@ PERMITTED = {
     ("training/reference.py", "write_table"): IN_MEMORY,
     ("index_build/content.py", "np.save"): IN_MEMORY,
     ("retrieval/encoders/vectors.py", "np.savez"): IN_MEMORY,
-    ("ratchet/plotting.py", "savefig"): IN_MEMORY,
+    ("core/plotting.py", "savefig"): IN_MEMORY,
     ("retrieval/backends/lucene.py", "rename"): "Lucene writes and syncs its folder itself",
     ("commands/arguments.py", "open"): "/dev/null, in the place of a pipe whose reader has left",
 }
@@ -92,7 +92,7 @@ def test_whatever_writes_a_file_goes_through_the_layer() -> None:
     folders = [ROOT / "ratchet", *(ROOT / package for package in PACKAGES)]
     files = [file for folder in folders for file in (folder.rglob("*.py") if folder.is_dir() else [])]
     found = {(str(file.relative_to(ROOT)), name) for file in files for name in writers(file)}
-    assert found - PERMITTED.keys() == set(), "use ratchet/files.py: write_atomic, new_file, new_folder or Segment"
+    assert found - PERMITTED.keys() == set(), "use core/files.py: write_atomic, new_file, new_folder or Segment"
     assert PERMITTED.keys() - found == set(), "no such call is left: take it off the list"
 
 
@@ -111,11 +111,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_init(config: Path, out: Path) -> None:
-    commands.init.main([str(config.parent / "notes"), str(config.parent / "q.csv"), "--out", str(out)])
+    ratchet.commands.init.main([str(config.parent / "notes"), str(config.parent / "q.csv"), "--out", str(out)])
 
 
 def write_prompts(config: Path, out: Path) -> None:
-    commands.prompts.main(["--config", str(config), "--out", str(out)])
+    ratchet.commands.prompts.main(["--config", str(config), "--out", str(out)])
 
 
 def write_corpus(config: Path, out: Path) -> None:
@@ -126,7 +126,7 @@ def write_index(config: Path, out: Path) -> None:
     notes = str(config.parent / "notes")
     index = f"{{path: {out}, documents: [{notes}], tokenizer: words}}"
     run = f"run={config.parent / 'other-run'}"  # the trained round has an index of its own
-    commands.index.main(["--config", str(config), "--set", f"index={index}", "--set", run])
+    ratchet.commands.index.main(["--config", str(config), "--set", f"index={index}", "--set", run])
 
 
 def write_adapter(config: Path, out: Path) -> None:
@@ -139,7 +139,7 @@ def read_facts(config: Path) -> dict[str, Any]:
 
 
 def export(*forms: str) -> Callable[[Path, Path], None]:
-    return lambda config, out: commands.export.main(["--config", str(config), "--out", str(out), *forms])
+    return lambda config, out: ratchet.commands.export.main(["--config", str(config), "--out", str(out), *forms])
 
 
 WORK: dict[str, Callable[[Path, Path], None]] = {
@@ -249,7 +249,7 @@ def test_a_report_that_cannot_be_written(trained: Path) -> None:
     report.mkdir()
     (report / "mine").touch()
     with pytest.raises(UserError, match=f"{report}: cannot write"):
-        commands.report.main(["--config", str(trained)])
+        ratchet.commands.report.main(["--config", str(trained)])
     (report / "mine").unlink()
     report.rmdir()
     assert not left_behind(report.parent)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agents.core.system import load_system
-from ratchet.config import SystemConfig
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import SystemConfig
 from tests.helpers.any_system import SYSTEMS
 from tools.prompt_reference import PAGE, reference
 

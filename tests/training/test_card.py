@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.config import ModelConfig
-from training.card import describe_base
+from ratchet.core.config import ModelConfig
+from ratchet.training.card import describe_base
 
 
 @pytest.mark.parametrize(

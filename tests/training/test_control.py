@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from commands import train
-from commands.train import train_round
-from questions.leakage import check_adapter_leakage
-from questions.load import load_questions
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.files import write_json, write_jsonl
-from ratchet.runfolder import RoundFolder, RunFolder
-from ratchet.selection import Selection
-from rounds.ledger import read_ledger
-from sampling.store import TrajectoryStore
+from ratchet.commands import train
+from ratchet.commands.train import train_round
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_json, write_jsonl
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.selection import Selection
+from ratchet.questions.leakage import check_adapter_leakage
+from ratchet.questions.load import load_questions
+from ratchet.rounds.ledger import read_ledger
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.rows import check_rows, read_rows, table_rows
 from tests.helpers.world import make_run, sample_trajectory
-from training.rows import check_rows, read_rows, table_rows
 
 SAMPLES = 4
 

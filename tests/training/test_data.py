@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from ratchet.config import TrainingConfig
+from ratchet.core.config import TrainingConfig
+from ratchet.training.collator import Collator
+from ratchet.training.order import EpochSampler, epoch_order, mixed_batches, mixed_order
+from ratchet.training.rows import build_rows, rows_table, split_rows
 from tests.helpers.world import sample_trajectory
-from training.collator import Collator
-from training.order import EpochSampler, epoch_order, mixed_batches, mixed_order
-from training.rows import build_rows, rows_table, split_rows
 
 TRAJECTORIES = [sample_trajectory(n, n // 2) for n in range(40)]
 TABLE = rows_table(build_rows(TRAJECTORIES, [t.key for t in TRAJECTORIES], 1000)[0])

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.records import Trajectory
-from ratchet.runfolder import RoundFolder
-from sampling.store import TrajectoryStore
+from ratchet.core.records import Trajectory
+from ratchet.core.runfolder import RoundFolder
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.experiment import Done, command, make_experiment
 from tests.helpers.tiny import tiny_format
-from training.rows import build_rows, check_rows
 
 
 @pytest.fixture(scope="module")

@@ -11,24 +11,24 @@ from typing import Any
 import pytest
 import yaml
 
-from agents.core.system import known_systems, load_system
-from commands import train
-from commands.train import train_round
-from inference.completion import Message, SamplingParams
-from ratchet.config import Config, SystemConfig, load_config
-from ratchet.errors import UserError
-from ratchet.files import read_segments, write_json, write_jsonl
-from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RoundFolder, RunFolder
-from rounds.ledger import read_ledger
-from sampling.store import TrajectoryStore
+from ratchet.agents.core.system import known_systems, load_system
+from ratchet.commands import train
+from ratchet.commands.train import train_round
+from ratchet.core.config import Config, SystemConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_segments, write_json, write_jsonl
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.rounds.ledger import read_ledger
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.gold import with_last_action, write_gold
+from ratchet.training.lessons import TokenRow
+from ratchet.training.rows import build_rows, check_rows, read_rows, table_rows
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, task_of
 from tests.helpers.playing import engine, play
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, trajectory
-from training.gold import with_last_action, write_gold
-from training.lessons import TokenRow
-from training.rows import build_rows, check_rows, read_rows, table_rows
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     *VARIANTS,

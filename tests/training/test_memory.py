@@ -10,10 +10,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig, Qwen2Config
 
-from ratchet.config import LoraConfig
-from training.checkpointing import CHECKPOINTING
-from training.lora import add_lora, take_inputs_as_they_are
-from training.memory import Activations
+from ratchet.core.config import LoraConfig
+from ratchet.training.checkpointing import CHECKPOINTING
+from ratchet.training.lora import add_lora, take_inputs_as_they_are
+from ratchet.training.memory import Activations
 
 TOKENS = 80
 

@@ -16,16 +16,16 @@ import pytest
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from commands.train import train_round
-from ratchet.config import Config, TrainingConfig
-from ratchet.files import read_log
-from ratchet.runfolder import RoundFolder
+from ratchet.commands.train import train_round
+from ratchet.core.config import Config, TrainingConfig
+from ratchet.core.files import read_log
+from ratchet.core.runfolder import RoundFolder
+from ratchet.training.objectives.weighted import CLIP
+from ratchet.training.rows import split_rows
 from tests.helpers.attempts import OBJECTIVES, label_logps, make_attempts
 from tests.helpers.killed_training import killed_after
 from tests.helpers.world import prepared_rows, tiny_model, trl_head_on_cpu
 from tests.training.test_processes import PROGRAM, assert_same, finish, launch, start
-from training.objectives.weighted import CLIP
-from training.rows import split_rows
 
 SETTINGS: dict[str, Any] = {"batch_size": 8, "micro_batch": 2, "max_steps": 8, "eval_steps": 4, "learning_rate": 0.02}
 

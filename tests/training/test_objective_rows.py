@@ -9,27 +9,27 @@ from typing import Any
 
 import pytest
 
-from commands.rows import main
-from commands.train import train_round
-from ratchet.config import SelectConfig, TrainingConfig
-from ratchet.errors import UserError
-from ratchet.records import Question
-from ratchet.selection import Score
-from report.training import count_rows, read_trained
-from rewards.selection import select
-from rewards.summary import single_answer
-from rounds.trace import trace_lines
-from sampling.store import TrajectoryStore
-from sampling.trajectories import Trajectories
+from ratchet.commands.rows import main
+from ratchet.commands.train import train_round
+from ratchet.core.config import SelectConfig, TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question
+from ratchet.core.selection import Score
+from ratchet.report.training import count_rows, read_trained
+from ratchet.rewards.selection import select
+from ratchet.rewards.summary import single_answer
+from ratchet.rounds.trace import trace_lines
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.sampling.trajectories import Trajectories
+from ratchet.training.actions import action_groups
+from ratchet.training.kept import KeptTrajectories, LearntRound, learnt_rounds, read_kept
+from ratchet.training.lessons import TokenRow, trajectory_lessons
+from ratchet.training.objectives.objective import load_objective, recorded_settings
+from ratchet.training.rows import SCHEMA, check_rows, table_rows
 from tests.helpers.attempts import ACTION, BAD, GOOD, attempt, every_objective, rows_of
 from tests.helpers.attempts import start_attempts as start
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import prepared_rows, trajectory
-from training.actions import action_groups
-from training.kept import KeptTrajectories, LearntRound, learnt_rounds, read_kept
-from training.lessons import TokenRow, trajectory_lessons
-from training.objectives.objective import load_objective, recorded_settings
-from training.rows import SCHEMA, check_rows, table_rows
 
 REPO = Path(__file__).parents[2]
 

@@ -18,23 +18,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from commands.train import train_round
-from inference.tokenizer import load_tokenizer
-from ratchet.config import Config, load_config
-from ratchet.errors import UserError
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.commands.train import train_round
+from ratchet.core.config import Config, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.training.callback import TrainingCallback, read_log
+from ratchet.training.lessons import with_numbers
+from ratchet.training.lora import add_lora, load_model
+from ratchet.training.objective_trainer import ObjectiveTrainer
+from ratchet.training.objectives.objective import load_objective
+from ratchet.training.packing import pack, packing_of
+from ratchet.training.reference import ReferenceCache
+from ratchet.training.rows import split_rows
+from ratchet.training.trainer import trainer_config
 from tests.helpers.attempts import label_logps
 from tests.helpers.attempts import start_attempts as start
 from tests.helpers.world import prepared_rows
-from training.callback import TrainingCallback, read_log
-from training.lessons import with_numbers
-from training.lora import add_lora, load_model
-from training.objective_trainer import ObjectiveTrainer
-from training.objectives.objective import load_objective
-from training.packing import pack, packing_of
-from training.reference import ReferenceCache
-from training.rows import split_rows
-from training.trainer import trainer_config
 
 
 def test_sft_with_weights_by_difficulty_weighs_questions(model: Path, tmp_path: Path) -> None:

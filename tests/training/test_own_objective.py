@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands.config import open_config
-from commands.train import train_round
-from ratchet.config import TrainingConfig
-from ratchet.errors import UserError
-from ratchet.files import read_log
-from ratchet.plugins import known_plugins
-from tests.helpers.attempts import make_attempts
-from training.adapter import read_facts
-from training.objectives.objective import (
+from ratchet.commands.config import open_config
+from ratchet.commands.train import train_round
+from ratchet.core.config import TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_log
+from ratchet.core.plugins import known_plugins
+from ratchet.training.adapter import read_facts
+from ratchet.training.objectives.objective import (
     ExampleLogProbabilities,
     RowLogProbabilities,
     load_objective,
 )
-from training.rows import read_rows
+from ratchet.training.rows import read_rows
+from tests.helpers.attempts import make_attempts
 
 REPO = Path(__file__).parents[2]
-NAMING = {"ratchet/config/training.py"}
+NAMING = {"core/config/training.py"}
 """The config describes the built-in objectives."""
 
 

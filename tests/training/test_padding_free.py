@@ -20,16 +20,16 @@ from transformers import (
     Qwen2Config,
 )
 
-from commands.train import train_round
-from ratchet.config import LoraConfig, TrainingConfig
-from ratchet.errors import UserError
+from ratchet.commands.train import train_round
+from ratchet.core.config import LoraConfig, TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.training import packed_attention
+from ratchet.training.collator import Collator
+from ratchet.training.lora import add_lora, round_frozen_products
+from ratchet.training.packed_attention import attend_to_end, flash_attention, pack_attention
+from ratchet.training.prompt_tree import as_tree, prompt_tree
+from ratchet.training.trainer import RowTrainer
 from tests.helpers.world import curve, make_run
-from training import packed_attention
-from training.collator import Collator
-from training.lora import add_lora, round_frozen_products
-from training.packed_attention import attend_to_end, flash_attention, pack_attention
-from training.prompt_tree import as_tree, prompt_tree
-from training.trainer import RowTrainer
 
 SMALL: dict[str, Any] = {
     "vocab_size": 60, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

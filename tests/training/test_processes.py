@@ -19,18 +19,18 @@ from safetensors.torch import load_file
 from torch.distributed import DistBackendError
 from trl import SFTTrainer
 
-from commands.train import train_round
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.files import read_log
-from ratchet.runfolder import RoundFolder
-from rounds.stage import ExperimentRun
-from rounds.stages import training_stage
+from ratchet.commands.train import train_round
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_log
+from ratchet.core.runfolder import RoundFolder
+from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import training_stage
+from ratchet.training.order import EpochSampler
+from ratchet.training.processes import explain_lost_processes
+from ratchet.training.trainer import RowTrainer, with_blank_row
 from tests.helpers.experiment import preloaded
 from tests.helpers.world import curve, make_run, make_trainer, tiny_model, trl_head_on_cpu
-from training.order import EpochSampler
-from training.processes import explain_lost_processes
-from training.trainer import RowTrainer, with_blank_row
 
 REPO = Path(__file__).parents[2]
 CONFIGS = REPO / "configs" / "accelerate"

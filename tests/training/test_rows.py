@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.config import TrainingConfig
-from ratchet.errors import UserError
-from ratchet.files import read_segments, write_json, write_jsonl
-from ratchet.records import Trajectory
-from rounds.trace import trace_lines
-from tests.helpers import handmade_run
-from tests.helpers.world import dialogue, make_run, prepared_rows, sample_trajectory, trajectory
-from training.rows import (
+from ratchet.core.config import TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_segments, write_json, write_jsonl
+from ratchet.core.records import Trajectory
+from ratchet.rounds.trace import trace_lines
+from ratchet.training.rows import (
     build_rows,
     check_rows,
     read_rows,
@@ -24,6 +22,8 @@ from training.rows import (
     table_rows,
     write_rows,
 )
+from tests.helpers import handmade_run
+from tests.helpers.world import dialogue, make_run, prepared_rows, sample_trajectory, trajectory
 
 TURNS = [("first?", "yes", "ok"), ("second?", "{broken", "malformed"), ("third?", "no", "free")]
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from commands.train import train_round
-from ratchet.config import ModelConfig, TrainingConfig
-from ratchet.errors import UserError
-from ratchet.files import read_log
+from ratchet.commands.train import train_round
+from ratchet.core.config import ModelConfig, TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_log
+from ratchet.training.callback import TrainingCallback
+from ratchet.training.order import epoch_order
+from ratchet.training.schedule import describe_adjustments, schedule
+from ratchet.training.trainer import RowTrainer, trainer_config
 from tests.helpers.world import make_run
-from training.callback import TrainingCallback
-from training.order import epoch_order
-from training.schedule import describe_adjustments, schedule
-from training.trainer import RowTrainer, trainer_config
 
 DEFAULTS = TrainingConfig()
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from commands.rows import main
-from ratchet.errors import UserError
-from ratchet.files import write_jsonl
+from ratchet.commands.rows import main
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_jsonl
+from ratchet.training.rows import build_rows
+from ratchet.training.show import LEARNT, render_row
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, trajectory
-from training.rows import build_rows
-from training.show import LEARNT, render_row
 
 TURNS = [("first?", "yes", "ok"), ("second?", "{broken", "malformed")]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.training.tracking import check_wandb, logging_integrations
 from tests.helpers.experiment import Done, command
 from tests.helpers.pages import ROOT
-from training.tracking import check_wandb, logging_integrations
 
 KEY = "k" * 40
 VARIABLES = ("API_KEY", "IDENTITY_TOKEN_FILE", "BASE_URL", "DISABLED", "MODE", "DIR")

@@ -16,22 +16,22 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTTrainer
 
-from commands import train
-from commands.train import train_round
-from ratchet.config import Config, TrainingConfig, load_config
-from ratchet.errors import UserError
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.commands import train
+from ratchet.commands.train import train_round
+from ratchet.core.config import Config, TrainingConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.training import recipe
+from ratchet.training.callback import TrainingCallback
+from ratchet.training.card import RESULTS_BEGIN, RESULTS_END
+from ratchet.training.checkpoints import EvaluatedAdapters
+from ratchet.training.lora import mixes_precision
+from ratchet.training.order import epoch_order
+from ratchet.training.rows import row_lengths, split_rows
+from ratchet.training.schedule import accumulation_steps, schedule
+from ratchet.training.trainer import RowTrainer
 from tests.helpers.experiment import command, preloaded
 from tests.helpers.world import curve, make_run, make_trainer, prepared_rows, trl_head_on_cpu
-from training import recipe
-from training.callback import TrainingCallback
-from training.card import RESULTS_BEGIN, RESULTS_END
-from training.checkpoints import EvaluatedAdapters
-from training.lora import mixes_precision
-from training.order import epoch_order
-from training.rows import row_lengths, split_rows
-from training.schedule import accumulation_steps, schedule
-from training.trainer import RowTrainer
 
 REPO = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parents[1] / "helpers" / "train_for_tests.py"
@@ -180,7 +180,7 @@ def test_bfloat16_products_on_a_cpu_learn_the_same_curve_and_are_recorded(
 ) -> None:
     _, config, folder = start(tmp_path, model, **WHOLE, cpu_precision="auto")
     for has_bfloat16 in (False, True):
-        monkeypatch.setattr("training.lora.computes_bfloat16", lambda has_bfloat16=has_bfloat16: has_bfloat16)
+        monkeypatch.setattr("ratchet.training.lora.computes_bfloat16", lambda has_bfloat16=has_bfloat16: has_bfloat16)
         assert mixes_precision(config.models["agent"], config.training, 1) == has_bfloat16
     train_round(config, 1)
     _, whole = round_of(finished)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from commands.train import train_round
-from ratchet.errors import UserError
-from ratchet.files import write_json
-from ratchet.runfolder import RoundFolder
+from ratchet.commands.train import train_round
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_json
+from ratchet.core.runfolder import RoundFolder
+from ratchet.training.adapter import set_aside
 from tests.helpers.world import make_run
-from training.adapter import set_aside
 
 
 def test_training_on_test_questions_stops_before_anything_is_done(tmp_path: Path) -> None:

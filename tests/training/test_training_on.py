@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from commands.train import train_round
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.files import read_log
-from ratchet.runfolder import RoundFolder, RunFolder
+from ratchet.commands.train import train_round
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_log
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.training.lora import add_lora, load_model, start_from_adapter
 from tests.helpers.world import make_run, tiny_model
-from training.lora import add_lora, load_model, start_from_adapter
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from training.objectives.objective import EQUAL, Alternatives, ExampleLogProbabilities, ExampleObjective, Lesson
+from ratchet.training.objectives.objective import EQUAL, Alternatives, ExampleLogProbabilities, ExampleObjective, Lesson
 
 if TYPE_CHECKING:
     import torch

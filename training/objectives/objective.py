@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ratchet.config import TrainingConfig
-from ratchet.errors import UserError
-from ratchet.plugins import load_plugin
+from ratchet.core.config import TrainingConfig
+from ratchet.core.errors import UserError
+from ratchet.core.plugins import load_plugin
 
 if TYPE_CHECKING:
     import torch

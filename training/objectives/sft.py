@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from training.objectives.objective import Alternatives, Lesson, RowLogProbabilities, RowObjective
+from ratchet.training.objectives.objective import Alternatives, Lesson, RowLogProbabilities, RowObjective
 
 if TYPE_CHECKING:
     import torch

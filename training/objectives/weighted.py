@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from training.objectives.objective import EQUAL, Alternatives, Lesson, RowLogProbabilities, RowObjective
+from ratchet.training.objectives.objective import EQUAL, Alternatives, Lesson, RowLogProbabilities, RowObjective
 
 if TYPE_CHECKING:
     import torch

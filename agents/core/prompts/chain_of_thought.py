@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from agents.core.lookahead import Draft
+from ratchet.agents.core.lookahead import Draft
 
 THINK = (
     "Answer the question step by step with the help of the documents. Write short sentences, one fact in each. "

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
-from agents.core.prompts.template import Prompt
-from ratchet.config import Section
-from ratchet.records import Passage
+from ratchet.agents.core.prompts.template import Prompt
+from ratchet.core.config import Section
+from ratchet.core.records import Passage
 
 ALONE = "Write the answer alone, in as few words as possible."
 KNOW = f"Answer the question from what you know. {ALONE}"

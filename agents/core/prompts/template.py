@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ratchet.errors import UserError, did_you_mean
-from ratchet.files import read_small_text, write_atomic
-from ratchet.records import content_key
+from ratchet.core.errors import UserError, did_you_mean
+from ratchet.core.files import read_small_text, write_atomic
+from ratchet.core.records import content_key
 
 VARIABLE = re.compile(r"\{\{\s*(\w+)\s*(\??)\s*\}\}")
 SUFFIX = ".txt"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from ratchet.tags import element_text
-from ratchet.text import plain_line
-from retrieval.sources.web.client import Request
-from retrieval.sources.web.parsing import InvalidResponse, keywords, read_xml
-from retrieval.sources.web.service import SearchResult, WebService
+from ratchet.core.tags import element_text
+from ratchet.core.text import plain_line
+from ratchet.retrieval.sources.web.client import Request
+from ratchet.retrieval.sources.web.parsing import InvalidResponse, keywords, read_xml
+from ratchet.retrieval.sources.web.service import SearchResult, WebService
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 OPENSEARCH = "{http://a9.com/-/spec/opensearch/1.1/}"

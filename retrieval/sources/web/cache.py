@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-from ratchet.files import read_json_file, write_json
-from ratchet.records import content_key
-from retrieval.errors import SourceError
+from ratchet.core.files import read_json_file, write_json
+from ratchet.core.records import content_key
+from ratchet.retrieval.errors import SourceError
 
 Mode = Literal["live", "replay"]
 """live: from the disk, else fetched and stored. replay: from the disk."""

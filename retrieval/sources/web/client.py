@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import httpx
 
-from ratchet.http.clients import open_async_client
-from ratchet.http.responses import Answer, BadResponse, TooLarge, send_request
-from ratchet.http.retry import TRANSIENT, Backoff, read_retry_after
-from ratchet.text import short_line
-from retrieval.errors import SourceError
+from ratchet.core.http.clients import open_async_client
+from ratchet.core.http.responses import Answer, BadResponse, TooLarge, send_request
+from ratchet.core.http.retry import TRANSIENT, Backoff, read_retry_after
+from ratchet.core.text import short_line
+from ratchet.retrieval.errors import SourceError
 
 MAX_BYTES = 8 << 20
 """Of one response, unpacked."""

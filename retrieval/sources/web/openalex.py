@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ratchet.tags import without_tags
-from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import objects_in, read_json, text_of
-from retrieval.sources.web.service import SearchResult, WebService
+from ratchet.core.tags import without_tags
+from ratchet.retrieval.sources.web.client import Access, Request
+from ratchet.retrieval.sources.web.parsing import objects_in, read_json, text_of
+from ratchet.retrieval.sources.web.service import SearchResult, WebService
 
 OPERATORS = re.compile(r'[*?~"\\]')
 """Wildcards and quotes: a question's mark is none, and a wrong one has the whole request refused."""

@@ -7,9 +7,9 @@ from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from ratchet.stop_words import NO_TOPIC, content_terms
-from ratchet.text import plain_line, plain_text
-from ratchet.text import read_json as text_json
+from ratchet.core.stop_words import NO_TOPIC, content_terms
+from ratchet.core.text import plain_line, plain_text
+from ratchet.core.text import read_json as text_json
 
 MAX_DEPTH = 200
 """Elements inside each other."""

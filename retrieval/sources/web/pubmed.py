@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
-from ratchet.tags import element_text
-from ratchet.text import plain_line
-from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import InvalidResponse, read_json, read_xml, text_of
-from retrieval.sources.web.service import SearchResult, WebService
+from ratchet.core.tags import element_text
+from ratchet.core.text import plain_line
+from ratchet.retrieval.sources.web.client import Access, Request
+from ratchet.retrieval.sources.web.parsing import InvalidResponse, read_json, read_xml, text_of
+from ratchet.retrieval.sources.web.service import SearchResult, WebService
 
 
 class Pubmed(WebService):

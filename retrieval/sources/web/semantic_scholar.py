@@ -5,9 +5,9 @@ A paper whose abstract may not be shown gives the service's one-sentence summary
 
 from __future__ import annotations
 
-from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import objects_in, read_json, text_of
-from retrieval.sources.web.service import SearchResult, WebService
+from ratchet.retrieval.sources.web.client import Access, Request
+from ratchet.retrieval.sources.web.parsing import objects_in, read_json, text_of
+from ratchet.retrieval.sources.web.service import SearchResult, WebService
 
 MAX_DEPTH = 1000
 """offset + limit may not be more."""

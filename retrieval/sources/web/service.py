@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from ratchet.records import Passage, content_key
-from ratchet.tags import without_tags
-from ratchet.text import plain_line, shortened
-from retrieval.errors import SourceError
-from retrieval.retriever import Retriever
-from retrieval.sources.source import SearchSource
-from retrieval.sources.summariser import Summariser
-from retrieval.sources.web.cache import ResponseCache
-from retrieval.sources.web.client import Access, Busy, Request, WebClient
-from retrieval.sources.web.parsing import BUSY, InvalidResponse, plain, shorter_queries
+from ratchet.core.records import Passage, content_key
+from ratchet.core.tags import without_tags
+from ratchet.core.text import plain_line, shortened
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.sources.source import SearchSource
+from ratchet.retrieval.sources.summariser import Summariser
+from ratchet.retrieval.sources.web.cache import ResponseCache
+from ratchet.retrieval.sources.web.client import Access, Busy, Request, WebClient
+from ratchet.retrieval.sources.web.parsing import BUSY, InvalidResponse, plain, shorter_queries
 
 T = TypeVar("T")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import objects_in, read_json, text_of
-from retrieval.sources.web.service import SearchResult, WebService
+from ratchet.retrieval.sources.web.client import Access, Request
+from ratchet.retrieval.sources.web.parsing import objects_in, read_json, text_of
+from ratchet.retrieval.sources.web.service import SearchResult, WebService
 
 
 class Tavily(WebService):

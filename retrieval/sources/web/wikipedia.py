@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ratchet.tags import without_tags
-from ratchet.text import plain_line
-from retrieval.sources.web.client import Access, Request
-from retrieval.sources.web.parsing import InvalidResponse, objects_in, read_json, text_of
-from retrieval.sources.web.service import SearchResult, WebService
+from ratchet.core.tags import without_tags
+from ratchet.core.text import plain_line
+from ratchet.retrieval.sources.web.client import Access, Request
+from ratchet.retrieval.sources.web.parsing import InvalidResponse, objects_in, read_json, text_of
+from ratchet.retrieval.sources.web.service import SearchResult, WebService
 
 BUSY = re.compile(r"ratelimited|maxlag|readonly|internal_api_error.*|pool-.*|.*too-busy.*|.*backend-error")
 """Codes of MediaWiki's errors, and of its search engine's, that may be gone on the next try."""

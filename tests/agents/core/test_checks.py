@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from agents.core.checks import shown_passages
-from agents.core.tools import Answer, Tools
-from ratchet.config import RoleConfig, SystemConfig
-from ratchet.records import Note, Passage
+from ratchet.agents.core.checks import shown_passages
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import RoleConfig, SystemConfig
+from ratchet.core.records import Note, Passage
 from tests.helpers.playing import CLAIM, Shelf, engine, passage, play, run
 
 LONG = "The harbour of Velm was built in the year 1204 by Ada Torrin, a mason from the south, and her sons."

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agents.core.system import load_system
-from inference.completion import Message, SamplingParams
-from inference.engine import EngineError
-from ratchet.config import SystemConfig
-from ratchet.records import content_key
+from ratchet.agents.core.system import load_system
+from ratchet.core.config import SystemConfig
+from ratchet.core.records import content_key
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.inference.engine import EngineError
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, engine, passage, play
 
 NAMES = ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]

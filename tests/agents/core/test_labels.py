@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from agents.core import label_forms
-from agents.core.label_forms import find_label
-from agents.core.labels import labels_of, read_verdict
-from agents.core.output import Malformed
-from agents.core.prompts.chain_of_thought import first_sentence
-from agents.core.task import task_with_options
-from questions.labels import AVERITEC, FEVER, HOVER, SCIFACT, TRUE_FALSE, YES_NO_MAYBE, choice_labels
-from ratchet.errors import UserError
-from ratchet.records import Label
+from ratchet.agents.core import label_forms
+from ratchet.agents.core.label_forms import find_label
+from ratchet.agents.core.labels import labels_of, read_verdict
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.prompts.chain_of_thought import first_sentence
+from ratchet.agents.core.task import task_with_options
+from ratchet.core.errors import UserError
+from ratchet.core.records import Label
+from ratchet.questions.labels import AVERITEC, FEVER, HOVER, SCIFACT, TRUE_FALSE, YES_NO_MAYBE, choice_labels
 from tests.helpers.playing import CLAIM, QUESTION
 
 SETS: dict[str, tuple[Label, ...]] = {

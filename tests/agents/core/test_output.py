@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
-from agents.core.output import (
+from ratchet.agents.core.output import (
     MAX_BOUNDED_TOKENS,
     AnyInteger,
     AnyText,
@@ -21,13 +21,13 @@ from agents.core.output import (
     parse_output,
     read_output,
 )
-from agents.core.tools import Answer, Tools
-from agents.mermaid.decomposer import Decomposition
-from agents.mrag.schemas import Fields, Review, full_action, variant
-from ratchet.config import RoleConfig, SystemConfig
-from ratchet.records import ModelCall, Trajectory
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.agents.mermaid.decomposer import Decomposition
+from ratchet.agents.mrag.schemas import Fields, Review, full_action, variant
+from ratchet.core.config import RoleConfig, SystemConfig
+from ratchet.core.records import ModelCall, Trajectory
+from ratchet.training.rows import build_rows
 from tests.helpers.playing import engine, run
-from training.rows import build_rows
 
 ANY_OBJECT = {"type": "object"}
 

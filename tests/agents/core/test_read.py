@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agents.core.output import Malformed
-from agents.core.tools import Answer, Tools
-from ratchet.config import RoleConfig, SystemConfig
-from ratchet.records import Trajectory
+from ratchet.agents.core.output import Malformed
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import RoleConfig, SystemConfig
+from ratchet.core.records import Trajectory
 from tests.helpers.playing import engine, run
 
 

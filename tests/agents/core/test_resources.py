@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from agents.core.context import RunContext
-from agents.core.resources import Resources, open_resources
-from agents.core.tools import Answer, Tools
-from inference.scripted import ScriptedEngine
-from inference.text_format import TextFormat
-from ratchet.config import Config, RoleConfig, SystemConfig, parse
-from ratchet.errors import UserError
-from ratchet.records import Note, Question, Search, ToolCall, Trajectory
-from retrieval.sources.source import ToolResult
+from ratchet.agents.core.context import RunContext
+from ratchet.agents.core.resources import Resources, open_resources
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import Config, RoleConfig, SystemConfig, parse
+from ratchet.core.errors import UserError
+from ratchet.core.records import Note, Question, Search, ToolCall, Trajectory
+from ratchet.inference.scripted import ScriptedEngine
+from ratchet.inference.text_format import TextFormat
+from ratchet.retrieval.sources.source import ToolResult
 from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, engine, passage, play, run
 from tests.helpers.remembering import opened
 from tests.helpers.tiny import tiny_format

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agents.core.steps import describe_step
-from ratchet.records import Event, ModelCall, Note, Passage, Recall, Search, ToolCall
+from ratchet.agents.core.steps import describe_step
+from ratchet.core.records import Event, ModelCall, Note, Passage, Recall, Search, ToolCall
 
 FOUND = (Passage(id="c1", document_id="d1", title="Velm", text="A port.\x1b[2J " + "x" * 200, score=0.5),)
 BELOW = "\n  c1  0.50  Velm  A port. " + "x" * 152 + "…"

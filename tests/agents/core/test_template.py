@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agents.core.prompts.documents import documents_text, one_line, quoted, speakers_text
-from agents.core.prompts.template import Prompt
+from ratchet.agents.core.prompts.documents import documents_text, one_line, quoted, speakers_text
+from ratchet.agents.core.prompts.template import Prompt
 from tests.helpers.playing import passage
 
 

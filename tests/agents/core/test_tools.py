@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agents.core.tools import Answer, Tools
-from inference.completion import Completion
-from inference.engine import EngineError
-from inference.scripted import ScriptedEngine
-from ratchet.config import RoleConfig, SystemConfig
-from ratchet.errors import UserError
+from ratchet.agents.core.tools import Answer, Tools
+from ratchet.core.config import RoleConfig, SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.inference.completion import Completion
+from ratchet.inference.engine import EngineError
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import Shelf, Solve, engine, passage, run, say
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from inference.completion import Message, SamplingParams
+from ratchet.inference.completion import Message, SamplingParams
+from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.gateway import learnt, record, say, texts, user
 from tests.helpers.templates import templated_format
 from tests.inference.test_tool_calls import CALL, OFFERED, SAID
-from training.rows import build_rows, check_rows
 
 pytestmark = pytest.mark.server
 

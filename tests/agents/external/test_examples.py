@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.config import load_config
-from ratchet.records import Trajectory
+from ratchet.core.config import load_config
+from ratchet.core.records import Trajectory
 from tests.helpers.gateway import learnt
 from tests.helpers.pages import ROOT, blocks
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play

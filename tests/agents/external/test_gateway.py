@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from inference.engine import EngineError
-from inference.schemas import SchemaRefused, SchemaRejected
-from ratchet.errors import UserError
-from ratchet.records import Note
+from ratchet.core.errors import UserError
+from ratchet.core.records import Note
+from ratchet.inference.engine import EngineError
+from ratchet.inference.schemas import SchemaRefused, SchemaRejected
 from tests.helpers.gateway import NAME, learnt, numbered, record, say, system, texts, user
 from tests.helpers.playing import QUESTION
 from tests.inference.test_tool_calls import OFFERED

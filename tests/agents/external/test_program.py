@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from agents.core.system import load_system
-from agents.external.program import Task, read_answer
-from ratchet.config import SystemConfig
-from ratchet.errors import UserError
-from ratchet.records import Note, Question, Trajectory
+from ratchet.agents.core.system import load_system
+from ratchet.agents.external.program import Task, read_answer
+from ratchet.core.config import SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Note, Question, Trajectory
+from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, engine, passage, play
-from training.rows import build_rows, check_rows
 
 pytestmark = pytest.mark.server
 HEAD = """\

@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from ratchet.records import Note
+from ratchet.core.records import Note
 from tests.helpers.gateway import learnt, numbered, record, texts, user
 from tests.helpers.playing import QUESTION
 from tests.helpers.reward_cases import rule_score

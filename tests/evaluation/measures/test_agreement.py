@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evaluation.measures.agreement import agreement_table
-from ratchet.selection import Score
+from ratchet.core.selection import Score
+from ratchet.evaluation.measures.agreement import agreement_table
 
 
 def rows(scores: list[Score]) -> list[list[str]]:

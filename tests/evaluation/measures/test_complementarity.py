@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from evaluation.measures.complementarity import complementarity
-from ratchet.records import Label, Question, Trajectory
+from ratchet.core.records import Label, Question, Trajectory
+from ratchet.evaluation.measures.complementarity import complementarity
 
 QUESTIONS = [Question(id=f"q{i}", text="?", answers=("sea", "the coast")) for i in range(6)]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.comparisons import best_baseline, compare, in_form
-from evaluation.headline import verdict
-from evaluation.measures.gain import MIN_ANSWERED, Gain, label_floor
-from evaluation.results import Arm
-from ratchet.records import Label, Question, Trajectory
+from ratchet.core.records import Label, Question, Trajectory
+from ratchet.evaluation.comparisons import best_baseline, compare, in_form
+from ratchet.evaluation.headline import verdict
+from ratchet.evaluation.measures.gain import MIN_ANSWERED, Gain, label_floor
+from ratchet.evaluation.results import Arm
 from tests.helpers.arms import make_arm
 
 LABELS = (

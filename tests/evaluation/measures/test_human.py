@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from evaluation.tables.human import Pair, human_agreement, people_agreement, read_pairs
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.evaluation.tables.human import Pair, human_agreement, people_agreement, read_pairs
 from tests.helpers.labelled_pairs import Row, labelled
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from evaluation.measures.measures import (
+from ratchet.core.records import ModelCall, Passage, Question, Search, Status, Trajectory
+from ratchet.core.selection import Score
+from ratchet.evaluation.measures.measures import (
     harmonic_mean,
     measure,
     unattributed,
     values_by_question,
     values_of_samples,
 )
-from ratchet.records import ModelCall, Passage, Question, Search, Status, Trajectory
-from ratchet.selection import Score
 from tests.helpers.arms import make_arm
 
 QUESTION = Question(id="q", text="Who?", answers=("Ada Pell", "Pell"))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evaluation.measures.retrieval import answer_recall, gold_recall, losses, retrieval_measures
-from ratchet.records import Passage, Question, Recall, Search, ToolCall, Trajectory
+from ratchet.core.records import Passage, Question, Recall, Search, ToolCall, Trajectory
+from ratchet.evaluation.measures.retrieval import answer_recall, gold_recall, losses, retrieval_measures
 
 
 def passage(text: str, title: str = "", document: str = "d1", number: int = 0) -> Passage:

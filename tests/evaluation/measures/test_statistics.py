@@ -8,9 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.measures import statistics
-from evaluation.measures.estimates import Difference
-from evaluation.measures.statistics import bootstrap_interval, holm, paired_difference, sign_flip_p, stratified_interval
+from ratchet.evaluation.measures import statistics
+from ratchet.evaluation.measures.estimates import Difference
+from ratchet.evaluation.measures.statistics import (
+    bootstrap_interval,
+    holm,
+    paired_difference,
+    sign_flip_p,
+    stratified_interval,
+)
 
 values = st.lists(st.floats(-100, 100, allow_nan=False), min_size=2, max_size=40)
 

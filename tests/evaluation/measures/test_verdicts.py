@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from evaluation.measures.verdicts import (
+from ratchet.core.records import Label, Question
+from ratchet.evaluation.measures.verdicts import (
     APART,
     Verdicts,
     average_macro_f1,
@@ -15,9 +16,8 @@ from evaluation.measures.verdicts import (
     uncertainty,
     verdicts_of,
 )
-from evaluation.results import Arm
-from questions.labels import FEVER, FEVER_TWO, choice_labels
-from ratchet.records import Label, Question
+from ratchet.evaluation.results import Arm
+from ratchet.questions.labels import FEVER, FEVER_TWO, choice_labels
 from tests.helpers.arms import make_arm
 from tests.helpers.verdict_arms import SHORT, claims, results_of, said
 

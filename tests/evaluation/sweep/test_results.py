@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
-from evaluation.sweep.choice import choose
-from evaluation.sweep.table import print_sweep
-from ratchet.errors import UserError
+from ratchet.core.errors import UserError
+from ratchet.evaluation.sweep.choice import choose
+from ratchet.evaluation.sweep.table import print_sweep
 from tests.helpers.sweeping import make_sweep, results_of, run
 
 SYSTEMS = {"plain": {"name": "no_retrieval"}, "one, =search": {"name": "no_retrieval", "settings": {"style": "brief"}}}
@@ -128,7 +128,7 @@ def test_an_interrupted_test_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = make_sweep(tmp_path)
     run(path, "cell", "0/1")
     with monkeypatch.context() as patched:
-        patched.setattr("commands.sweep.run_cells", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr("ratchet.commands.sweep.run_cells", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(path, "test")
     assert count_evaluations(path) == 1

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from commands.config import open_config
-from evaluation.sweep.cells import Sweep, plan_sweep
-from inference.scripted import ScriptedEngine
-from ratchet.config import Config, load_config
-from ratchet.errors import UserError
-from ratchet.files import read_segments
-from ratchet.records import Trajectory
+from ratchet.commands.config import open_config
+from ratchet.core.config import Config, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import read_segments
+from ratchet.core.records import Trajectory
+from ratchet.evaluation.sweep.cells import Sweep, plan_sweep
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.sweeping import make_adapter, make_sweep, results_of, run, without_seconds
 
 CELLS = [f"{one}/no_retrieval/dev" for one in ("base", "run-round-1-step-5", "run-round-1", "run-round-2")]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evaluation.tables.budgets import budget_table, by_question, within_budget
-from ratchet.records import ModelCall, Trajectory
+from ratchet.core.records import ModelCall, Trajectory
+from ratchet.evaluation.tables.budgets import budget_table, by_question, within_budget
 from tests.helpers.verdict_arms import claims, said
 
 CLAIMS = claims("SR")

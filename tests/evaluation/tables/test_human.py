@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
-from commands.arguments import run_command
-from commands.evaluate import main
-from inference.engine import EngineError
-from rewards import scoring
+from ratchet.commands.arguments import run_command
+from ratchet.commands.evaluate import main
+from ratchet.inference.engine import EngineError
+from ratchet.rewards import scoring
 from tests.helpers.labelled_pairs import labelled
 from tests.helpers.reward_cases import Material, judge_reply, make_config, scripted_judge
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from evaluation.results import Results
-from evaluation.tables.savings import memory_pairs, print_savings, savings
-from ratchet.config import Config
-from ratchet.errors import UserError
-from ratchet.records import ToolCall
+from ratchet.core.config import Config
+from ratchet.core.errors import UserError
+from ratchet.core.records import ToolCall
+from ratchet.evaluation.results import Results
+from ratchet.evaluation.tables.savings import memory_pairs, print_savings, savings
 from tests.helpers.arms import make_arm
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.verdict_arms import claims, compared, said

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from commands.evaluate import main
-from evaluation.measures.estimates import Estimate
-from evaluation.results import Results
-from evaluation.tables.suite import _method_table, average_table, print_suite
-from inference.scripted import ScriptedEngine
-from ratchet.errors import UserError
-from ratchet.records import Question, Trajectory
+from ratchet.commands.evaluate import main
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Trajectory
+from ratchet.evaluation.measures.estimates import Estimate
+from ratchet.evaluation.results import Results
+from ratchet.evaluation.tables.suite import _method_table, average_table, print_suite
+from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.arms import make_arm
 from tests.helpers.scripted import scripted_experiment, split_of
 from tests.helpers.verdict_arms import compared
@@ -55,7 +55,7 @@ def test_every_method_on_every_question_set_and_again_without_a_model(
         raise AssertionError("a stored trajectory was sampled again")
 
     monkeypatch.setattr(ScriptedEngine, "generate", refuse)
-    monkeypatch.setattr("inference.engines.open_engine", refuse)
+    monkeypatch.setattr("ratchet.inference.engines.open_engine", refuse)
     main(["table", "--config", str(config_path)])
     assert capsys.readouterr().out == first
     main(["agreement", "--config", str(config_path)])

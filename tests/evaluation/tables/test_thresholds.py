@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from commands.evaluate import main
-from evaluation.tables.thresholds import (
+from ratchet.commands.evaluate import main
+from ratchet.core.config import load_config
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Trajectory, Turn
+from ratchet.evaluation.tables.thresholds import (
     TurnScore,
     find_thresholds,
     known_values,
     threshold_table,
     turn_scores,
 )
-from questions.labels import FEVER
-from ratchet.config import load_config
-from ratchet.errors import UserError
-from ratchet.records import Question, Trajectory, Turn
+from ratchet.questions.labels import FEVER
 from tests.helpers.scripted import scripted_experiment
 
 QUESTION = Question(id="q", text="It is so.", form="claim", labels=FEVER, label="SUPPORTS")

@@ -11,30 +11,30 @@ from typing import TextIO
 import pytest
 from rich.table import Table
 
-from commands.plan import render
-from evaluation.comparisons import best_baseline
-from evaluation.headline import verdict
-from evaluation.measures.agreement import agreement_table
-from evaluation.measures.complementarity import Complementarity, CorrectSubset, complementarity_table
-from evaluation.measures.estimates import Estimate
-from evaluation.measures.measures import BY_NAME
-from evaluation.results import Arm, Results
-from evaluation.sweep.records import CellResult, SetFacts, SweepResults
-from evaluation.sweep.table import print_sweep
-from evaluation.tables.budgets import Budgeted, budget_table
-from evaluation.tables.comparison import print_results
-from evaluation.tables.leakage import print_leaks
-from evaluation.tables.suite import print_members, print_suite
-from evaluation.tables.thresholds import TurnScore, threshold_table
-from evaluation.tables.verdicts import print_verdicts
-from questions.leakage import Leakage, SplitLeakage
-from ratchet.records import Question, Trajectory
-from ratchet.runfolder import RunFolder
-from ratchet.selection import Score
-from ratchet.tables import print_table
-from rounds.plan.memory import Node, TableRow
-from rounds.records import Entry as LedgerEntry
-from rounds.status import print_status
+from ratchet.commands.plan import render
+from ratchet.core.records import Question, Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.core.selection import Score
+from ratchet.core.tables import print_table
+from ratchet.evaluation.comparisons import best_baseline
+from ratchet.evaluation.headline import verdict
+from ratchet.evaluation.measures.agreement import agreement_table
+from ratchet.evaluation.measures.complementarity import Complementarity, CorrectSubset, complementarity_table
+from ratchet.evaluation.measures.estimates import Estimate
+from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.results import Arm, Results
+from ratchet.evaluation.sweep.records import CellResult, SetFacts, SweepResults
+from ratchet.evaluation.sweep.table import print_sweep
+from ratchet.evaluation.tables.budgets import Budgeted, budget_table
+from ratchet.evaluation.tables.comparison import print_results
+from ratchet.evaluation.tables.leakage import print_leaks
+from ratchet.evaluation.tables.suite import print_members, print_suite
+from ratchet.evaluation.tables.thresholds import TurnScore, threshold_table
+from ratchet.evaluation.tables.verdicts import print_verdicts
+from ratchet.questions.leakage import Leakage, SplitLeakage
+from ratchet.rounds.plan.memory import Node, TableRow
+from ratchet.rounds.records import Entry as LedgerEntry
+from ratchet.rounds.status import print_status
 from tests.helpers.arms import make_arm
 from tests.helpers.planned_run import experiment
 from tests.helpers.verdict_arms import claims, compared, results_of

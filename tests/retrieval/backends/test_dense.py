@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.errors import UserError
-from ratchet.packages import ROOT
-from retrieval.backends import codes
-from retrieval.backends import dense as backend
-from retrieval.backends.codes import encode_blocks
-from retrieval.backends.dense import DenseRanker
+from ratchet.core.errors import UserError
+from ratchet.core.packages import ROOT
+from ratchet.retrieval.backends import codes
+from ratchet.retrieval.backends import dense as backend
+from ratchet.retrieval.backends.codes import encode_blocks
+from ratchet.retrieval.backends.dense import DenseRanker
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -143,9 +143,9 @@ def test_codes_of_other_vectors_are_refused() -> None:
 
 PROCESSOR_CHECK = """
 import numpy as np
-from retrieval.backends import int8
-from retrieval.backends.codes import encode_blocks
-from retrieval.backends.dense import DenseRanker
+from ratchet.retrieval.backends import int8
+from ratchet.retrieval.backends.codes import encode_blocks
+from ratchet.retrieval.backends.dense import DenseRanker
 random = np.random.default_rng(0)
 vectors = random.standard_normal((1000, 37)).astype(np.float32)
 vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratchet.errors import UserError
-from retrieval.backends import lucene
-from retrieval.backends.lucene import LuceneRanker, build_lucene
+from ratchet.core.errors import UserError
+from ratchet.retrieval.backends import lucene
+from ratchet.retrieval.backends.lucene import LuceneRanker, build_lucene
 from tests.helpers.run_code import run_code
 
 pytestmark = pytest.mark.slow

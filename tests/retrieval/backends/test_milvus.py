@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratchet.errors import UserError
-from retrieval.backends.milvus import (
+from ratchet.core.errors import UserError
+from ratchet.retrieval.backends.milvus import (
     MAX_RANKS,
     MilvusRanker,
     VectorSpace,
     build_milvus,
 )
-from retrieval.encoders.vectors import SparseVectors
-from retrieval.index import Ranking
+from ratchet.retrieval.encoders.vectors import SparseVectors
+from ratchet.retrieval.index import Ranking
 from tests.helpers.run_code import run_code
 
 pytest.importorskip("pymilvus")
@@ -152,8 +152,8 @@ def test_what_an_interrupted_build_left_is_sent_again(tmp_path: Path) -> None:
 
 def test_a_file_that_is_open_elsewhere(config: str) -> None:
     code = textwrap.dedent(f"""
-        from retrieval.backends.milvus import VectorSpace, drop_milvus
-        from ratchet.errors import UserError
+        from ratchet.retrieval.backends.milvus import VectorSpace, drop_milvus
+        from ratchet.core.errors import UserError
         try:
             drop_milvus({config!r}, VectorSpace("x", False, 2, 1))
         except UserError as error:
@@ -171,7 +171,7 @@ def test_a_server_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     monkeypatch.setenv("RATCHET_MILVUS_TOKEN", "user:password")
-    monkeypatch.setattr("retrieval.backends.milvus.TIMEOUT", 3.0)
+    monkeypatch.setattr("ratchet.retrieval.backends.milvus.TIMEOUT", 3.0)
     command = ["server", "--data-dir", str(tmp_path), "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen([sys.executable, "-m", "milvus_lite", *command], stdout=subprocess.PIPE, text=True)
     try:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from ratchet.config import DenseConfig
-from ratchet.errors import UserError
-from retrieval.backends.codes import encode_blocks
-from retrieval.backends.dense import DenseRanker
-from retrieval.encoders import dense
-from retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder, shared_encoder
+from ratchet.core.config import DenseConfig
+from ratchet.core.errors import UserError
+from ratchet.retrieval.backends.codes import encode_blocks
+from ratchet.retrieval.backends.dense import DenseRanker
+from ratchet.retrieval.encoders import dense
+from ratchet.retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder, shared_encoder
 from tests.helpers.small_models import MINILM, changed_minilm, shortened_minilm
 
 DOCUMENTS = [

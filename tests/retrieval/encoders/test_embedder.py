@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.core.resources import open_resources
-from questions.manifest import check_same, open_run
-from ratchet.config import Config, EmbedderConfig
-from ratchet.errors import UserError
-from ratchet.http.retry import Backoff
-from retrieval.encoders import embedder
-from retrieval.encoders.embedder import open_embedder
-from retrieval.errors import SourceError
+from ratchet.agents.core.resources import open_resources
+from ratchet.core.config import Config, EmbedderConfig
+from ratchet.core.errors import UserError
+from ratchet.core.http.retry import Backoff
+from ratchet.questions.manifest import check_same, open_run
+from ratchet.retrieval.encoders import embedder
+from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.errors import SourceError
 from tests.helpers.served import Plain
 from tests.helpers.web_upstream import Reply, Upstream, upstream
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from index_build.chunks import Chunker
-from ratchet.config import EncoderConfig
-from ratchet.errors import UserError
-from retrieval.encoders import sparse
-from retrieval.encoders.loading import load_encoder
-from retrieval.encoders.sparse import SparseEncoder
-from retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
+from ratchet.core.config import EncoderConfig
+from ratchet.core.errors import UserError
+from ratchet.index_build.chunks import Chunker
+from ratchet.retrieval.encoders import sparse
+from ratchet.retrieval.encoders.loading import load_encoder
+from ratchet.retrieval.encoders.sparse import SparseEncoder
+from ratchet.retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
 from tests.helpers import plain_encoders as plain
 
 TEXTS = [

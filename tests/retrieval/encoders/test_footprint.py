@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ratchet.config import Config
-from retrieval.footprint import WORK_BYTES, encoder_memory
+from ratchet.core.config import Config
+from ratchet.retrieval.footprint import WORK_BYTES, encoder_memory
 from tests.helpers.model_shapes import save_shape
 
 LION: dict[str, Any] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commands.memory import main
-from ratchet.errors import UserError
+from ratchet.commands.memory import main
+from ratchet.core.errors import UserError
 from tests.helpers.configs import write_config
 from tests.helpers.remembering import leave, opened
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.config import MemoryConfig
-from ratchet.errors import UserError
+from ratchet.core.config import MemoryConfig
+from ratchet.core.errors import UserError
 from tests.helpers.remembering import leave, opened, recalled
 
 MANY = 100_000

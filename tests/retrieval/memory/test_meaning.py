@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratchet.config import DenseConfig, MemoryConfig
-from retrieval.encoders.dense import DenseEncoder, load_dense_encoder
-from retrieval.memory.memory import Memory
+from ratchet.core.config import DenseConfig, MemoryConfig
+from ratchet.retrieval.encoders.dense import DenseEncoder, load_dense_encoder
+from ratchet.retrieval.memory.memory import Memory
 from tests.helpers.remembering import leave, opened, texts
 
 COMPANY = [

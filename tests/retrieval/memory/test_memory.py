@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.config import Config, MemoryConfig
-from retrieval.memory.memory import memory_of
-from retrieval.memory.records import entity_key
+from ratchet.core.config import Config, MemoryConfig
+from ratchet.retrieval.memory.memory import memory_of
+from ratchet.retrieval.memory.records import entity_key
 from tests.helpers.remembering import leave, opened, passage, recalled
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.records import content_key
-from retrieval.memory.pieces import Pieces
-from retrieval.memory.records import EvidenceRecord
+from ratchet.core.records import content_key
+from ratchet.retrieval.memory.pieces import Pieces
+from ratchet.retrieval.memory.records import EvidenceRecord
 from tests.helpers.remembering import passage
 
 RECORDS = st.lists(

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from ratchet.config import IndexConfig
-from ratchet.errors import UserError
-from retrieval.backends.remote import RemoteIndex
-from retrieval.loader import open_index
+from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.retrieval.backends.remote import RemoteIndex
+from ratchet.retrieval.loader import open_index
 from tests.helpers.served import QUICK, Broken, Held, Plain, serving
 
 pytestmark = pytest.mark.server

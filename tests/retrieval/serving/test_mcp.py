@@ -10,14 +10,14 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from ratchet.errors import UserError
-from ratchet.records import Passage
-from retrieval.errors import SourceError
-from retrieval.index import Index
-from retrieval.mcp_results import NOTICE
-from retrieval.retriever import Retriever
-from retrieval.serving.mcp import MAX_CHARACTERS, create_server
-from retrieval.sources.source import SearchSource, Source
+from ratchet.core.errors import UserError
+from ratchet.core.records import Passage
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.index import Index
+from ratchet.retrieval.mcp_results import NOTICE
+from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.serving.mcp import MAX_CHARACTERS, create_server
+from ratchet.retrieval.sources.source import SearchSource, Source
 from tests.helpers.served import Plain
 from tests.helpers.tiny_index import tiny_index
 

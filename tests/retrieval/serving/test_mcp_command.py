@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from commands.search import main
-from ratchet.config import McpConfig
-from ratchet.errors import UserError
-from ratchet.records import Passage
-from retrieval.loader import open_folder
-from retrieval.sources.mcp import McpSource
+from ratchet.commands.search import main
+from ratchet.core.config import McpConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Passage
+from ratchet.retrieval.loader import open_folder
+from ratchet.retrieval.sources.mcp import McpSource
 from tests.helpers.configs import write_config
 from tests.helpers.experiment import preloaded
 from tests.helpers.tiny_index import tiny_index
@@ -35,7 +35,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(config: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "retrieval", "mcp", "--config", str(config), *arguments]
+    return [sys.executable, "-m", "ratchet", "mcp", "--config", str(config), *arguments]
 
 
 @pytest.fixture(scope="module")

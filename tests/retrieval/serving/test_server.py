@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from ratchet.errors import UserError
-from ratchet.records import Passage
-from retrieval.backends.remote import RemoteIndex
+from ratchet.core.errors import UserError
+from ratchet.core.records import Passage
+from ratchet.retrieval.backends.remote import RemoteIndex
 from tests.helpers.served import QUICK, Broken, Counted, Held, Plain, post, refusal, serving
 from tests.helpers.waiting import wait_for
 

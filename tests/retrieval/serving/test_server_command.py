@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from commands.serve_index import main
-from ratchet.errors import UserError
-from retrieval.backends.remote import RemoteIndex
-from retrieval.loader import open_folder
+from ratchet.commands.serve_index import main
+from ratchet.core.errors import UserError
+from ratchet.retrieval.backends.remote import RemoteIndex
+from ratchet.retrieval.loader import open_folder
 from tests.helpers.experiment import preloaded
 from tests.helpers.served import TEXTS
 from tests.helpers.tiny_index import tiny_index

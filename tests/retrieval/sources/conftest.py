@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from ratchet.http.retry import Backoff
-from retrieval.sources.registry import SERVICES
-from retrieval.sources.web import client
+from ratchet.core.http.retry import Backoff
+from ratchet.retrieval.sources.registry import SERVICES
+from ratchet.retrieval.sources.web import client
 from tests.helpers.web_upstream import KEY, Upstream, upstream
 
 

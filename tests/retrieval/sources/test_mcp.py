@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ratchet.config import McpConfig, parse
-from ratchet.errors import UserError
-from retrieval.errors import SourceError
-from retrieval.sources import mcp
-from retrieval.sources.mcp import McpSource
-from retrieval.sources.source import ToolError
+from ratchet.core.config import McpConfig, parse
+from ratchet.core.errors import UserError
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.sources import mcp
+from ratchet.retrieval.sources.mcp import McpSource
+from ratchet.retrieval.sources.source import ToolError
 from tests.helpers import mcp_foreign
 
 pytestmark = pytest.mark.server

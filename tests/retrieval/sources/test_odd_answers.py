@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.config import McpConfig
-from ratchet.http.retry import Backoff
-from retrieval.backends import remote as remote_index
-from retrieval.backends.remote import RemoteIndex
-from retrieval.errors import SourceError
-from retrieval.sources import mcp as mcp_client
-from retrieval.sources.mcp import McpSource
-from retrieval.sources.web import client as web_client
+from ratchet.core.config import McpConfig
+from ratchet.core.http.retry import Backoff
+from ratchet.retrieval.backends import remote as remote_index
+from ratchet.retrieval.backends.remote import RemoteIndex
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.sources import mcp as mcp_client
+from ratchet.retrieval.sources.mcp import McpSource
+from ratchet.retrieval.sources.web import client as web_client
 from tests.helpers.odd_answers import DEEP, ODD, bomb, wire
 from tests.helpers.served import QUICK
 from tests.helpers.web_upstream import KEY, opened

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.config import open_config
-from ratchet.config import PluginConfig
-from ratchet.errors import UserError
-from retrieval.errors import SourceError
-from retrieval.sources.registry import open_sources
-from retrieval.sources.source import ToolError
+from ratchet.commands.config import open_config
+from ratchet.core.config import PluginConfig
+from ratchet.core.errors import UserError
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.sources.registry import open_sources
+from ratchet.retrieval.sources.source import ToolError
 from tests.helpers.playing import Shelf
 from tests.helpers.reward_cases import make_config
 
 SOURCE = """\
-from ratchet.config import Section
-from ratchet.records import Passage
-from retrieval.sources.source import SearchSource
+from ratchet.core.config import Section
+from ratchet.core.records import Passage
+from ratchet.retrieval.sources.source import SearchSource
 
 
 class Settings(Section):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ratchet.errors import UserError
-from retrieval.sources.registry import SERVICES, open_sources
-from retrieval.sources.source import ToolError
+from ratchet.core.errors import UserError
+from ratchet.retrieval.sources.registry import SERVICES, open_sources
+from ratchet.retrieval.sources.source import ToolError
 from tests.helpers.served import Plain
 from tests.helpers.tiny_index import tiny_index
 from tests.helpers.web_upstream import sources

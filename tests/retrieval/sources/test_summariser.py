@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ratchet.config import DEFAULT_EMBEDDER
-from retrieval.encoders.embedder import open_embedder
-from retrieval.sources.registry import open_sources
-from retrieval.sources.summariser import Summariser, central, sentences
+from ratchet.core.config import DEFAULT_EMBEDDER
+from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.sources.registry import open_sources
+from ratchet.retrieval.sources.summariser import Summariser, central, sentences
 from tests.helpers.served import Plain
 from tests.helpers.web_upstream import sources
 

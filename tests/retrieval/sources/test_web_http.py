@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.http.retry import Backoff
-from retrieval.errors import SourceError
-from retrieval.sources.web import client
+from ratchet.core.http.retry import Backoff
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.sources.web import client
 from tests.helpers.waiting import wait_for
 from tests.helpers.web_upstream import KEY, Reply, Upstream, opened, stored
 

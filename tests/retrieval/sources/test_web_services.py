@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ratchet.http.retry import Backoff
-from retrieval.errors import SourceError
-from retrieval.sources.registry import SERVICES
-from retrieval.sources.web import client
-from retrieval.sources.web.openalex import abstract
-from retrieval.sources.web.parsing import keywords, shorter_queries
+from ratchet.core.http.retry import Backoff
+from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.sources.registry import SERVICES
+from ratchet.retrieval.sources.web import client
+from ratchet.retrieval.sources.web.openalex import abstract
+from ratchet.retrieval.sources.web.parsing import keywords, shorter_queries
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened
 
 pytestmark = pytest.mark.server

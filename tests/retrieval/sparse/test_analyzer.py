@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.errors import UserError
-from ratchet.stop_words import STOP_WORDS
-from retrieval.sparse.analyzer import Analyzer
+from ratchet.core.errors import UserError
+from ratchet.core.stop_words import STOP_WORDS
+from ratchet.retrieval.sparse.analyzer import Analyzer
 
 
 def test_documents_keep_every_word_and_queries_leave_stop_words_out() -> None:

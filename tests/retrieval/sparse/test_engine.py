@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.errors import UserError
-from retrieval.sparse import engine as engine_module
-from retrieval.sparse.engine import Bm25, Engine
-from retrieval.sparse.postings import WINDOW
-from retrieval.sparse.terms import SparseQuery
+from ratchet.core.errors import UserError
+from ratchet.retrieval.sparse import engine as engine_module
+from ratchet.retrieval.sparse.engine import Bm25, Engine
+from ratchet.retrieval.sparse.postings import WINDOW
+from ratchet.retrieval.sparse.terms import SparseQuery
 from tests.helpers.postings_oracle import Corpus, Query, asked, assert_equal, assert_exact, corpus
 
 LARGEST = float(np.finfo(np.float32).max)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.numba_cache import njit
-from ratchet.packages import ROOT
-from retrieval.encoders.vectors import WEIGHTS
-from retrieval.sparse import bits, quantisation, screening, selection
-from retrieval.sparse.postings import WINDOW
-from retrieval.sparse.quantisation import NARROW_LAST, STEPS, value_codes
+from ratchet.core.numba_cache import njit
+from ratchet.core.packages import ROOT
+from ratchet.retrieval.encoders.vectors import WEIGHTS
+from ratchet.retrieval.sparse import bits, quantisation, screening, selection
+from ratchet.retrieval.sparse.postings import WINDOW
+from ratchet.retrieval.sparse.quantisation import NARROW_LAST, STEPS, value_codes
 
 INNER = (
     quantisation.wide_code,
@@ -76,13 +76,13 @@ def test_value_codes_bound_and_give_back_every_bfloat16(largest: int) -> None:
 
 BLOCKS_CHECK = """
 import numpy as np
-from index_build.encode import encode_lists, max_region_bytes
-from ratchet.numba_cache import njit
-from retrieval.sparse import bits, lists, postings
-from retrieval.sparse.lows import OVERWRITE
-from retrieval.sparse.postings import WINDOW
-from retrieval.sparse.quantisation import NARROW_FIRST, NARROW_LAST, NARROW_STEP, STEPS
-from retrieval.sparse.selection import AT, BASE, ENTRIES, KIND, ROW
+from ratchet.index_build.encode import encode_lists, max_region_bytes
+from ratchet.core.numba_cache import njit
+from ratchet.retrieval.sparse import bits, lists, postings
+from ratchet.retrieval.sparse.lows import OVERWRITE
+from ratchet.retrieval.sparse.postings import WINDOW
+from ratchet.retrieval.sparse.quantisation import NARROW_FIRST, NARROW_LAST, NARROW_STEP, STEPS
+from ratchet.retrieval.sparse.selection import AT, BASE, ENTRIES, KIND, ROW
 inner = lists.open_list, lists.add_window, lists.add_bits_blocks, postings.find_entry, bits.screen_bits
 open_list, add_window, add_bits_blocks, find_entry, screen_bits = (njit(cache=True)(one.py_func) for one in inner)
 random = np.random.default_rng(4)

@@ -1,0 +1,65 @@
+"""The section `evaluation`: what the adapter is measured on and against."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from ratchet.core.config.paths import PathText, ScoreText
+from ratchet.core.config.questions import SplitConfig
+from ratchet.core.config.section import Section
+from ratchet.core.config.system import SystemConfig
+
+Control = Literal["base-again", "random", "gold", "form"]
+TrainedControl = Literal["random", "gold"]
+FINAL = "test"
+"""The split of `questions` that is evaluated."""
+
+
+class EvaluationConfig(Section):
+    """What the adapter is measured on and against."""
+
+    temperature: float = Field(0.1, ge=0)
+    """Temperature of all roles."""
+    samples: int = Field(1, gt=0, le=100_000)
+    """Number of trajectories per question. A question counts once, with the mean over its samples."""
+    baseline_samples: dict[str, Annotated[int, Field(gt=0, le=100_000)]] = Field(
+        default={}, exclude_if=lambda samples: not samples
+    )
+    """Number of trajectories per question of single baselines, by the baseline's name, in place of `samples`: cheap
+    methods that vote with as many tokens as an expensive one needs (`ratchet evaluate budgets`)."""
+    scores: tuple[ScoreText, ...] = ()
+    """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
+    baselines: dict[str, SystemConfig] = Field(default={})
+    """Further systems that are run on the base model, by their name in the table."""
+    adapters: dict[str, PathText] = Field(default={}, exclude_if=lambda adapters: not adapters)
+    """Adapter folders of baselines that were trained too, by the baseline's name: what another run made of the same
+    training questions. The verdict has the best of them beside the best untrained one."""
+    controls: tuple[Control, ...] = Field(default=(), exclude_if=lambda controls: not controls)
+    """Further arms, which show how much changes by chance, what selection is worth, and how much can be learnt.
+    `base-again`: the base model, sampled once more with other seeds. `random`: an adapter trained with the same
+    settings on as many randomly chosen well-formed trajectories of each question as were selected (`train.py --control
+    random`, a stage of `ratchet selftrain`). `gold`: an adapter trained with the same settings on one trajectory of
+    every question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage). `form`: base
+    and adapter once more with the form of their answers enforced by constrained decoding (`system.labels: constrain`
+    and `system.malformed: constrain`); where the config does so already, there are no such arms."""
+    benchmarks: dict[str, SplitConfig] = Field(default={})
+    """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
+    skip: dict[str, tuple[str, ...]] = Field(default={})
+    """Question sets that a baseline is not run on, by the baseline's name, such as a checker of claims on a choice of
+    answers."""
+
+    @property
+    def question_sets(self) -> list[str]:
+        """The question sets that are evaluated by default: the test questions and the benchmarks."""
+        return [FINAL, *self.benchmarks]
+
+    def samples_of(self, arm: str) -> int:
+        """Number of trajectories per question of an arm."""
+        return self.baseline_samples.get(arm, self.samples)
+
+    @property
+    def trained_controls(self) -> tuple[TrainedControl, ...]:
+        """The controls that are adapters of their own."""
+        return tuple(name for name in get_args(TrainedControl) if name in self.controls)

@@ -1,0 +1,198 @@
+"""The section `models`: language models and how they are run and served."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from ratchet.core.config.paths import PathText
+from ratchet.core.config.section import AsGiven, Section
+from ratchet.core.processor import computes_bfloat16
+
+SET_BY_KEYS = {
+    "model": "models.*.path",
+    "served-model-name": "models.*.served_name",
+    "revision": "models.*.revision",
+    "dtype": "models.*.dtype",
+    "max-model-len": "models.*.max_context",
+    "quantization": "models.*.quantization",
+    "kv-cache-dtype": "models.*.kv_cache_dtype",
+    "tensor-parallel-size": "serve.tensor_parallel",
+    "max-lora-rank": "serve.lora_rank",
+    "max-loras": "serve.adapters",
+    "kv-cache-memory-bytes": "serve.kv_gb",
+    "host": "nothing: servers listen on loopback",
+    "port": "nothing: a free one is taken",
+    "api-key": "models.*.api_key_env",
+    "trust-remote-code": "nothing: code that comes with a model is never run",
+}
+"""Flags of vLLM that other keys set, and which keys."""
+DEFAULT_CONCURRENCY = 64
+"""Requests in flight at a server of which nothing else is known."""
+
+
+class ServeConfig(Section):
+    """How `ratchet serve-models` starts the vLLM servers of a model, which get its own environment variables."""
+
+    python: PathText = ""
+    """Python interpreter that has vLLM installed. Default: the one that runs Ratchet. vLLM may need an environment of
+    its own."""
+    replicas: int = Field(1, gt=0)
+    """Number of servers of this model. Each has its own weights and its own cache."""
+    tensor_parallel: int = Field(1, gt=0)
+    """Number of GPUs that one server is split over."""
+    lora_rank: int | None = Field(None, ge=0)
+    """Largest rank of an adapter that the servers take; 0 means no adapters. Default: `training.lora.r` for the model
+    that is trained, 0 for others."""
+    adapters: int = Field(2, gt=0)
+    """Number of adapters that one batch can mix. Requests for further adapters wait."""
+    kv_gb: float | None = Field(None, gt=0)
+    """Memory for keys and values of one server over all its GPUs, in units of 10^9 bytes. Default: the server's share
+    of what is free."""
+    arguments: dict[str, bool | int | float | str] = Field(default={})
+    """Further flags of vLLM by name, such as `{max-num-seqs: 128}`. `true` and `false` become `--flag` and
+    `--no-flag`. Flags that other keys set are refused."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _not_set_by_keys(cls, arguments: dict[str, bool | int | float | str]) -> dict[str, bool | int | float | str]:
+        for name in (name.lstrip("-").removeprefix("no-").replace("_", "-") for name in arguments):
+            if name in SET_BY_KEYS:
+                raise ValueError(f"--{name} is set by {SET_BY_KEYS[name]}")
+        return {name.lstrip("-").replace("_", "-"): value for name, value in arguments.items()}
+
+
+class ChatApiConfig(Section):
+    """What a closed model's service accepts, where `engine` is `chat-api`."""
+
+    limit: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    """Name of the parameter that limits the new tokens. OpenAI's reasoning models refuse `max_tokens`; some other
+    services know no other."""
+    sampling: bool = True
+    """Send `temperature` and `top_p`. Turn it off for reasoning models, such as GPT-5 mini, which refuse any
+    temperature but their own: the config's temperatures then have no effect on this model."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
+    """How long a reasoning model thinks before it answers. Default: the service's own choice."""
+    reasoning_tokens: int = Field(0, ge=0)
+    """New tokens that are allowed on top of a role's `max_tokens`, for reasoning, which counts as output and is not
+    shown."""
+
+
+class ThoughtsConfig(Section):
+    """How a model thinks before it answers, where it does."""
+
+    enabled: bool | None = None
+    """Whether it thinks: the variable of its chat template that says so (enable_thinking, thinking). Default: the
+    template's own."""
+    budget: int | None = Field(None, gt=0)
+    """Number of tokens of a thought after which the engine closes it, in the template's words, and has the model
+    answer. They count in `max_tokens`. Default: a thought may take all of that."""
+    kept: bool | None = None
+    """Whether later turns are shown the thoughts of earlier ones. Default: as the chat template does."""
+
+
+class ModelConfig(Section):
+    """A language model and the engine that runs it, by the name that roles use."""
+
+    path: PathText
+    """Local model folder, or the model's name on the Hugging Face hub. `chat-api`: the model's name at its service."""
+    engine: Literal["local", "vllm", "chat-api", "scripted"] = "local"
+    """What runs the model. `local`: this process. `vllm`: a vLLM server, which takes and returns token ids over HTTP.
+    `chat-api`: a closed model, such as GPT-4o mini, at a service with OpenAI's chat API; its conversations are recorded
+    as text and cannot be trained on. `scripted`: replies from a file."""
+    url: str | tuple[str, ...] | None = None
+    """Address of the server for `vllm` and `chat-api`, such as `http://127.0.0.1:8000/v1`. Several addresses
+    are replicas of one model. Default: the server that `ratchet serve-models` has started around the command;
+    `chat-api` needs one address."""
+    chat_api: Annotated[ChatApiConfig, AsGiven] = ChatApiConfig()
+    """`chat-api`: what the service accepts."""
+    serve: Annotated[ServeConfig, AsGiven] = ServeConfig()
+    """`vllm`: how `ratchet serve-models` starts this model's servers."""
+    served_name: str | None = None
+    """Name under which the server knows the model. Default: `path`."""
+    api_key_env: str = "RATCHET_API_KEY"
+    """Environment variable that holds the server's key. A key itself is never written in a config."""
+    revision: str | None = None
+    """Revision of a model from the hub. Default: its main branch."""
+    template: dict[str, bool | int | float | str] = Field({}, exclude_if=lambda variables: not variables)
+    """Variables of the model's chat template, such as `{enable_thinking: false}` for Qwen3. Default: the template's
+    own."""
+    thoughts: Annotated[ThoughtsConfig, AsGiven] = Field(
+        ThoughtsConfig(), exclude_if=lambda thoughts: thoughts == ThoughtsConfig()
+    )
+    """How the model thinks before it answers. A role's own `thoughts` take precedence, key by key."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "bfloat16"
+    """Number format of the weights and of the computation; with `local` on a CPU, of the linear layers' products
+    alone, all else being float32. `auto`: `bfloat16`, or `float32` with `device: cpu` where the CPU has no
+    instructions for bfloat16; the run folder's config says which it is, and a run goes on with that one alone.
+    Training on a CPU takes float32 where the CPU has no such instructions, and in place of float16; the adapter
+    itself is always float32."""
+    quantization: Literal["fp8"] | None = None
+    """`vllm`: number format of the frozen weights on the server. `fp8` takes half the memory of `bfloat16`; vLLM rounds
+    the weights when it loads them. Not for the model that is trained. It changes answers: a judge's scores are computed
+    again."""
+    kv_cache_dtype: Literal["fp8"] | None = None
+    """`vllm`: number format of keys and values on the server. `fp8` holds twice the tokens of `bfloat16`. Not for the
+    model that is trained."""
+    device: str = "auto"
+    """Device that runs the model. `auto`: CUDA where there is a GPU, else the CPU. For small models with `local`, `cpu`
+    is faster."""
+    max_context: int = Field(32_000, gt=0)
+    """Maximum number of prompt and new tokens of one conversation. A conversation that reaches it ends; nothing is
+    truncated silently. `chat-api`: 3 bytes of text count as a token here. Costs are what the service counts."""
+    batch: int = Field(64, gt=0)
+    """`local`: number of sequences decoded at once."""
+    workers: int | None = Field(None, gt=0)
+    """`local`: number of threads that `batch`, `cache_gb` and the cores are divided over, each with a batch of its own.
+    On two cores beside other work two batches were a quarter faster than one; on an idle machine they are alike.
+    Default: one for each core up to four, and one on a GPU."""
+    cache_gb: float = Field(4.0, gt=0)
+    """`local`: maximum memory for keys and values, including the prefix cache, in GB. On a CPU at most four times as
+    much is taken as the sequences that were decoded at once have needed."""
+    timeout: float = Field(600.0, gt=0)
+    """`vllm`, `chat-api`: seconds that one request may take."""
+    concurrency: int | None = Field(None, gt=0)
+    """`vllm`, `chat-api`: maximum number of requests in flight at each server. Default: the number of
+    conversations that a server which Ratchet starts can hold (its memory for keys and values by the tokens of a
+    conversation), and 64 at other servers."""
+    send_seed: bool = True
+    """`vllm`, `chat-api`: send a seed with every request. Turn it off for vLLM on a CPU, where a seeded
+    request with chunked prefill kills the server."""
+    script: PathText | None = None
+    """`scripted`: JSONL file of replies, for tests."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_dtype(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("dtype") != "auto":
+            return given
+        slow = given.get("device") == "cpu" and not computes_bfloat16()
+        return {**given, "dtype": "float32" if slow else "bfloat16"}
+
+    @model_validator(mode="after")
+    def _chat_api_has_one_address(self) -> ModelConfig:
+        if self.engine == "chat-api" and isinstance(self.url, tuple) and len(self.url) != 1:
+            raise ValueError("url: engine chat-api takes one address; a service has no replicas of ours")
+        if self.engine != "chat-api" and self.chat_api.model_fields_set:
+            raise ValueError(f"chat_api: these settings are for engine chat-api, and engine is {self.engine}")
+        if self.engine == "chat-api" and self.thoughts != ThoughtsConfig():
+            raise ValueError("thoughts: a closed model thinks as chat_api.reasoning_effort says; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _eight_bits_are_vllms(self) -> ModelConfig:
+        for key in ("quantization", "kv_cache_dtype"):
+            if getattr(self, key) and self.engine != "vllm":
+                raise ValueError(f"{key}: is for engine vllm, and engine is {self.engine}; remove it")
+        return self
+
+    @property
+    def max_in_flight(self) -> int:
+        """Maximum number of requests in flight at each server."""
+        return self.concurrency or DEFAULT_CONCURRENCY
+
+    @property
+    def reduced_formats(self) -> dict[str, str]:
+        """The number formats of the server that change its answers, by key; empty where none is set."""
+        return self.model_dump(include={"quantization", "kv_cache_dtype"}, exclude_none=True)

@@ -1,0 +1,129 @@
+"""The section `questions`: which questions are trained on, chosen by and tested on."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from ratchet.core.config.paths import PathText, PluginName
+from ratchet.core.config.section import Section
+
+HUB = "hub"
+"""As a split's path: the `datasets` library fetches it."""
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+class SplitConfig(Section):
+    """Which questions of a file, or of a benchmark, make up a split."""
+
+    path: PathText = ""
+    """File of questions. With `benchmark`: its file, or the folder of its files (default: `data/<benchmark>`), or `hub`
+    to fetch it from the Hugging Face hub (or `hub:NAME`, one of the data sets that docs/reference/benchmarks.md
+    lists)."""
+    benchmark: PluginName = ""
+    """Name of a benchmark (docs/reference/benchmarks.md), which knows the formats of its files."""
+    split: str = ""
+    """The benchmark's own name of a split. Default: the split that the benchmark is usually scored on."""
+    format: Literal["ratchet", "flashrag", "datamorgana"] = "ratchet"
+    """Format of a file that belongs to no benchmark. The format of a benchmark's rows is detected."""
+    separator: str | None = Field(None, min_length=1)
+    """What separates several answers, or gold documents, in one text of a file that belongs to no benchmark, such as
+    `;` or `"|"`; `none` where nothing does. Default: an answer with a semicolon or a bar in it is refused, since it may
+    be one or several. `questions.separator` sets it for the files of train, dev and test."""
+    rows: tuple[int, int] | None = None
+    """`[first, end]`: use only the rows from `first` to `end - 1` of the file, counted from 0. Default: all. It makes
+    disjoint splits from one file."""
+    share: tuple[float, float] | None = None
+    """`[from, to]`, each between 0 and 1: use only this part of the questions in a random order, drawn with the
+    experiment's seed. `questions.split` sets it for the three splits of one file. Default: all."""
+    sample: int | None = Field(None, gt=0)
+    """Number of questions in a fixed random sample, drawn with the experiment's seed. Default: all questions."""
+    order: Literal["file", "shuffled", "clustered"] = "file"
+    """Order of the questions, which matters for systems with a memory. `shuffled` uses the experiment's seed;
+    `clustered` puts questions that share a name one after the other."""
+
+    @model_validator(mode="after")
+    def _check(self) -> SplitConfig:
+        if not self.benchmark:
+            if not self.path or self.on_hub:
+                raise ValueError("path is missing: a file of questions (or name a benchmark)")
+            if self.split:
+                raise ValueError("split names a part of a benchmark: name the benchmark as well, or leave it out")
+        elif self.format != "ratchet":
+            raise ValueError("format is for files without a benchmark; a benchmark's rows tell theirs: leave it out")
+        elif self.separator is not None:
+            raise ValueError("separator is for files without a benchmark: leave it out")
+        if self.rows and not 0 <= self.rows[0] < self.rows[1]:
+            raise ValueError("rows are [first, last + 1], counted from 0")
+        if self.share and not 0 <= self.share[0] < self.share[1] <= 1:
+            raise ValueError("share is [from, to] with 0 <= from < to <= 1")
+        return self
+
+    @property
+    def on_hub(self) -> bool:
+        return self.path == HUB or self.path.startswith(f"{HUB}:")
+
+
+class LeakageConfig(Section):
+    """What happens when training and evaluation share questions or documents."""
+
+    questions: Literal["stop", "warn", "off"] = "stop"
+    """What to do where the same question is in both: the same words in the same order."""
+    documents: Literal["stop", "warn", "off"] = "warn"
+    """What to do where questions of both have the same gold document."""
+    corpus: Literal["stop", "warn", "off"] = "off"
+    """What to do where the index holds gold documents of questions that are evaluated: for tasks whose own abstracts
+    must not be found, such as PubMedQA. `off` where finding them is the task."""
+
+
+class QuestionsConfig(Section):
+    """The questions of the experiment: three splits, or one file that is divided.
+
+    `path: questions.csv` and `split: [0.7, 0.1, 0.2]` in place of `train`, `dev` and `test` divide one file at random,
+    with the experiment's seed; any other key of a split, such as `format`, then holds for all three.
+    """
+
+    train: SplitConfig
+    """Questions to sample trajectories on and to train on."""
+    dev: SplitConfig
+    """Questions to choose adapters and checkpoints by."""
+    test: SplitConfig
+    """Questions for the final measurement."""
+    leakage: LeakageConfig = LeakageConfig()
+    """What happens when training and evaluation share questions or documents."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _divide_one_file(cls, data: Any) -> Any:
+        """`path` and `split: [0.7, 0.1, 0.2]` in place of train, dev and test: shares of one file, or of one benchmark.
+
+        Any other key of a split, such as `format` or `rows`, then holds for all three.
+        """
+        if not isinstance(data, dict):
+            return data
+        if "split" not in data:
+            common = {key: data[key] for key in ("separator",) if key in data}
+            own = {
+                n: {**common, **data[n]} for n in SPLITS if isinstance(data.get(n), dict) and "benchmark" not in data[n]
+            }
+            return {key: value for key, value in data.items() if key not in common} | own
+        given = [name for name in SPLITS if name in data]
+        if given:
+            raise ValueError(f"split divides one file; leave out {' and '.join(given)}, or split")
+        shares = data["split"]
+        if (
+            not isinstance(shares, list | tuple)
+            or len(shares) != 3
+            or not all(isinstance(share, int | float) and 0 < share < 1 for share in shares)
+            or abs(sum(shares) - 1) > 1e-6
+        ):
+            raise ValueError(
+                f"split: expected the shares of train, dev and test, such as [0.7, 0.1, 0.2], got {shares!r}"
+            )
+        common = {key: value for key, value in data.items() if key not in ("split", "leakage")}
+        bounds = [0.0, round(shares[0], 9), round(shares[0] + shares[1], 9), 1.0]
+        return {"leakage": data.get("leakage", {})} | {
+            name: {**common, "share": [bounds[i], bounds[i + 1]]} for i, name in enumerate(SPLITS)
+        }

@@ -1,0 +1,68 @@
+"""The section `system`: the agent system and how its roles are played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ratchet.core.config.models import ThoughtsConfig
+from ratchet.core.config.paths import PathText, PluginName
+from ratchet.core.config.section import AsGiven, Section
+
+
+class RoleConfig(Section):
+    """How one role of a system is played."""
+
+    model: str = "agent"
+    """Name of the model under `models` that plays the role."""
+    trainable: bool = True
+    """Whether the role is trained. A role that is not uses the base model even when an adapter is active."""
+    max_tokens: int = Field(4096, gt=0)
+    """Maximum number of new tokens of one action."""
+    thoughts: Annotated[ThoughtsConfig, AsGiven] = Field(
+        ThoughtsConfig(), exclude_if=lambda thoughts: thoughts == ThoughtsConfig()
+    )
+    """How the role thinks before it acts, where that differs from `models.*.thoughts`."""
+    examples: tuple[tuple[str, str], ...] = ()
+    """Worked (user, assistant) exchanges that are put before the first turn, in place of the system's own. Small models
+    need them. In a task with labels, `<true>` and `<false>` stand for its labels of these stances (or for its first
+    two)."""
+
+
+class SystemConfig(Section):
+    """An agent system: a module in `agents/`."""
+
+    name: PluginName = "mrag"
+    """Name of a file or folder in `agents/`."""
+    settings: dict[str, Any] = Field(default={})
+    """The system's own settings. Their keys are below, under the system's name."""
+    # A mapping here, because agents/ is above this package and a system is a plug-in. load_config checks it against the
+    # system's Settings class, and agents.core.system.load_system gives the typed object.
+    roles: dict[str, RoleConfig] = Field(default={})
+    """How roles are played, by the role's name. `default` holds for every role that has no entry of its own."""
+    malformed: Literal["constrain", "reask", "redraw", "give_up"] = "constrain"
+    """What happens with a reply that does not parse as an action. `constrain`: it cannot occur, because decoding is
+    constrained to the action's JSON schema. `reask`: the model is shown the error and asked again. `redraw`: another
+    reply to the same messages is drawn, as in mRAG's published code: at a temperature that rises by 0.1 each time, up
+    to 0.5. Of the first, its text alone is recorded.
+    `give_up`: the trajectory ends as unparsed."""
+    labels: Literal["free", "constrain"] = Field("free", exclude_if=lambda labels: labels == "free")
+    """What happens where a question has labels and the answer comes to none of them. `free`: the trajectory is
+    unparsed. `constrain`: the last dialogue is asked for a label once more, with decoding constrained to the labels.
+    The control `form` of `evaluation.controls` measures with it."""
+    reasks: int = Field(2, ge=0)
+    """`reask`, `redraw`: maximum number of times that the model is asked again for one action."""
+
+    prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
+    """Folder of texts that replace the system's prompts: one file for each prompt, `ratchet prompts` writes them.
+    Default: the system's own words."""
+
+    def role(self, name: str) -> RoleConfig:
+        return self.roles.get(name) or self.roles.get("default") or RoleConfig()
+
+    def role_models(self, key: str) -> Iterator[tuple[str, str]]:
+        """(full key, name of the model) of every role that has an entry; `key` is the system's own."""
+        for role, played in self.roles.items():
+            yield f"{key}.roles.{role}.model", played.model

@@ -1,0 +1,141 @@
+"""The section `training`: how the LoRA adapter is trained."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from ratchet.core.config.paths import PluginName
+from ratchet.core.config.section import Section
+
+
+class LoraConfig(Section):
+    """The shape of the LoRA adapter."""
+
+    r: int = Field(16, gt=0)
+    """Rank of the adapter's matrices."""
+    alpha: int = Field(16, gt=0)
+    """Scale of the adapter, which is multiplied by alpha / r. mRAG (Salemi et al. 2025, arXiv 2506.10844) gives only
+    the rank; alpha = r is Unsloth's default."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout probability on the adapter's input."""
+    targets: str = "all-linear"
+    """Layers that get an adapter: all-linear, or names of linear layers as in PEFT's `target_modules`, with commas.
+    The output head gets none. Of a mixture of experts, all-linear leaves out the feed-forward blocks: experts, routers
+    and what is beside them. Of a multimodal model the language model alone is trained."""
+
+
+class ObjectiveSection(Section):
+    """Settings of objectives. An adapter's record has the sections of its own objective alone."""
+
+
+class PreferenceConfig(ObjectiveSection):
+    """Settings of the objectives that compare: `dpo` and `kto`."""
+
+    level: Literal["trajectory", "action"] = "trajectory"
+    """What is compared: whole trajectories of a question, or single actions that follow the same tokens of a
+    conversation. An action's reward is the mean reward of the trajectories that took it."""
+    beta: float = Field(0.1, gt=0)
+    """Factor on the log-probability ratio to the model before training: the higher, the closer training stays to it."""
+    sft_weight: float = Field(1.0, ge=0)
+    """With `dpo`, factor on the mean negative log-probability of the chosen side's tokens (Pang et al. 2024, arXiv
+    2404.19733). 0 leaves it out, as Rafailov et al. (2023, arXiv 2305.18290) do."""
+
+
+class TrainingConfig(Section):
+    """How the LoRA adapter is trained."""
+
+    model: str = "agent"
+    """Name of the model under `models` that is trained."""
+    objective: PluginName = "sft"
+    """What is learnt from a question's trajectories. `sft`: likelihood of the kept ones (Salemi et al. 2025, arXiv
+    2506.10844). `weighted`: likelihood of all that finished, weighted by reward. `dpo` and `kto`: preferences (Rafailov
+    et al. 2023, arXiv 2305.18290; Ethayarajh et al. 2024, arXiv 2402.01306). Or a file of your own, by its path."""
+    preference: PreferenceConfig = PreferenceConfig()
+    """Settings of the objectives that compare: `dpo` and `kto`."""
+    backend: Literal["peft", "unsloth"] = "peft"
+    """Library that trains the adapter; `unsloth` with the objective `sft` alone, and on rows without weights."""
+    four_bit: bool = Field(False, exclude_if=lambda four_bit: not four_bit)
+    """`unsloth`: hold the frozen weights in 4 bits (Dettmers et al. 2023, arXiv 2305.14314), in a quarter of the
+    memory."""
+    cpu_precision: Literal["float32", "auto"] = Field("float32", exclude_if=lambda chosen: chosen == "float32")
+    """Number format of the matrix products of one training process on a CPU. `auto`: bfloat16 where the CPU has
+    instructions for it (AMX or AVX512-BF16), else float32. Weights, adapter and optimizer stay in float32."""
+    lora: LoraConfig = LoraConfig()
+    """The shape of the adapter."""
+    learning_rate: float = Field(1e-4, gt=0)
+    """Peak learning rate."""
+    warmup_steps: int = Field(50, ge=0)
+    """Number of warmup steps, at most a fifth of all steps, so that a short training learns too."""
+    max_steps: int = Field(5000, gt=0)
+    """Maximum number of training steps."""
+    epochs: float | None = Field(None, gt=0)
+    """Maximum number of passes over the rows. Training stops at the earlier of this and `max_steps`. Default: no
+    limit."""
+    batch_size: int = Field(128, gt=0)
+    """Number of rows of one step over all devices. With fewer rows than this, all rows."""
+    micro_batch: int = Field(1, gt=0)
+    """Number of rows in one forward pass on one device."""
+    max_length: int = Field(16_000, gt=0)
+    """Maximum number of tokens of a row. A longer row is skipped and counted; actions are never truncated."""
+    thoughts: Literal["trained", "masked"] = Field("trained", exclude_if=lambda thoughts: thoughts == "trained")
+    """Whether what a model thought before it acted is learnt with its actions, or only what followed. Tokens that
+    `models.*.thoughts.budget` had inserted are never learnt."""
+    loss_on: Literal["actions", "sequence"] = Field("actions", exclude_if=lambda part: part == "actions")
+    """Tokens that are learnt: those of the trained roles' own actions (Salemi et al. 2025, arXiv 2506.10844, section
+    3.2), or, with the objective `sft`, whole conversations with prompts and documents, as in its published code."""
+    eval_steps: int = Field(500, gt=0)
+    """Number of steps between two evaluations of the held-out loss. Every evaluated adapter is kept."""
+    choose_by: Literal["held_out_loss", "reward"] = Field(
+        "held_out_loss", exclude_if=lambda chosen: chosen == "held_out_loss"
+    )
+    """What chooses among the evaluated adapters. `reward`: the mean reward on dev (`ratchet choose`, a stage
+    of `ratchet selftrain`), which runs the system with every one; mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2)
+    evaluates every 500 steps and keeps the best, though on its test set. `held_out_loss`: the loss on held-out kept
+    actions, a cheap stand-in that need not agree with the reward."""
+    padding_free: bool = Field(False, exclude_if=lambda padding_free: not padding_free)
+    """The rows of a micro-batch are computed one after the other as one sequence, without padding, and long rows share
+    micro-batches with short ones. On a CPU, tokens with which the prompts of several rows begin are computed once,
+    with the objective `sft` where rows have no weights. The loss is the same. It pays with a `micro_batch` of more than
+    one row."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass, which needs less memory and more time. `ratchet plan` computes what a
+    step needs with it and without."""
+    dev_fraction: float = Field(0.1, ge=0, lt=1)
+    """Fraction of the kept questions that is held out; if that is fewer than five, none, since their
+    loss would be noise. The loss on their kept actions is measured every `eval_steps`. Default: 0 where
+    `choose_by` is `reward`, since nothing needs that loss then."""
+    wandb: Literal["off", "offline", "online"] = "off"
+    """Log the training to Weights & Biases."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hold_out_only_what_is_needed(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("choose_by") == "reward":
+            return {"dev_fraction": 0.0, **data}
+        return data
+
+    @model_validator(mode="after")
+    def _four_bit_needs_unsloth(self) -> TrainingConfig:
+        if self.four_bit and self.backend != "unsloth":
+            raise ValueError("four_bit: only backend unsloth has it; set training.backend to unsloth, or leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _unsloth_has_its_own(self) -> TrainingConfig:
+        if self.padding_free and self.backend == "unsloth":
+            raise ValueError("padding_free: backend unsloth has an attention of its own; set padding_free to false")
+        if self.objective != "sft" and self.backend == "unsloth":
+            raise ValueError(f"objective: {self.objective} needs logits, which backend unsloth does not give; set peft")
+        if self.loss_on == "sequence" and self.objective != "sft":
+            raise ValueError(f"loss_on: {self.objective} learns from actions; set objective to sft, or leave it out")
+        return self
+
+    def settings(self, section: str | None) -> dict[str, Any]:
+        """All that an adapter depends on, as JSON. `section`: that of its objective, if it has one; those of others are
+        left out, and so is the default objective: a new objective changes the record of no adapter."""
+        fields = TrainingConfig.model_fields
+        others = {name for name, field in fields.items() if isinstance(field.default, ObjectiveSection)} - {section}
+        default = {"objective"} if self.objective == fields["objective"].default else set()
+        return self.model_dump(mode="json", exclude={"wandb"} | others | default)

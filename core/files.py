@@ -1,0 +1,436 @@
+"""Files that survive a kill at any moment: atomic writes of complete files, and append-only JSONL segments.
+
+A segment belongs to one writer at a time. Lines are flushed to disk before their write returns, so nothing
+acknowledged is lost; a torn last line (a kill in the middle of a write) is cut back before the next append and
+ignored by readers.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import glob
+import gzip
+import io
+import json
+import os
+import secrets
+import shutil
+import stat
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from ratchet.core.errors import UserError, raise_error
+from ratchet.core.file_kinds import HEAD, refuse_other_kind
+from ratchet.core.in_place import check_in_place, is_there, kept_in_place, moved_away
+from ratchet.core.lease import Lease, check_leases
+
+R = TypeVar("R", bound=BaseModel)
+
+
+@contextlib.contextmanager
+def _published(path: Path) -> Iterator[Path]:
+    """A hidden path, one writer's own, that gets the name `path` when the block ends, and is deleted when it fails.
+    UserError where it cannot be written, or where a lease of this process is lost."""
+    # Random: two machines that write one folder may use the same process number.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    check_in_place(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        for written in (*temporary.rglob("*"), temporary):
+            _sync(written)
+        check_leases()
+        temporary.replace(path)
+        if path.is_dir():
+            _sync(path.parent)
+    except BaseException as error:
+        _delete(temporary)
+        from safetensors import SafetensorError  # late: few commands need it
+
+        if isinstance(error, Exception):
+            check_leases()  # the next holder of a lost lease may have deleted the hidden path
+        if isinstance(error, FileNotFoundError) and path.exists():  # another process cleared what it took for left over
+            raise is_there(path) from error
+        if isinstance(error, OSError | SafetensorError):  # safetensors has an error of its own for a full disk
+            raise disk_error(path, error) from error
+        raise
+
+
+def _sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _delete(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write a complete file: readers see the old content or the new, never a part. Several processes may do so."""
+    with _published(path) as temporary:
+        temporary.write_bytes(data.encode(errors="replace") if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """The name of a file for the block to write, which becomes `path` when the block ends. Its writers take turns: what
+    a killed one has left is deleted."""
+    with _published(path) as temporary:
+        for left in path.parent.glob(f".{glob.escape(path.name)}.{8 * '[0-9a-f]'}.tmp"):
+            _delete(left)
+        yield temporary
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """As `new_file`, an empty folder. UserError where `path` is a folder with content, at the beginning or the end."""
+    _check_free(path)
+    try:
+        with new_file(path) as temporary:
+            temporary.mkdir()
+            with kept_in_place(temporary):  # or a write would make it again, without what was written before
+                yield temporary
+    except UserError:
+        _check_free(path)
+        raise
+
+
+def _check_free(path: Path) -> None:
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise is_there(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as one JSON file, atomically."""
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+def read_json_file(path: Path) -> Any:
+    """The value of a JSON file. Raises OSError, and ValueError for what is no JSON or is nested too deeply."""
+    try:
+        with open_regular(path) as file:
+            return json.load(file)
+    except RecursionError as error:
+        raise ValueError("the values are nested too deeply") from error
+
+
+def disk_error(path: Path, error: BaseException) -> UserError:
+    """The error of a file that cannot be written, with what to do."""
+    if isinstance(error, FileNotFoundError) and not path.parent.exists():
+        return moved_away(path)
+    reason = getattr(error, "strerror", None) or error
+    return UserError(
+        f"{path}: cannot write ({reason}). What was finished before is kept: make room or fix the folder's "
+        "permissions, then run the same command again."
+    )
+
+
+def as_line(record: BaseModel | dict[str, Any]) -> bytes:
+    """The line of a segment that holds the record. Half of a surrogate pair becomes '?': UTF-8 has none, and no text of
+    a record is worth the command's end."""
+    if isinstance(record, BaseModel):
+        try:
+            return record.model_dump_json().encode() + b"\n"
+        except PydanticSerializationError:
+            record = record.model_dump()
+    return json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
+
+
+def lease_of(segment: Path) -> Path:
+    """The lease of the process that appends to a segment."""
+    return segment.with_name(f".{segment.name}.lease")
+
+
+class Segment:
+    """An append-only JSONL file held by one writer: its lease refuses a second one, here and on other machines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        check_in_place(path)
+        self._lease = Lease(lease_of(path), str(path))
+        self._lease.acquire()
+        try:
+            # Unbuffered: what a full disk refused must not be tried again, half, by a later flush.
+            self._file = path.open("ab+", buffering=0)
+            self._cut_torn_tail()
+        except OSError as error:
+            self._lease.release()
+            raise disk_error(path, error) from error
+
+    def _cut_torn_tail(self) -> None:
+        size = self._file.seek(0, os.SEEK_END)
+        keep = size
+        while keep > 0:
+            start = max(0, keep - 65536)
+            self._file.seek(start)
+            newline = self._file.read(keep - start).rfind(b"\n")
+            if newline >= 0:
+                keep = start + newline + 1
+                break
+            keep = start
+        if keep != size:
+            self._file.truncate(keep)
+
+    def append(self, record: BaseModel | dict[str, Any]) -> None:
+        """Durable when it returns. On a full disk the file is cut back to its last complete line."""
+        self.extend([record])
+
+    def extend(self, records: Iterable[BaseModel | dict[str, Any]]) -> None:
+        """Append records, all flushed to disk together; UserError where the file is no longer there.
+
+        Threads may call it, also while another one closes the file: it then raises ValueError, as every closed file
+        does.
+        """
+        left = memoryview(b"".join(map(as_line, records)))
+        with self._lock:
+            self._lease.check()
+            before = self._file.seek(0, os.SEEK_END)
+            try:
+                while left:
+                    left = left[self._file.write(left) :]
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file.fileno(), before)
+                raise disk_error(self.path, error) from error
+            if not self.path.exists():
+                raise moved_away(self.path)
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+        self._lease.release()
+
+    def __enter__(self) -> Segment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a file that a user names for reading. Raises OSError, and UserError for a pipe or a device: its reading may
+    never end."""
+    # Opening a pipe without O_NONBLOCK would wait for the process at its other end.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise UserError(f"{path}: is a pipe or a device; write what it gives into a file, and name that")
+    return file
+
+
+def read_small(path: Path, limit: int, where: str = "") -> bytes:
+    """The content of a small file that a user names. UserError, which begins with `where` or the path, for a file of
+    more bytes than `limit`, and for what is no file or cannot be read."""
+    where = where or str(path)
+    try:
+        with open_regular(path) as file:
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{where}: cannot read ({reason})") from error
+    if len(data) > limit:
+        raise UserError(f"{where}: is larger than {limit:,} bytes, which no file of this kind is")
+    return data
+
+
+def read_small_text(path: Path, limit: int, where: str = "") -> str:
+    """As `read_small`, decoded from UTF-8, without a byte order mark and with lines that end in a line feed."""
+    try:
+        return io.TextIOWrapper(io.BytesIO(read_small(path, limit, where)), "utf-8-sig").read()
+    except UnicodeDecodeError as error:
+        raise not_utf8(where or path, f"byte {error.start}") from error
+
+
+MIN_ACCENTED, MAX_ACCENTED = 20, 0.25
+"""Bytes above ASCII, as a number and a share, up to which a text is taken for Windows-1252. Western texts have up to
+0.15, Cyrillic and Asian ones in encodings of their own 0.5 and more."""
+
+
+def not_utf8(where: object, error: object = "it is UTF-16 or UTF-32, or holds NUL bytes") -> UserError:
+    """The error of a user's file in another encoding, with what to do."""
+    return UserError(f"{where}: not UTF-8 text ({error}); convert the file to UTF-8")
+
+
+def decode_text(data: bytes, where: object = "") -> tuple[str, str]:
+    """(text, encoding) of a user's file: UTF-8, UTF-16 where its first bytes say so, else Windows-1252.
+
+    A byte order mark is no part of the text. Windows-1252 is Latin-1 with letters in place of control characters.
+    UserError that names `where` for NUL bytes, which are no text, for UTF-8 with damaged bytes, and for a text that is
+    in neither: every byte may be a letter in Windows-1252, but no language in it has so many accents.
+    """
+    refuse_other_kind(data[:HEAD], where)
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return data.decode("utf-16", "replace"), "utf-16"
+    if b"\0" in data:
+        raise not_utf8(where)
+    try:
+        return data.decode("utf-8-sig"), "utf-8"
+    except UnicodeDecodeError as error:
+        replaced = data.decode(errors="replace")
+        if sum(character > "\x7f" for character in replaced) > 2 * replaced.count("\ufffd"):
+            raise not_utf8(where, f"{error.reason} at byte {error.start}") from error
+    accented = len(data.translate(None, bytes(range(128))))
+    with contextlib.suppress(UnicodeDecodeError):
+        if accented <= max(MIN_ACCENTED, MAX_ACCENTED * len(data)):
+            return data.decode("cp1252"), "windows-1252"
+    raise not_utf8(where, "nor Windows-1252: perhaps an encoding of DOS, or of Cyrillic, Greek or Asian letters")
+
+
+def read_jsonl(
+    path: Path, what: str = "JSON object", skip: int = 0, on_error: Callable[[UserError], None] = raise_error
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) for every line of a user's JSONL file, .gz or not.
+
+    Blank lines hold no object, but count. The first `skip` objects are skipped without being parsed. A bad line is an
+    error that names it, which goes to `on_error`; where that does not raise it, the line is skipped.
+    """
+    try:
+        file = open_regular(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
+    with file, gzip.open(file) if path.suffix == ".gz" else file as lines:
+        try:
+            refuse_other_kind(lines.peek(HEAD), path)
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                if skip > 0:
+                    skip -= 1
+                    continue
+                if b"\0" in line:  # of another encoding, every line would be wrong
+                    raise not_utf8(f"{path}:{number}")
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    on_error(UserError(f"{path}:{number}: not valid JSON ({error}); fix or remove this line"))
+                    continue
+                if not isinstance(value, dict):
+                    on_error(UserError(f"{path}:{number}: expected a {what} ({{...}}), got {type(value).__name__}"))
+                    continue
+                yield number, value
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(
+                f"{path}: cannot read on ({error}); if it is a .gz file it may be cut off or damaged"
+            ) from error
+
+
+def write_record(path: Path, record: BaseModel) -> None:
+    """Write a record as one JSON file, atomically, in the order of its fields."""
+    write_atomic(path, record.model_dump_json(indent=1) + "\n")
+
+
+def read_record(path: Path, kind: type[R], fix: str) -> R | None:
+    """The record that a JSON file holds; None where there is no file. Raises UserError that ends with `fix`."""
+    try:
+        with open_regular(path) as file:
+            return kind.model_validate_json(file.read())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"{path}: cannot read ({error.strerror})") from error
+    except ValidationError as error:
+        raise UserError(f"{path}: not a {kind.__name__} ({error.errors()[0]['msg']}); {fix}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A complete line of a segment. Segments are append-only: it stays where it is."""
+
+    path: Path
+    number: int
+    """From 1."""
+    start: int
+    length: int
+
+    def parse(self, data: bytes, kind: type[R]) -> R:
+        """The record that the line's bytes hold. Raises UserError."""
+        try:
+            return kind.model_validate_json(data)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise UserError(
+                f"{self.path}:{self.number}: not a {kind.__name__} ({problem['msg']}); the file was changed or "
+                "damaged: restore it, or delete this line to have its work done again"
+            ) from error
+
+    def read(self, kind: type[R]) -> R:
+        """Its record, from the disk. Raises UserError."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.start)
+                return self.parse(file.read(self.length), kind)
+        except OSError as error:
+            raise UserError(f"{self.path}:{self.number}: cannot read ({error.strerror})") from error
+
+
+def read_lines(path: Path) -> Iterator[tuple[Line, bytes]]:
+    """The lines of one segment; a torn last one is skipped."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        start = 0
+        for number, data in enumerate(file, 1):
+            if not data.endswith(b"\n"):
+                return
+            yield Line(path, number, start, len(data)), data
+            start += len(data)
+
+
+def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
+    """Records of one segment; a torn last line is skipped, any other damage is an error."""
+    return (line.parse(data, kind) for line, data in read_lines(path))
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a segment without a record of their own, such as a training's log; a torn last one is skipped.
+
+    Raises UserError for a damaged line.
+    """
+    if not path.exists():
+        return []
+    *lines, _ = path.read_bytes().split(b"\n")
+    values = []
+    for number, line in enumerate(lines, 1):
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}:{number}: damaged ({error}); restore the file, or delete this line") from error
+        if not isinstance(values[-1], dict):
+            raise UserError(f"{path}:{number}: damaged (no JSON object); restore the file, or delete this line")
+    return values
+
+
+def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:
+    """Records of every *.jsonl segment of a folder, in file-name order."""
+    for path in sorted(folder.glob("*.jsonl")):
+        yield from read_segment(path, kind)
+
+
+def write_jsonl(path: Path, records: Iterable[BaseModel | dict[str, Any]]) -> None:
+    """Write records as one JSONL file, atomically."""
+    write_atomic(path, b"".join(map(as_line, records)))
+
+
+def count_lines(files: Iterable[Path]) -> int:
+    """The number of complete lines of all files; the lines are not parsed."""
+    total = 0
+    for path in files:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                total += block.count(b"\n")
+    return total

@@ -1,0 +1,215 @@
+"""Config files read, overridden, and checked against a model; what is wrong is said by its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from ratchet.core.errors import UserError, did_you_mean, fault_in
+from ratchet.core.files import read_small_text
+
+M = TypeVar("M", bound=BaseModel)
+Key = tuple[int | str, ...]
+MAX_BYTES = 10_000_000
+"""The largest config file in bytes."""
+MAX_VALUES = 1_000_000
+"""The most values of a config, those that aliases repeat counted each time."""
+MAX_NUMBER = 10**12
+MAX_NAME = 120
+"""Characters of a key. Names of arms and members are parts of file names, which may have 255 bytes."""
+
+
+def parse(kind: type[M], data: Any, where: str, section: str = "", context: Mapping[str, Any] | None = None) -> M:
+    """Validate `data`; every problem is listed with its key, and an unknown name with the closest known one.
+
+    `where` begins every line of the error, such as the file; `section` is the key of `data` in it. `context` is
+    pydantic's, for validators.
+    """
+    try:
+        return kind.model_validate(data, context=context)
+    except ValidationError as error:
+        lines = []
+        for key, text, _ in _problems(kind, error):
+            full = ".".join(map(str, (section, *key) if section else key))
+            lines.append(": ".join(part for part in (where, full, text) if part))
+        raise UserError("\n".join(lines)) from error
+
+
+def validate_section(kind: type[M], data: Any, context: Mapping[str, Any] | None = None) -> M:
+    """Validate a section inside another one's validator, where the other one decides of which kind it is."""
+    try:
+        return kind.model_validate(data, context=context)
+    except ValidationError as error:
+        raise ValidationError.from_exception_data(
+            kind.__name__,
+            [
+                InitErrorDetails(type=PydanticCustomError("section", "{text}", {"text": text}), loc=key, input=value)
+                for key, text, value in _problems(kind, error)
+            ],
+        ) from error
+
+
+def _problems(kind: type[BaseModel], error: ValidationError) -> Iterator[tuple[Key, str, Any]]:
+    """(key, what is wrong with it, value) of every problem."""
+    for problem in error.errors():
+        key, annotations = _walk(kind, problem["loc"])
+        yield key, _text(problem, annotations), problem["input"]
+
+
+def _text(problem: ErrorDetails, annotations: list[Any]) -> str:
+    kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
+    if kind == "section":
+        return problem["msg"]
+    if kind == "extra_forbidden":
+        section = _section(annotations[-2]) if len(annotations) > 1 else None
+        return f"unknown key{did_you_mean(str(problem['loc'][-1]), section.model_fields if section else ())}"
+    got = "" if isinstance(value, dict) else f", got {value!r}"
+    if value is None:
+        got = ", got null; give it a value, or leave the key out for its default"
+    if kind == "literal_error":
+        choices = [str(choice) for choice in get_args(_plain(annotations[-1]))]
+        return f"{problem['msg']}{got}{did_you_mean(str(value), choices) if choices else ''}"
+    if kind == "union_tag_invalid":
+        choices = [str(tag) for section in get_args(_plain(annotations[-1])) for tag in _tags(section)]
+        name = str(context["discriminator"]).strip("'")
+        return f"{name}: {context['tag']!r} is not known{did_you_mean(str(context['tag']), choices)}"
+    if kind == "union_tag_not_found":
+        choices = [str(tag) for section in get_args(_plain(annotations[-1])) for tag in _tags(section)]
+        return f"{str(context['discriminator']).strip(chr(39))} is missing (known: {', '.join(sorted(choices))})"
+    return f"{context['error'] if kind == 'value_error' else problem['msg']}{got}"
+
+
+def _walk(kind: type[BaseModel], loc: Key) -> tuple[Key, list[Any]]:
+    """The key as the file has it, without the tags of unions, and the annotations on the way to it.
+
+    An annotation is None where there is none, as for a key that is not known.
+    """
+    key: list[int | str] = []
+    annotations: list[Any] = [kind]
+    for part in loc:
+        here = _plain(annotations[-1])
+        tagged = [section for section in get_args(here) if part in _tags(section)] if _is_union(here) else []
+        if tagged:
+            annotations[-1] = tagged[0]
+            continue
+        if part == "[key]":  # the last part's name is wrong, not its value
+            container = _plain(annotations[-2])
+            annotations[-1] = get_args(container)[0] if get_origin(container) is dict else None
+            continue
+        key.append(part)
+        section = _section(here)
+        if section is not None:
+            field = section.model_fields.get(str(part))
+            annotations.append(field.annotation if field else None)
+        elif get_origin(here) in (dict, tuple, list):
+            arguments = get_args(here)
+            annotations.append(arguments[1] if get_origin(here) is dict else arguments[0])
+        else:
+            annotations.append(None)
+    return tuple(key), annotations
+
+
+def _plain(annotation: Any) -> Any:
+    """Without Annotated, and without the None of `X | None`."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if _is_union(annotation):
+        kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+        return _plain(kinds[0]) if len(kinds) == 1 else annotation
+    return annotation
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, UnionType)
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    plain = _plain(annotation)
+    return plain if isinstance(plain, type) and issubclass(plain, BaseModel) else None
+
+
+def _tags(annotation: Any) -> tuple[Any, ...]:
+    """The values that tell a section of a union from the others: those of its first field."""
+    section = _section(annotation)
+    first = next(iter(section.model_fields.values()), None) if section else None
+    return get_args(first.annotation) if first is not None and get_origin(first.annotation) is Literal else ()
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A config file as it is written. Raises UserError for what is no file, no UTF-8 or no YAML, or is too large."""
+    data = _load_yaml(read_small_text(path, MAX_BYTES), str(path))
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: a config is a mapping of keys to values")
+    return data
+
+
+def _load_yaml(text: str, where: str) -> Any:
+    try:
+        data = yaml.safe_load(text)
+        _check_size(data, where, "", set(), [MAX_VALUES])
+    except UserError:
+        raise
+    except RecursionError as error:
+        raise UserError(f"{where}: sections are nested too deeply") from error
+    except Exception as error:  # dates and tags that do not fit their value raise anything
+        raise UserError(f"{where}: not valid YAML: {error}") from error
+    return data
+
+
+def _check_size(value: Any, where: str, key: str, above: set[int], left: list[int]) -> None:
+    """Raises UserError for what a small file can hold and no program can use: aliases that expand to millions of values
+    or to themselves, numbers beyond any count, names that no file can have."""
+    problem = ""
+    left[0] -= 1
+    if left[0] < 0:
+        raise UserError(f"{where}: expands to more than {MAX_VALUES} values")
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
+        problem = f"{str(value)[:20]}... is too large a number"
+    elif isinstance(value, str) and "\0" in value:
+        problem = "holds a NUL character"
+    elif isinstance(value, dict | list) and id(value) in above:
+        problem = "is an alias that contains itself"
+    if problem:
+        raise UserError(f"{where}: {key}: {problem}")
+    if isinstance(value, dict):
+        for name in value:
+            if isinstance(name, str) and not (0 < len(name) <= MAX_NAME and name.isprintable()):
+                shown = f"{name[:20]!r}..." if len(name) > MAX_NAME else repr(name)
+                rule = f"use 1 to {MAX_NAME} printable characters"
+                fault = "" if name.isprintable() and name else f" ({fault_in(name, str.isprintable)})"
+                raise UserError(f"{where}: {key}: {shown} cannot be a name{fault}; {rule}")
+    if isinstance(value, dict | list):
+        above.add(id(value))
+        for name, child in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_size(child, where, f"{key}.{name}" if key else str(name), above, left)
+        above.remove(id(value))
+
+
+def overridden(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """The data with 'key.path=value' put in, the value in YAML. Raises UserError."""
+    data = deepcopy(data)
+    for override in overrides:
+        _override(data, override)
+    return data
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, sign, value = override.partition("=")
+    if not sign:
+        raise UserError(f"--set {override}: expected key.path=value")
+    *parents, last = key.split(".")
+    for part in parents:
+        if data.get(part) is None:  # also where the file has the section's name and nothing in it
+            data[part] = {}
+        child = data[part]
+        if not isinstance(child, dict):
+            raise UserError(f"--set {override}: {part!r} holds a value, not a section")
+        data = child
+    data[last] = _load_yaml(value, f"--set {override}")

@@ -1,0 +1,387 @@
+"""The nouns of Ratchet: frozen, typed records that every stage reads and writes.
+
+Those of scores and selections are in core/selection.py. Raw output is immutable: a stage never changes another
+stage's records, it writes its own that point at them by key. On disk a record is one JSON line; token rows are Parquet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+
+def content_key(*parts: Any) -> str:
+    """A 32-digit hexadecimal digest of JSON-able parts: equal content, equal key, on any machine."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_jsonable)
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"cannot make a content key of a {type(value).__name__}")
+
+
+def document_id(text: str) -> str:
+    """A document's id in Unicode's NFC, without the brackets that FineWeb writes around it: <urn:uuid:1> is urn:uuid:1.
+
+    DataMorgana's and LiveRAG's questions name the same documents, some with the brackets and some without. Some systems
+    spell names of files in NFD.
+    """
+    text = unicodedata.normalize("NFC", text)
+    return text[1:-1] if text.startswith("<urn:") and text.endswith(">") else text
+
+
+DocumentId = Annotated[str, AfterValidator(document_id)]
+
+
+class Record(BaseModel):
+    """The base of all records: frozen, and unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Stance = Literal["true", "false", "unknown", "mixed", ""]
+"""What a label says of a claim; empty for a choice among answers."""
+
+
+class Label(Record):
+    """One of a task's labels."""
+
+    name: str
+    meaning: str
+    """When it is the right one, or the text of a choice: what a prompt says of it."""
+    stance: Stance = ""
+
+
+class Question(Record):
+    """A question or claim with everything that is known about the right answer."""
+
+    id: str
+    text: str
+    form: Literal["question", "claim"] = "question"
+    """What the text is, and what a prompt calls it."""
+    answers: tuple[str, ...] = ()
+    """Accepted short answers: any of them is right."""
+    reference: str | None = None
+    """A long-form reference answer, from which nuggets are drawn."""
+    nuggets: tuple[str, ...] = ()
+    """Facts a good answer contains, when the benchmark gives them."""
+    gold_ids: tuple[DocumentId, ...] = ()
+    """Documents that hold the answer."""
+    gold_titles: tuple[str, ...] = ()
+    """Titles of documents that hold the answer, where a benchmark names pages rather than documents."""
+    labels: tuple[Label, ...] = ()
+    """Of a task with a closed set of answers: all of them. The answer is a label's name."""
+    label: str | None = None
+    """The right one's name."""
+    kind: str = ""
+    """The benchmark's own category (one hop, comparison...), for breakdowns."""
+
+    def key(self) -> str:
+        return content_key(self)
+
+    @property
+    def asked(self) -> Question:
+        """What a system sees of it: nothing that whoever asks it in use does not know."""
+        return Question(id=self.id, text=self.text, form=self.form, labels=self.labels)
+
+    @property
+    def gold_answer(self) -> str:
+        """The label, else the first accepted answer, else the reference; empty where none is known."""
+        return self.label or next(iter(self.answers), self.reference or "")
+
+    @model_validator(mode="after")
+    def _label_is_known(self) -> Question:
+        names = [label.name for label in self.labels]
+        if self.label is not None and self.label not in names:
+            raise ValueError(f"label {self.label!r} is not among its labels ({', '.join(names) or 'none'})")
+        if len({name.casefold() for name in names}) < len(names):
+            raise ValueError(f"labels must differ by more than case: {', '.join(names)}")
+        return self
+
+
+def questions_digest(questions: Iterable[Question]) -> str:
+    """Of questions with all that belongs to them, in their order."""
+    return content_key("questions", [question.key() for question in questions])
+
+
+class Passage(Record):
+    """A chunk as a search result."""
+
+    id: str
+    """Chunk id: unique in the index. It stands for one text (`with_text`)."""
+    document_id: DocumentId
+    text: str
+    title: str = ""
+    score: float = 0.0
+
+    def with_text(self, text: str) -> Passage:
+        """The passage with another text, such as its beginning or a summary: another passage, whose id says so."""
+        if text == self.text:
+            return self
+        return self.model_copy(update={"id": f"{self.id}~{content_key(text)[:8]}", "text": text})
+
+
+def with_title(title: str, text: str) -> str:
+    """A text under its title, as it is indexed and encoded; one of them alone where the other is empty."""
+    return f"{title}\n{text}" if title and text else title or text
+
+
+Author = Literal["template", "system", "user", "assistant"]
+
+
+class Span(Record):
+    """content[start:end] of a conversation and who wrote it.
+
+    `sampled` marks tokens that the model itself emitted, its end-of-turn token included. `parsed` is False for a
+    sampled action that broke its schema or was cut off: it stays in the log and is never trained on. `thought` marks
+    what the model thought before it answered, in the turn in which it did, up to what closes the thought. Where a
+    budget closed it, the closing is a span that is not sampled.
+    """
+
+    start: int
+    end: int
+    author: Author
+    sampled: bool = False
+    parsed: bool = True
+    thought: bool = Field(False, exclude_if=lambda thought: not thought)
+
+
+class Conversation(Record, extra="ignore"):
+    """One role's dialogue with its model, as the token ids that the model saw and emitted, or as text. Earlier versions
+    wrote more."""
+
+    role: str
+    model: str
+    """Name of the model in the config that played the role."""
+    trainable: bool
+    ids: tuple[int, ...]
+    text: str = ""
+    """The dialogue where the model is a closed one, of which no token ids are known: `ids` then is empty, and spans and
+    model calls count characters. Such a conversation can never be trained on."""
+    spans: tuple[Span, ...]
+    """Contiguous, in order, covering `ids` or `text`."""
+    foreign_turns: int = Field(0, exclude_if=lambda turns: turns == 0)
+    """How many assistant turns are a program's text (its own examples, a history that it rewrote) and not what the
+    model sampled here: they are context, and never trained on."""
+
+    rewritten: bool = Field(False, exclude_if=lambda rewritten: not rewritten)
+    """The dialogue goes on here from the conversation before, since the chat template wrote earlier turns in another
+    way than the model was shown them, as by dropping thoughts."""
+
+    @model_validator(mode="after")
+    def _spans_cover_ids(self) -> Conversation:
+        at = 0
+        for span in self.spans:
+            if span.start != at or span.end < span.start:
+                raise ValueError(f"span {span.start}:{span.end} does not continue at {at}")
+            at = span.end
+        if self.text and self.ids:
+            raise ValueError("a conversation is either token ids or text")
+        if at != len(self.content):
+            raise ValueError(f"spans cover {at} of {len(self.content)} {'characters' if self.text else 'tokens'}")
+        return self
+
+    def actions(self) -> list[tuple[int, int]]:
+        """(start, end) of each action that was sampled and parsed: a thought and what follows it in the turn are one
+        action, and so is what an engine put between them."""
+        found: list[tuple[int, int]] = []
+        in_thought = False
+        for span in self.spans:
+            if in_thought and span.start == found[-1][1] and span.author == "assistant":
+                found[-1] = (found[-1][0], span.end)
+            elif span.sampled and span.parsed:
+                found.append((span.start, span.end))
+            else:
+                continue
+            in_thought = span.thought
+        return found
+
+    @property
+    def content(self) -> tuple[int, ...] | str:
+        """What spans count in: the token ids, or the characters of the text."""
+        return self.text or self.ids
+
+
+ParseState = Literal["free", "ok", "malformed"]
+"""free: no schema was asked for. malformed: broke its schema, or was cut off by a limit."""
+
+
+Repair = Literal["fence", "text", "syntax", "type", "case", "null", "unknown_field", "explanation", "length"]
+"""What was tolerated in a JSON reply. fence: a code fence that is not ```json. text: words or other objects around the
+last object. syntax: JSON5, such as a comma too many. type: a value of another type, such as "1" for 1. case: a name
+in other capitals. null: for a field that may be absent. unknown_field: one that nobody asked for. explanation: a
+missing reason that no code reads. length: a list or text as long as the grammar of a short reply lets it be, of which
+the rest is lost."""
+
+
+class ModelCall(Record):
+    """One completion of a model."""
+
+    kind: Literal["model"] = "model"
+    role: str
+    conversation: int
+    """Index into the trajectory's conversations."""
+    start: int
+    end: int
+    """What was sampled is conversation.content[start:end]; of a look-ahead, the part that was used."""
+    text: str
+    parse: ParseState
+    repairs: tuple[Repair, ...] = Field((), exclude_if=lambda repairs: not repairs)
+    """Of an action that was read although it is not exactly what was asked for, in what it is not."""
+    error: str = ""
+    attempt: int = 0
+    """0 for the first try, 1 for the first re-ask."""
+    finish_reason: str
+    prompt_tokens: int
+    cached_tokens: int = 0
+    new_tokens: int
+    thought_tokens: int = Field(0, exclude_if=lambda tokens: tokens == 0)
+    """Of the new tokens, those of a thought."""
+    at: float
+    """Seconds since the trajectory began."""
+    seconds: float
+
+
+LookupState = Literal["ok", "refused", "failed"]
+"""refused: the tool found the call itself wrong. failed: the service gave no answer, after all its retries."""
+
+
+class Search(Record):
+    """One search of an index or source, with what it found."""
+
+    kind: Literal["search"] = "search"
+    role: str
+    source: str = "index"
+    """The config's index, or a name under its sources."""
+    query: str
+    k: int
+    offset: int
+    passages: tuple[Passage, ...]
+    error: str = ""
+    """Why it failed."""
+    state: LookupState = Field(default_factory=lambda given: "failed" if given.get("error") else "ok")
+    at: float
+    seconds: float
+
+
+class ToolCall(Record):
+    """A tool called by name, such as one of an MCP server."""
+
+    kind: Literal["tool"] = "tool"
+    role: str
+    source: str
+    tool: str
+    arguments: dict[str, Any]
+    text: str = ""
+    """What it said, where that was not passages."""
+    passages: tuple[Passage, ...] = ()
+    error: str = ""
+    """Why it refused, in the words that the model saw; or why it failed, of which the model is told in one sentence."""
+    state: LookupState = Field(default_factory=lambda given: "refused" if given.get("error") else "ok")
+    at: float
+    seconds: float
+
+
+class Recall(Record):
+    """A look into the evidence memory."""
+
+    kind: Literal["recall"] = "recall"
+    role: str
+    entities: tuple[str, ...]
+    passages: tuple[Passage, ...]
+    at: float
+    seconds: float
+
+
+class Note(Record):
+    """A decision of the system itself, for the reader of the log (a budget reached, an agent refused)."""
+
+    kind: Literal["note"] = "note"
+    role: str
+    text: str
+    reward: float | None = Field(None, ge=0, le=1, exclude_if=lambda reward: reward is None)
+    """What an agent makes of its own work."""
+    at: float
+
+
+Event = Annotated[ModelCall | Search | ToolCall | Recall | Note, Field(discriminator="kind")]
+Status = Literal["finished", "unparsed", "out_of_budget", "failed"]
+
+
+class Turn(Record):
+    """One speaker's turn in a debate, or one step of a loop."""
+
+    round: int
+    """From 1."""
+    speaker: str
+    query: str = ""
+    passages: tuple[str, ...] = ()
+    """Ids of the passages that it read, which are in the trajectory's events."""
+    said: str
+    verdict: str = ""
+    """The answer or label that it came to; empty where it gave none."""
+    scores: dict[str, float | None] = {}
+    """What was measured of it; null where it cannot be told."""
+
+
+class Trajectory(Record):
+    """One attempt at a question by a system, with everything that happened."""
+
+    key: str
+    """Content key of question, system, models, adapter, index and sample number (`sampling.pool`)."""
+    question_id: str
+    system: str
+    policy: str
+    """'base', or the digest of the adapter that was active."""
+    sample: int
+    seed: int
+    status: Status
+    answer: str
+    explanation: str = ""
+    """The reasons for the answer, where the system gives them apart from it."""
+    error: str = ""
+    passages: tuple[Passage, ...] = ()
+    """The supporting documents that the system returned with its answer."""
+    candidates: dict[str, str] = {}
+    """Answers that the system chose between, by the name of what proposed them."""
+    turns: tuple[Turn, ...] = ()
+    stopped: str = ""
+    """Why a debate or a loop ended."""
+    events: tuple[Event, ...] = ()
+    conversations: tuple[Conversation, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def response(self) -> str:
+        """What can be checked against documents: the reasons for a label, or the answer itself."""
+        return self.explanation or self.answer
+
+    @property
+    def token_exact(self) -> bool:
+        """Whether every conversation holds the token ids that its model saw and emitted."""
+        return not any(conversation.text for conversation in self.conversations)
+
+    @property
+    def model_calls(self) -> tuple[ModelCall, ...]:
+        return tuple(e for e in self.events if isinstance(e, ModelCall))
+
+    @property
+    def searches(self) -> tuple[Search, ...]:
+        return tuple(e for e in self.events if isinstance(e, Search))
+
+    @property
+    def tool_calls(self) -> tuple[Search | ToolCall, ...]:
+        """Everything that was looked up outside the model and the memory: searches are tool calls too."""
+        return tuple(e for e in self.events if isinstance(e, Search | ToolCall))
+
+    @property
+    def failed_lookups(self) -> tuple[Search | ToolCall, ...]:
+        """The searches and tool calls to which a service gave no answer."""
+        return tuple(call for call in self.tool_calls if call.state == "failed")

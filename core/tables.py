@@ -1,0 +1,85 @@
+"""Tables that are complete at any width: a table that does not fit is printed as a block of lines for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ratchet.core.console import NARROW, wide_console
+
+GAP = 3
+"""Spaces between two cells in a block."""
+
+
+def new_table(
+    title: str, texts: Iterable[str], numbers: Iterable[str], caption: str = "", padding: tuple[int, ...] = (0, 0, 0, 1)
+) -> Table:
+    """An empty table with columns of texts, then of numbers, none of which is broken into lines; its title, headings
+    and caption are markup."""
+    table = Table(title=title, box=SIMPLE_HEAD, padding=padding, title_justify="left")  # type: ignore[arg-type]
+    table.caption, table.caption_justify = caption, "left"
+    for heading in texts:
+        table.add_column(heading, no_wrap=True)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def print_table(table: Table, out: TextIO | None = None, narrow: Table | None = None, wraps: bool = False) -> None:
+    """Print a table without cutting a cell, in a terminal's width; in a file or pipe, as wide as its columns need.
+
+    `wraps`: whether texts in columns that allow it may be broken into lines. `narrow`: the table with fewer columns,
+    for where the first does not fit; its texts may be broken. Where no table fits, each row is a block: the first cell,
+    then the others with their headings.
+    """
+    console = wide_console(max(NARROW, _width(table)), out)
+    for one, broken in ((table, wraps), (narrow, True)):
+        if one is not None and _width(one, broken) <= console.width:
+            console.print(one)
+            return
+    _print_blocks(table, console)
+
+
+def _width(table: Table, wraps: bool = False) -> int:
+    """Columns of the screen that the table needs."""
+    console = Console(width=10_000)
+    found = console.measure(table)
+    return found.minimum if wraps else found.maximum
+
+
+def _print_blocks(table: Table, console: Console) -> None:
+    if table.title:
+        console.print(table.title, style="italic")
+    headings = [str(column.header).replace("-\n", "").replace("\n", " ") for column in table.columns]
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        texts = [Text.from_markup(str(cell)) for cell in cells]
+        first, *others = texts
+        filled = [(heading, text) for heading, text in zip(headings[1:], others, strict=True) if text.plain]
+        if first.plain:
+            console.print()
+            first.stylize("bold")
+            console.print(first)
+        for line in _lines(filled, console.width - 2):
+            console.print(Text("  ") + line)
+    if table.caption:
+        console.print()
+        console.print(table.caption, style="dim italic")
+    console.print()
+
+
+def _lines(cells: list[tuple[str, Text]], width: int) -> Iterator[Text]:
+    """'heading: value' of the cells, as many on a line as fit."""
+    line = Text()
+    for heading, text in cells:
+        cell = Text.from_markup(f"{heading}: " if heading else "") + text
+        if line and line.cell_len + GAP + cell.cell_len > width:
+            yield line
+            line = Text()
+        line = line + Text(" " * GAP) + cell if line else cell
+    if line:
+        yield line

@@ -1,6 +1,0 @@
-"""`python -m ratchet`: commands/main.py."""
-
-from commands.main import main
-
-if __name__ == "__main__":
-    main()

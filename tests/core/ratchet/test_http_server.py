@@ -1,0 +1,266 @@
+"""What every HTTP server of ours refuses before its app sees anything: slow clients, odd framing, other machines."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+import yaml
+
+from ratchet.agents.external import app as gateway
+from ratchet.core.http import guard, timed_protocol
+from ratchet.report.live import create_app as watch_app
+from ratchet.retrieval.protocol import Limits
+from ratchet.retrieval.serving.app import create_app as search_app
+from ratchet.retrieval.serving.mcp import create_server, guarded_app
+from tests.helpers.experiment import preloaded
+from tests.helpers.handmade_run import make_config
+from tests.helpers.listening import listening
+from tests.helpers.served import Plain
+from tests.helpers.served_systems import serving as serving_systems
+from tests.helpers.watched import live_run
+
+pytestmark = pytest.mark.server
+KEY = "open-sesame"
+ELSEWHERE = [
+    [("host", "evil.example")],
+    [("host", "127.0.0.1.evil.example")],
+    [("host", "127.0.0.1@evil.example")],
+    [("origin", "http://evil.example")],
+    [("origin", "http://evil.example."), ("origin", "http://127.0.0.1")],
+    [("origin", "http://127.0.0.1"), ("origin", "http://evil.example")],
+    [("origin", "http://127.0.0.1, http://evil.example")],
+    [("origin", "http://127.0.0.1/ http://evil.example")],
+    [("origin", "HTTP://EVIL.EXAMPLE:8090")],
+    [("origin", "http://127.0.0.1:80@evil.example")],
+    [("origin", "http://evil.example#@127.0.0.1")],
+    [("origin", "null")],
+    [("origin", "NULL")],
+    [("origin", "")],
+]
+"""Headers of requests that name another machine."""
+HEAD = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(params=["search", "mcp", "gateway", "programs", "watch", "serve"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of something that each server has, without a key."""
+    if request.param == "serve":
+        with serving_systems(tmp_path) as served:
+            yield f"{served.url}/v1/chat/completions"
+    elif request.param == "watch":
+        with live_run(make_config(tmp_path)) as live, listening(watch_app(live)) as base:
+            yield f"{base}/"
+    else:
+        apps: dict[str, tuple[Callable[[], Any], str]] = {
+            "search": (lambda: search_app({"plain": Plain()}, Limits()), "/indexes/plain/search"),
+            "mcp": (lambda: guarded_app(create_server(Plain(), {}), None), "/mcp"),
+            "gateway": (lambda: gateway.create_app(gateway.Gateway(""), lists=True), "/trajectories"),
+            "programs": (lambda: gateway.create_app(gateway.Gateway(""), lists=True), "/t/q1:0/v1/chat/completions"),
+        }
+        make, path = apps[request.param]
+        with listening(make()) as base:
+            yield base + path
+
+
+@pytest.fixture
+def search() -> Iterator[str]:
+    with listening(search_app({"plain": Plain()}, Limits())) as base:
+        yield base
+
+
+def opened(url: str) -> socket.socket:
+    address = httpx.URL(url)
+    return socket.create_connection((address.host, address.port or 80), timeout=60)
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """What comes until the server closes the connection."""
+    received = b""
+    while part := connection.recv(65536):
+        received += part
+    return received
+
+
+def test_two_lengths_of_one_body_get_one_refusal_and_the_end(url: str) -> None:
+    """The second request, which one of the two lengths hides in the body of the first, is never answered."""
+    hidden = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    lengths = b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % (5 + len(hidden))
+    with opened(url) as connection:
+        connection.sendall(b"POST " + httpx.URL(url).raw_path + b" HTTP/1.1\r\n" + HEAD + lengths + hidden)
+        answer = all_of(connection)
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"Content-Length and Transfer-Encoding" in answer
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_a_body_that_is_no_http_gets_one_refusal_and_logs_no_error(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    for host in (b"127.0.0.1", b"evil.example"):
+        head = b" HTTP/1.1\r\nHost: " + host + b"\r\nContent-Type: application/json\r\n"
+        with opened(url) as connection:
+            connection.sendall(b"POST " + httpx.URL(url).raw_path + head + b"Transfer-Encoding: chunked\r\n\r\nno\r\n")
+            answer = all_of(connection)
+        assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1") == 1
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_name_that_is_not_this_machines_is_refused(url: str) -> None:
+    with httpx.Client() as client:
+        for headers in ELSEWHERE:
+            for method in ("GET", "POST"):
+                refused = client.request(method, url, headers=headers)
+                assert refused.status_code == 403 and "is not this machine" in refused.text
+
+
+def test_the_names_of_this_machine_are_served(search: str) -> None:
+    with httpx.Client() as client:
+        for origin in ("http://127.0.0.1", "http://127.0.0.1:1", "HTTP://LOCALHOST:65535", "https://[::1]:8090"):
+            assert client.get(f"{search}/indexes", headers={"origin": origin}).status_code == 200
+            assert client.get(f"{search}/indexes", headers={"host": origin.partition("//")[2]}).status_code == 200
+
+
+def test_head_is_answered_wherever_get_is(url: str) -> None:
+    """With the same headers, and without a body: the connection goes on with the next request."""
+    with httpx.Client() as client:
+        for path in (httpx.URL(url).path, "/health", "/openapi.json", "/v1/models", "/indexes", "/"):
+            address = httpx.URL(url).copy_with(path=path)
+            head, get = client.head(address), client.get(address)
+            assert (head.status_code, head.content) == (get.status_code, b"")
+            for name in ("content-type", "content-length", "allow"):
+                assert head.headers.get(name) == get.headers.get(name)
+
+
+def test_a_websocket_is_refused_and_nothing_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    upgrade = {"connection": "Upgrade", "upgrade": "WebSocket", "sec-websocket-version": "13"}
+    refused = httpx.get(url, headers={**upgrade, "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="})
+    assert refused.status_code == 400 and "WebSockets" in refused.text
+    http2 = httpx.get(url, headers={"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AA"})
+    assert http2.status_code == httpx.get(url).status_code, "a client that offers HTTP/2 is answered as any other"
+    assert caplog.records == []
+
+
+def test_slow_headers_end_the_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timed_protocol, "CLIENT_SECONDS", 0.3)
+    for start in (b"", b"GET /health HT"):
+        with opened(url) as connection:
+            connection.sendall(start)
+            for _ in range(2):  # a byte now and then does not help
+                time.sleep(0.05)
+                connection.sendall(start[:1])
+            assert all_of(connection) == b""
+    with opened(url) as connection:  # the second request of a connection
+        connection.sendall(b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        answer.read()
+        connection.sendall(b"GET /nowhere HTTP/1.1\r\n")
+        assert all_of(connection) == b""
+
+
+def test_a_slow_body_is_refused_and_ends_the_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(timed_protocol, "CLIENT_SECONDS", 0.3)
+    accept = b"Accept: application/json, text/event-stream\r\n"
+    with opened(url) as connection:
+        request = b"POST " + httpx.URL(url).raw_path + b" HTTP/1.1\r\n" + HEAD + accept
+        connection.sendall(request + b"Content-Length: 100\r\n\r\n{")
+        answer = all_of(connection)
+    # Of the other servers nothing reads a body there: they refuse it, and the connection ends as well.
+    assert answer.split()[1] in (b"408", b"404", b"405", b"413"), answer
+    assert b"Traceback" not in answer
+
+
+def test_an_answered_request_may_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timed_protocol, "CLIENT_SECONDS", 0.3)
+    with listening(search_app({"plain": Plain()}, Limits())) as base, opened(base) as connection:
+        connection.sendall(b"POST /nowhere HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 100\r\n\r\n")
+        assert all_of(connection).startswith(b"HTTP/1.1 403 ")
+
+
+def test_a_key_is_wanted_by_the_search_server_and_by_mcp() -> None:
+    for app, path in (
+        (search_app({"plain": Plain()}, Limits(), key=KEY), "/indexes"),
+        (guarded_app(create_server(Plain(), {}), KEY), "/mcp"),
+    ):
+        with listening(app) as base:
+            assert httpx.get(base + path).status_code == 401
+            for wrong in ("Bearer open-sesamf", f"Basic {KEY}", KEY, f"Bearer{KEY}", "Bearer"):
+                assert httpx.get(base + path, headers={"authorization": wrong}).status_code == 401
+            elsewhere = {"authorization": f"Bearer {KEY}", "host": "lab.example"}
+            assert httpx.get(base + path, headers=elsewhere).status_code != 401
+
+
+STOPPED_WHILE_IT_STARTS = """
+import asyncio, os, signal
+from ratchet.commands.arguments import run_command
+from ratchet.core.http.app import open_app
+from ratchet.core.http.server import listen, serve_until_stopped
+
+async def serve():
+    os.kill(os.getpid(), signal.SIGTERM)  # as while a model is loaded
+    await serve_until_stopped(open_app("stopped"), listen("127.0.0.1", 0), 1, "serving")
+
+run_command(lambda: asyncio.run(serve()))
+"""
+
+
+def test_a_server_that_is_stopped_while_it_starts_says_so_in_one_word() -> None:
+    """No traceback, and no advice to run the command again: a server has nothing to resume."""
+    ended = subprocess.run([sys.executable, "-c", STOPPED_WHILE_IT_STARTS], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (143, "\nstopped\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_ends_in_order_from_the_line_on_that_it_prints(tmp_path: Path, number: int) -> None:
+    settings = {"run": str(tmp_path), "models": {"agent": {"path": "nowhere"}}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    words = [sys.executable, "-m", "ratchet", "watch", "--config", str(tmp_path / "config.yaml"), "--port", "0"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=preloaded()) as server:
+        assert server.stderr is not None
+        assert "is at http://127.0.0.1:" in server.stderr.readline()
+        server.send_signal(number)
+        assert (server.stderr.read(), server.wait(300)) == ("", 0)
+
+
+def test_the_documents_of_the_servers_list_their_errors(tmp_path: Path) -> None:
+    """Of each operation those that can happen, in the form that the server gives them."""
+    with serving_systems(tmp_path, key=KEY) as served, listening(search_app({"plain": Plain()}, Limits())) as search:
+        bearer = {"authorization": f"Bearer {KEY}"}
+        systems = httpx.get(f"{served.url}/openapi.json", headers=bearer).json()
+        indexes = httpx.get(f"{search}/openapi.json").json()
+        refused = httpx.post(f"{served.url}/v1/chat/completions", json={}, headers=bearer)
+    chat = systems["paths"]["/v1/chat/completions"]["post"]["responses"]
+    assert {*chat} == {"200", "400", "401", "404", "408", "413", "415", "429", "500", "502", "504"}
+    assert refused.status_code == 400, "and not 422, which FastAPI would have listed"
+    asked = indexes["paths"]["/indexes/{name}/search"]["post"]["responses"]
+    assert {*asked} == {"200", "400", "403", "404", "408", "413", "415", "422", "500", "503", "504"}
+    assert {*indexes["paths"]["/indexes"]["get"]["responses"]} == {"200", "400", "403", "500"}
+    jsonschema.validate(refused.json(), systems["components"]["schemas"]["Error"])
+    for responses in (chat, asked):
+        for status in {*responses} - {"200"}:
+            assert responses[status]["content"]["application/json"]["schema"]["$ref"].endswith("/Error")
+
+
+async def _endless(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        await asyncio.sleep(1000)
+
+
+def test_a_request_that_outlasts_the_server_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    with listening(_endless) as base, opened(base) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert connection.recv(100)
+    assert [record for record in caplog.records if record.exc_info] == []
+    assert "running task" in caplog.text, "it was cancelled, and a line says so"
