@@ -19,7 +19,6 @@ from ratchet.core.config import Config, parse
 from ratchet.core.errors import UserError
 from ratchet.core.in_place import kept_in_place
 from ratchet.core.lease import has_held_lease, lost_lease
-from ratchet.core.packages import installed_commands
 from ratchet.core.text import plain_text
 from ratchet.inference.serving.devices import CARDS, Card, card_of
 
@@ -241,7 +240,7 @@ def run_command(main: Callable[[], None]) -> None:
     try:
         main()
     except UserError as error:
-        print(f"error: {plain_text(installed_commands(str(error)))}", file=sys.stderr)
+        print(f"error: {plain_text(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         if lost := lost_lease():

@@ -1,7 +1,7 @@
 """ratchet distill --config STUDENT.yaml --from TEACHER.yaml: teach one system what the agents of another run answered.
 
 It writes trajectories and a selection into round 1 of the student's run folder. The commands that follow have the
-student's config too: `accelerate launch train.py`, `ratchet evaluate` and `ratchet report`.
+student's config too: `ratchet train`, `ratchet evaluate` and `ratchet report`.
 """
 
 from __future__ import annotations
@@ -41,4 +41,4 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet distill") -> N
     print(
         f"{folder.selection}: {len(selection.kept)} answers of {len(selection.questions)} questions, from {agents.path}"
     )
-    print(f"train on them: {shell_line(['accelerate', 'launch', 'train.py', *config_words(arguments)])}")
+    print(f"train on them: {shell_line(['ratchet', 'train', *config_words(arguments)])}")

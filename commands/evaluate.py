@@ -66,7 +66,7 @@ def _run(words: Sequence[str], prog: str) -> None:
     adapter = None if arguments.base_only else arguments.adapter or folder.adapter
     if adapter is not None and not is_adapter(adapter):
         raise UserError(
-            f"{adapter}: there is no adapter here; train an adapter first (accelerate launch train.py; with "
+            f"{adapter}: there is no adapter here; train an adapter first (ratchet train; with "
             "training.choose_by=reward, then `ratchet choose`), or measure the base model alone with "
             "--base-only"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ratchet.commands.subcommands import Subcommand, importing, run_subcommand
-from ratchet.core.packages import DISTRIBUTION
+from ratchet.core.extras import DISTRIBUTION
 
 DESCRIPTION = "Fine-tune open agent models on their own best trajectories."
 

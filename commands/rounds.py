@@ -30,7 +30,7 @@ from ratchet.questions.manifest import open_run
 from ratchet.rounds.records import StageId
 
 
-def main(words: Sequence[str] | None = None, prog: str = "python -m rounds") -> None:
+def main(words: Sequence[str] | None = None, prog: str = "ratchet") -> None:
     """Run one of SUBCOMMANDS."""
     run_subcommand(SUBCOMMANDS, words, prog, "What belongs to the loop over rounds and not to one of its stages.")
 

@@ -3,7 +3,7 @@
     ratchet rows --config configs/demo.yaml
     ratchet show --config configs/demo.yaml --row 3
 
-Training itself is `accelerate launch train.py`.
+Training itself is `ratchet train`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ from ratchet.training.show import render_row, summary
 
 def main(words: Sequence[str] | None = None, prog: str = "ratchet rows") -> None:
     """Run one of SUBCOMMANDS."""
-    run_subcommand(
-        SUBCOMMANDS, words, prog, "Look at what a round trains on; training is `accelerate launch train.py`."
-    )
+    run_subcommand(SUBCOMMANDS, words, prog, "Look at what a round trains on; training is `ratchet train`.")
 
 
 def show(words: Sequence[str], prog: str) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ratchet.core.errors import did_you_mean
-from ratchet.core.packages import module_name
 
 Run = Callable[[Sequence[str], str], None]
 """Runs a command with these arguments; the second is the command's name in its own usage message."""
@@ -34,7 +33,7 @@ class Subcommand:
         if isinstance(target, str):
             module, _, function = target.partition(":")
             with importing():
-                target = getattr(importlib.import_module(module_name(module)), function)
+                target = getattr(importlib.import_module(module), function)
         target(arguments, prog)
 
 

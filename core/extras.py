@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 
 from ratchet.core.errors import UserError
-from ratchet.core.packages import DISTRIBUTION
 
+DISTRIBUTION = "ratchet-agents"
+"""The name that pip knows: `ratchet` on PyPI is another project."""
 EXTRAS = {
     "dense": ("sentence_transformers",),
     "documents": ("trafilatura", "pypdf"),

@@ -24,10 +24,9 @@ from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 
-from ratchet.core.packages import ROOT
-
 LONGEST_WAIT = 60.0
 """Seconds to wait for a kernel that another process compiles; the largest takes 10 on a quiet core."""
+ROOT = Path(__file__).parents[1]
 LLVM = Path(__file__).with_name("llvm.py")
 """Beside this file in a checkout and in the wheel, where the packages that hold kernels lie below `ratchet`."""
 

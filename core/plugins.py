@@ -16,7 +16,6 @@ import hashlib
 import importlib
 import importlib.util
 import pkgutil
-import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,6 @@ from typing import Literal
 
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import read_small
-from ratchet.core.packages import IN_WHEEL, PACKAGES, module_name
 from ratchet.core.text import short_line
 
 Kind = Literal["systems", "rewards", "benchmarks", "sources", "objectives"]
@@ -51,7 +49,7 @@ class Folder:
 
 
 FOLDERS: dict[Kind, Folder] = {
-    "systems": Folder("agents", ("__main__", "core")),
+    "systems": Folder("ratchet.agents", ("core",)),
     "rewards": Folder("ratchet.rewards.builtin"),
     "benchmarks": Folder("ratchet.questions.benchmarks"),
     "sources": Folder(""),
@@ -117,7 +115,7 @@ def known_plugins(kind: Kind) -> list[str]:
     folder = FOLDERS[kind]
     if not folder.package:
         return []
-    found = pkgutil.iter_modules(importlib.import_module(module_name(folder.package)).__path__)
+    found = pkgutil.iter_modules(importlib.import_module(folder.package).__path__)
     return sorted({module.name for module in found} - set(folder.skip))
 
 
@@ -141,8 +139,8 @@ def _load(kind: Kind, name: str, key: str) -> Plugin:
     folder = FOLDERS[kind]
     known = known_plugins(kind)
     if name in known:
-        return Plugin(name, importlib.import_module(module_name(f"{folder.package}.{name}")))
-    where = f" in {folder.package.replace('.', '/')}/" if folder.package else ""
+        return Plugin(name, importlib.import_module(f"{folder.package}.{name}"))
+    where = f" in {folder.package.removeprefix('ratchet.').replace('.', '/')}/" if folder.package else ""
     hint = f"{did_you_mean(name, known)}; a file of your own is named by its path, such as ./mine.py"
     raise UserError(f"{key}: there is no {name!r}{where}{hint}")
 
@@ -158,15 +156,7 @@ def _from_path(kind: Kind, name: str, key: str) -> Plugin:
     try:
         return Plugin(name, _import_file(kind, file.resolve(), digest), digest)
     except (Exception, SystemExit) as error:
-        hint = _installed_names(file) if IN_WHEEL and isinstance(error, ImportError) else ""
-        raise UserError(f"{key}: {file} cannot be imported ({describe_error(error, file)}){hint}") from error
-
-
-def _installed_names(file: Path) -> str:
-    """How a file that imports our packages as a checkout has them must name them where Ratchet is installed."""
-    found = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(errors="replace"), re.MULTILINE)
-    ours = [name for name in PACKAGES if name in found]
-    return "".join(f"; of an installed Ratchet, import ratchet.{name} and not {name}" for name in ours[:1])
+        raise UserError(f"{key}: {file} cannot be imported ({describe_error(error, file)})") from error
 
 
 class _SourceLoader(SourceFileLoader):

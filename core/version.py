@@ -7,14 +7,16 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from ratchet.core.packages import DISTRIBUTION, IN_WHEEL
+from ratchet.core.extras import DISTRIBUTION
+
+_HERE = Path(__file__).resolve().parent
 
 
 @cache
-def code_version(folder: Path = Path(__file__).parent) -> str | None:
+def code_version(folder: Path = _HERE) -> str | None:
     """The commit that runs, with '+changes' where the checkout has uncommitted ones; the version of an installed wheel;
     None elsewhere. `folder`: one of the checkout."""
-    if IN_WHEEL:
+    if not (_HERE.parent / "pyproject.toml").is_file():
         return f"wheel {version(DISTRIBUTION)}"
     try:
         commit, changes = (

@@ -156,7 +156,7 @@ def _controls(evaluation: EvaluationConfig, folder: RoundFolder, adapter: Path |
         if not is_adapter(control):
             raise UserError(
                 f"{control}: there is no adapter here, and evaluation.controls asks for the control {name}; train it "
-                f"first (accelerate launch train.py --control {name}), or remove {name} from evaluation.controls"
+                f"first (ratchet train --control {name}), or remove {name} from evaluation.controls"
             )
     return adapters
 

@@ -137,7 +137,7 @@ class Gatherer:
         log = folder.training / "log.jsonl"
         training = self._read((log,), lambda: read_training_log(log))
         if not training:
-            missing.append("No training log yet: run `accelerate launch train.py`.")
+            missing.append("No training log yet: run `ratchet train`.")
         rows = self._read(folder.rows, lambda: count_rows(folder.rows))
         if not rows:
             missing.append("No token rows yet, so trained tokens cannot be marked.")

@@ -38,7 +38,7 @@ def candidate_arms(config: Config, folder: RoundFolder) -> dict[int, ArmPlan]:
     if read_facts(folder.candidate) is None or not adapters:
         raise UserError(
             f"{folder.candidate}: there is nothing to choose from; train with training.choose_by=reward first "
-            "(accelerate launch train.py)"
+            "(ratchet train)"
         )
     asked = question_set(config, SPLIT)
     return {step: _arm(config, folder, asked, step, path) for step, path in adapters.items()}

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Collection, Iterable, Sequence
 
 from ratchet.core.escape import shell_line
-from ratchet.core.packages import module_name
 from ratchet.rounds.artefacts import Artefact, Digests, JsonlFiles
 from ratchet.rounds.ledger import LatestEntries, reason_to_run
 from ratchet.rounds.records import StageKey
-from ratchet.rounds.stage import Stage
-from ratchet.rounds.stages import TRAIN
+from ratchet.rounds.stage import RATCHET, Stage
 from ratchet.sampling.store import TrajectoryStore
-
-TYPED = {
-    "index_build": "ratchet index",
-    "sampling": "ratchet sample",
-    "rewards": "ratchet score",
-    "rounds": "ratchet",
-    "evaluation": "ratchet evaluate",
-    "report": "ratchet report",
-    "inference serve": "ratchet serve-models",
-}
-"""The words of stages' commands after `python -m`, as a user types them."""
 
 
 def outdated_stages(
@@ -71,8 +56,4 @@ def problem_of(stage: Stage, known: LatestEntries, digests: Digests) -> str:
 
 def typed_command(stage: Stage) -> str:
     """A stage's command as a user types it."""
-    text, python = shell_line(stage.command), shlex.quote(sys.executable)
-    for module, typed in TYPED.items():
-        name, *rest = module.split()
-        text = text.replace(" ".join((python, "-m", module_name(name), *rest)) + " ", f"{typed} ")
-    return text.replace(shell_line((sys.executable, *TRAIN)), "accelerate launch train.py")
+    return shell_line(stage.command).replace(shell_line(RATCHET), "ratchet")

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ratchet.core.config import Config
-from ratchet.core.packages import module_name
 from ratchet.core.runfolder import RunFolder
 from ratchet.inference.engines import needs_server
 from ratchet.rounds.artefacts import Artefact
 from ratchet.rounds.records import StageId, StageKey
 
-MODULE = (sys.executable, "-m")
+RATCHET = (sys.executable, "-P", "-m", "ratchet")
+"""What starts a command. -P: a folder `agents` in the working directory hides no package that a plug-in imports."""
 Command = tuple[str, ...]
 
 
@@ -61,10 +61,9 @@ class ExperimentRun:
         return RunFolder(self.config.folder)
 
     def command(self, *words: str, number: int | None = None) -> Command:
-        """A command of ours with this config, such as of the words "rounds" and "choose"; `number`: its round."""
-        module, *subcommand = words
+        """`ratchet WORDS` with this config; `number`: its round."""
         at = () if number is None else ("--round", str(number))
-        return (*MODULE, module_name(module), *subcommand, *self.arguments, *at)
+        return (*RATCHET, *words, *self.arguments, *at)
 
     def stage(
         self,
@@ -83,5 +82,5 @@ class ExperimentRun:
     def beside_servers(self, models: Iterable[str], command: Command) -> tuple[tuple[str, ...], Command]:
         """(those of the models that need a server, the command with their servers around it)."""
         served = tuple(sorted(name for name in models if needs_server(name, self.config.models[name])))
-        serve = (*MODULE, module_name("inference"), "serve", *self.arguments, "--models", ",".join(served), "--")
+        serve = (*RATCHET, "serve-models", *self.arguments, "--models", ",".join(served), "--")
         return served, (*serve, *command) if served else command

@@ -17,7 +17,6 @@ from ratchet.agents.core.prompts.template import prompts_digest
 from ratchet.agents.core.system import load_system, models_of
 from ratchet.core.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
 from ratchet.core.config.evaluation import FINAL
-from ratchet.core.packages import ROOT, script_arguments
 from ratchet.core.records import content_key
 from ratchet.core.runfolder import RoundFolder
 from ratchet.evaluation.arm_folders import results_path
@@ -40,11 +39,13 @@ from ratchet.rounds.artefacts import (
 )
 from ratchet.rounds.promoted import SPLIT, kept_any, last_promoted, last_round
 from ratchet.rounds.records import StageId
-from ratchet.rounds.stage import MODULE, Command, ExperimentRun, Stage
+from ratchet.rounds.stage import RATCHET, Command, ExperimentRun, Stage
 
-TRAIN = script_arguments("train")
-DDP = str(ROOT / "configs" / "accelerate" / "ddp.yaml")
-CPU_DDP = str(ROOT / "configs" / "accelerate" / "cpu_ddp.yaml")
+TRAIN = ("-m", "ratchet", "train")
+"""What `accelerate launch` runs in each process."""
+_ACCELERATE = Path(__file__).resolve().parents[1] / "configs" / "accelerate"
+DDP = str(_ACCELERATE / "ddp.yaml")
+CPU_DDP = str(_ACCELERATE / "cpu_ddp.yaml")
 EvaluationId = Literal["choose", "promote", "evaluate", "test"]
 SAMPLING_STAGES: dict[EvaluationId, StageId] = {
     "choose": "choose.sample",
@@ -96,8 +97,8 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     questions: dict[str, Artefact] = {"questions": Questions((config.questions.train,), config.seed)}
     sampled_by: dict[str, Artefact] = {"adapter": Adapter(adapter)} if adapter else {}
     trajectories: dict[str, Artefact] = {"trajectories": JsonlFiles(folder.trajectories)}
-    sample = (*experiment.command("sampling", number=number), *(("--adapter", str(adapter)) if adapter else ()))
-    score = experiment.command("rewards", number=number)
+    sample = (*experiment.command("sample", number=number), *(("--adapter", str(adapter)) if adapter else ()))
+    score = experiment.command("score", number=number)
     asked = {**questions, **index, **sampled_by, **_outside_code(experiment, [config.system])}
     agents, judge = models_of([config.system]), judge_of(config, config.rewards.weights)
     stages, samples = [], dict[str, Artefact]()
@@ -126,7 +127,7 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     if number > 1 or is_missing(config.index) or config.index.url is not None:
         return stages
     documents = FixedDigest(content_key("documents", config.index.model_dump(mode="json")))
-    build = experiment.command("index_build")
+    build = experiment.command("index")
     return [experiment.stage(number, "index", build, {"documents": documents}, index), *stages]
 
 
@@ -184,7 +185,7 @@ def choice_stages(experiment: ExperimentRun, number: int) -> list[Stage]:
     config, folder = experiment.config, experiment.run.round(number)
     if config.training.choose_by != "reward":
         return []
-    command = experiment.command("rounds", "choose", number=number)
+    command = experiment.command("choose", number=number)
     reads: dict[str, Artefact] = {
         "questions": Questions((config.questions.dev,), config.seed),
         "index": Index(config.index),
@@ -199,7 +200,7 @@ def choice_stages(experiment: ExperimentRun, number: int) -> list[Stage]:
 def promotion_stages(experiment: ExperimentRun, number: int, origin: int | None, has_candidate: bool) -> list[Stage]:
     """The decision on a round's adapter; where the round has none, its record."""
     config, folder = experiment.config, experiment.run.round(number)
-    command = experiment.command("rounds", "promote", number=number)
+    command = experiment.command("promote", number=number)
     decision: dict[str, Artefact] = {"promotion": File(folder.promotion)}
     if not has_candidate:
         return [experiment.stage(number, "promote", command, {"selection": File(folder.selection)}, decision)]
@@ -236,7 +237,7 @@ def evaluation_stages(
     systems = [config.system, *config.evaluation.baselines.values()]
     reads |= _outside_code(experiment, systems, {*config.rewards.weights, *config.evaluation.scores})
     which = () if with_adapter else ("--base-only",)
-    command = (*experiment.command("evaluation", number=number), *which)
+    command = (*experiment.command("evaluate", number=number), *which)
     writes: dict[str, Artefact] = {
         "evaluation" if split == FINAL else f"evaluation {split}": File(results_path(folder, split)) for split in splits
     }
@@ -300,7 +301,7 @@ def _shared_round(experiment: ExperimentRun) -> list[Stage]:
             reads = {**stage.reads, "adapter": Adapter(adapter)}
             stages.append(replace(stage, command=(*stage.command, "--adapter", str(adapter)), reads=reads))
             tables |= {f"{name} {what}": artefact for what, artefact in stage.writes.items()}
-    compare = experiment.command("evaluation", "members", number=1)
+    compare = experiment.command("evaluate", "members", number=1)
     return [*stages, experiment.stage(1, "compare", compare, tables, {})]
 
 
@@ -339,9 +340,9 @@ def _outside_code(
 
 
 def _trainer(experiment: ExperimentRun) -> tuple[str, ...]:
-    """What runs train.py. One process needs no launcher, which would not pass a signal on to it."""
+    """What trains. One process needs no launcher, which would not pass a signal on to it."""
     if experiment.accelerate is None and experiment.processes is None:
-        return (sys.executable, *TRAIN)
+        return (*RATCHET, "train")
     processes = () if experiment.processes is None else ("--num_processes", str(experiment.processes))
     file = experiment.accelerate or DDP
-    return (*MODULE, "accelerate.commands.launch", "--config_file", file, *processes, *TRAIN)
+    return (sys.executable, "-m", "accelerate.commands.launch", "--config_file", file, *processes, *TRAIN)

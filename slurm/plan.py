@@ -14,7 +14,6 @@ from typing import Literal
 from ratchet.agents.core.system import models_of
 from ratchet.core.config import Config, IndexConfig, is_missing, load_members
 from ratchet.core.errors import UserError
-from ratchet.core.packages import script_arguments
 from ratchet.core.parsing import read_mapping
 from ratchet.evaluation.sweep.cells import plan_sweep
 from ratchet.inference.adapters import is_adapter
@@ -23,7 +22,7 @@ from ratchet.retrieval.layout import MANIFEST
 from ratchet.rewards.reward import judge_of, scoring_judges
 from ratchet.rounds.promoted import kept_any, last_promoted, read_promotion
 from ratchet.rounds.records import StageId
-from ratchet.rounds.stage import MODULE, ExperimentRun, Stage
+from ratchet.rounds.stage import RATCHET, ExperimentRun, Stage
 from ratchet.rounds.stages import (
     CPU_DDP,
     DDP,
@@ -122,7 +121,7 @@ def _index_jobs(request: JobRequest) -> list[Job]:
     for name in request.config.index.documents:
         if not Path(name).exists():
             raise UserError(f"index.documents: {name} does not exist")
-    command = request.experiment.command("index_build")
+    command = request.experiment.command("index")
     tasks = request.tasks("index", 8)
     if tasks == 1:
         return [Job("index", "index", command)]
@@ -174,14 +173,14 @@ def _chain_jobs(request: JobRequest) -> list[Job]:
 
 
 def _selftrain_job(job: str, request: JobRequest) -> Job:
-    """The job of selftrain.py, which runs servers only while a stage needs them, so one GPU is enough."""
+    """The job of `ratchet selftrain`, which runs servers only while a stage needs them, so one GPU is enough."""
     config, accelerate = request.config, request.site.accelerate
     models: set[str] = set()
     for member in load_members(config).values():
         models |= models_of([member.system, *member.evaluation.baselines.values()])
         models |= scoring_judges(member)
         models |= judge_of(member, member.evaluation.scores)
-    command = [sys.executable, *script_arguments("selftrain"), *request.experiment.arguments]
+    command = [*RATCHET, "selftrain", *request.experiment.arguments]
     command += ["--until", str(request.round)] if job == "round" else []
     command += ["--accelerate", accelerate] if accelerate else []
     return Job(job, job, tuple(command), max(gpus_of(request.experiment, models), training_gpus(request, alone=False)))
@@ -190,7 +189,7 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
 def _sweep_jobs(request: JobRequest) -> list[Job]:
     """The cells as an array, the tables, which name missing cells, and the test of the chosen checkpoints."""
     config, planned = request.config, plan_sweep(request.config)
-    sweep = request.experiment.command("evaluation", "sweep")
+    sweep = request.experiment.command("sweep")
     cells = len(planned.cells())
     tasks = min(request.tasks("sweep", cells), cells)
     agents, judge = models_of(planned.systems.values()), judge_of(config, config.evaluation.scores)
@@ -242,7 +241,7 @@ def accelerate_launch(request: JobRequest, gpus: int, nodes: int = 1) -> tuple[s
 
     Over several nodes, each runs this command with one process for each of its GPUs, or one without a GPU.
     """
-    start = (*MODULE, "accelerate.commands.launch")
+    start = (sys.executable, "-m", "accelerate.commands.launch")
     file = request.site.accelerate
     if nodes > 1:
         counts = (f"--num_machines={nodes}", f"--num_processes={nodes * max(gpus, 1)}")

@@ -17,8 +17,11 @@ from ratchet.core.files import disk_error
 from ratchet.slurm.plan import Job
 from ratchet.slurm.site import Resources, Site, resources_of
 
-SCRIPT = Path(__file__).parent / "job.sh"
-NODE_SCRIPT = Path(__file__).parent / "node.sh"
+_HERE = Path(__file__).resolve().parent
+SCRIPT = _HERE / "job.sh"
+NODE_SCRIPT = _HERE / "node.sh"
+_IMPORTED_FROM = Path(__file__).parents[2]
+"""The folder that holds `ratchet`: src/ of a checkout."""
 MAX_REQUEUES = 50
 """Restarts after which a job does not requeue itself; a site's `environment` can set RATCHET_MAX_REQUEUES."""
 LEASE_WAIT = 86_400
@@ -121,9 +124,10 @@ class Submission:
         if site.apptainer is None:
             return command
         here, image = str(Path.cwd()), site.apptainer
-        binds = [f"--bind={folder}" for folder in dict.fromkeys((here, str(SCRIPT.parent.parent), *image.binds))]
+        binds = [f"--bind={folder}" for folder in dict.fromkeys((here, str(_HERE.parent), *image.binds))]
         nv = ["--nv"] if gpus else []
-        return ["apptainer", "exec", *nv, *binds, f"--pwd={here}", *image.options, image.image, *command]
+        found = f"--env=PYTHONPATH={_IMPORTED_FROM}"  # the image has the packages that it needs, not the code
+        return ["apptainer", "exec", *nv, *binds, found, f"--pwd={here}", *image.options, image.image, *command]
 
 
 def script_of(submission: Submission, jobs: Sequence[Job]) -> str:

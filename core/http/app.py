@@ -11,10 +11,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as HttpError
 
+from ratchet.core.extras import DISTRIBUTION
 from ratchet.core.http.document import API_ERROR, PLAIN_ERROR, add_errors
 from ratchet.core.http.guard import Guard
 from ratchet.core.http.openai import FAILED, ApiError, error_response
-from ratchet.core.packages import DISTRIBUTION
 
 Respond = Callable[[ApiError], Response]
 PAGE_HEADERS = {

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from ratchet.core.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
 from ratchet.core.errors import UserError
+from ratchet.core.extras import DISTRIBUTION
 from ratchet.core.http.clients import check_client_environment
-from ratchet.core.packages import DISTRIBUTION
 from ratchet.retrieval.encoders.embedder import open_embedder
 from ratchet.retrieval.retriever import Retriever
 from ratchet.retrieval.sources.plugin import open_plugin_source

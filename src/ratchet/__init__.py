@@ -1,19 +1,47 @@
-"""What every package shares: records, configuration, durable files, the run folder, progress and errors."""
+"""Fine-tune open agent models on their own best trajectories. The names in `__all__` are the public ones.
 
+They are imported when they are first used (PEP 562), so that `ratchet --help` loads neither torch nor pydantic.
+"""
+
+import importlib
 from typing import TYPE_CHECKING
 
-from ratchet.core.lazy import lazy_attributes
-
 if TYPE_CHECKING:
-    from ratchet.commands.experiment import Experiment as Experiment
-    from ratchet.core.config import load_config as load_config
-    from ratchet.report.run_table import read_run as read_run
+    from ratchet.commands.experiment import Experiment
+    from ratchet.core.config import load_config
+    from ratchet.core.records import Conversation, Passage, Question, Trajectory
+    from ratchet.core.selection import Score, Selection
+    from ratchet.report.run_table import read_run
+    from ratchet.retrieval.loader import open_index
 else:
-    __getattr__ = lazy_attributes(
-        __name__,
-        {
-            "Experiment": "ratchet.commands.experiment",
-            "load_config": "ratchet.core.config",
-            "read_run": "ratchet.report.run_table",
-        },
-    )
+    _HOMES = {
+        "Conversation": "core.records",
+        "Experiment": "commands.experiment",
+        "Passage": "core.records",
+        "Question": "core.records",
+        "Score": "core.selection",
+        "Selection": "core.selection",
+        "Trajectory": "core.records",
+        "load_config": "core.config",
+        "open_index": "retrieval.loader",
+        "read_run": "report.run_table",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"ratchet.{_HOMES[name]}"), name)
+
+
+__all__ = [
+    "Conversation",
+    "Experiment",
+    "Passage",
+    "Question",
+    "Score",
+    "Selection",
+    "Trajectory",
+    "load_config",
+    "open_index",
+    "read_run",
+]

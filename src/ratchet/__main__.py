@@ -1,4 +1,4 @@
-"""`python -m ratchet`: commands/main.py."""
+"""`python -m ratchet`: the same as `ratchet`."""
 
 from ratchet.commands.main import main
 

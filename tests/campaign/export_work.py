@@ -12,8 +12,8 @@ import peft  # noqa: F401
 
 import ratchet.export.dataset
 import ratchet.export.gguf_file
-import ratchet.export.weights  # noqa: F401
-import ratchet.inference.local.model  # noqa: F401
+import ratchet.export.weights
+import ratchet.inference.local.model
 import ratchet.report.page  # noqa: F401
 from ratchet.commands.export import main
 from ratchet.commands.report import write_report

@@ -120,7 +120,8 @@ def run_words(words: Sequence[str]) -> int:
     """The exit status of `python WORDS`, run in this process."""
     from ratchet.commands.arguments import run_command  # late: programs that tests start import this module too
 
-    module, *rest = (f"{words[1]}.__main__", *words[2:]) if words[0] == "-m" else (Path(words[0]).stem, *words[1:])
+    words = [word for word in words if word != "-P"]
+    module, *rest = ("ratchet.commands.main", *words[2:]) if words[0] == "-m" else (Path(words[0]).stem, *words[1:])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", [words[0], *rest])
         try:

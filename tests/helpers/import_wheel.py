@@ -7,7 +7,7 @@ import importlib.util
 import pkgutil
 import sys
 
-import ratchet.core.packages
+import ratchet
 
 OPTIONAL = {
     "fastapi",
@@ -34,7 +34,7 @@ def main() -> None:
             if (error.name or "").partition(".")[0] not in OPTIONAL:
                 raise
     assert not OURS & sys.modules.keys(), OURS & sys.modules.keys()
-    print(ratchet.packages.ROOT)
+    print(*ratchet.__path__)
 
 
 if __name__ == "__main__":

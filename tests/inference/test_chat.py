@@ -240,7 +240,7 @@ def test_folders_that_hold_no_tokenizer(tmp_path: Path) -> None:
 )
 def test_a_plain_tokenizer_is_loaded_without_torch(tmp_path: Path) -> None:
     tiny_tokenizer("chatml").save_pretrained(str(tmp_path))
-    says = "import sys; from ratchet.inference.tokenizer import load_tokenizer as load; load(sys.argv[1]); print(*sys.modules)"
+    says = "import sys, ratchet.inference.tokenizer as t; t.load_tokenizer(sys.argv[1]); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", says, tmp_path], capture_output=True, text=True, check=True)
     assert "transformers" in done.stdout.split() and "torch" not in done.stdout.split()
 

@@ -190,18 +190,14 @@ def load() -> bool:
 
 
 def forget_modules() -> None:
-    """Forget the project's modules, and how an editable install finds them, where the command finds others of their
-    names: the wheel's."""
+    """Forget the project's modules where the command finds others of their names: the wheel's."""
     if "ratchet" not in sys.modules:  # the tests need none of them
         return
     specs = (finder.find_spec("ratchet", None) for finder in sys.meta_path)  # importlib's own asks what is loaded
     found = next(filter(None, specs), None)
     if found is None or found.origin != sys.modules["ratchet"].__file__:
-        for name in list(sys.modules):
-            package = ROOT / name.partition(".")[0]
-            if package.is_dir() or package.with_suffix(".py").is_file():
-                del sys.modules[name]
-        sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in repr(finder)]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "ratchet"]:
+            del sys.modules[name]
 
 
 def become(request: dict[str, Any], files: list[int]) -> None:

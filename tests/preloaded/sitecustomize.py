@@ -32,8 +32,7 @@ SCRIPTS = (ROOT, ROOT / "benchmarks", ROOT / "tests" / "helpers")
 def is_command(words: list[str]) -> bool:
     """Whether Python runs a module of the project or of accelerate, or a script of its root, benchmarks or tests."""
     if words[0] == "-m":
-        package = words[1].partition(".")[0]
-        return package == "accelerate" or (ROOT / package / "__main__.py").is_file()
+        return words[1].partition(".")[0] in ("accelerate", "ratchet")
     return words[0].endswith(".py") and Path(words[0]).resolve().parent in SCRIPTS
 
 
@@ -59,7 +58,7 @@ def hand_over(words: list[str], address: str) -> None:
     os._exit(status)
 
 
-command = [word for word in sys.orig_argv[1:] if word != "-u"]
+command = [word for word in sys.orig_argv[1:] if word not in ("-u", "-P")]
 if WORKERS in os.environ and command == EXECNET:
     hand_over(command, os.environ[WORKERS])
 elif ADDRESS in os.environ and command and is_command(command):

@@ -97,7 +97,7 @@ def test_an_adapter_of_an_outdated_selection_is_trained_again_and_the_loop_resum
     run(train, config, "--anyway")
     run(sample, config)
     said = refused(evaluate, config)
-    assert "\n  ratchet score" in said and f"\n  accelerate launch train.py --config {config} --round 1\n" in said
+    assert "\n  ratchet score" in said and f"\n  ratchet train --config {config} --round 1\n" in said
     assert "'score and select' of round 1" in refused(export, config, "--adapter-only")
     run(evaluate, config, "--anyway")
     run(report, config)

@@ -16,11 +16,11 @@ from ratchet.rounds.artefacts import Adapter, File
 from ratchet.rounds.promoted import last_promoted, why_it_ended
 from ratchet.rounds.records import Promotion
 from ratchet.rounds.stage import ExperimentRun, Stage
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.stages import TRAIN, stages_of
 from tests.helpers.planned_run import experiment, plan
 
 SERVED = {"path": "some/model", "engine": "vllm"}
-SERVE = ["inference", "serve", "--config", "c.yaml", "--models"]
+SERVE = ["ratchet", "serve-models", "--config", "c.yaml", "--models"]
 
 
 def shown(one: ExperimentRun) -> list[tuple[int, str]]:
@@ -40,7 +40,7 @@ def judged(folder: Path, **models: dict[str, Any]) -> list[Stage]:
 
 def under(stage: Stage) -> str:
     """The models served around a stage, as its command says."""
-    words = list(stage.command[2:])
+    words = list(stage.command[3:])
     if words[: len(SERVE)] != SERVE:
         assert not stage.models
         return ""
@@ -98,7 +98,7 @@ def test_servers_are_up_for_the_stages_that_ask_them_and_no_others(tmp_path: Pat
         ("report", ""),
     ]
     sampling, scoring = (s.command[s.command.index("--") + 1 :] for s in stages[4:6])
-    assert sampling[:-2] == scoring[:-2] and sampling[2] == "evaluation"
+    assert sampling[:-2] == scoring[:-2] and sampling[4] == "evaluate"
     assert (sampling[-2:], scoring[-2:]) == (("--phase", "sample"), ("--phase", "score"))
 
 
@@ -134,9 +134,9 @@ def test_the_models_of_all_roles_are_served_for_sampling(tmp_path: Path) -> None
 def test_accelerate_takes_the_users_file(tmp_path: Path) -> None:
     [train] = [s for s in plan(experiment(tmp_path, accelerate="fsdp.yaml")) if s.id == "train"]
     assert train.command[2:5] == ("accelerate.commands.launch", "--config_file", "fsdp.yaml")
-    assert train.command[5].endswith("train.py")
+    assert train.command[5:8] == TRAIN
     [train] = [s for s in plan(experiment(tmp_path)) if s.id == "train"]
-    assert train.command[1].endswith("train.py")
+    assert train.command[1:5] == ("-P", *TRAIN)
 
 
 def select(run: RunFolder, number: int, kept: tuple[str, ...]) -> None:

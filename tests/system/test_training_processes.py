@@ -52,7 +52,7 @@ def test_training_takes_the_visible_gpus_that_divide_the_batch(
     printed = planned(gpus, *settings)
     assert f"training uses {processes} of {gpus} visible GPUs" in printed
     assert ("cannot be divided over more" in printed) == (processes < gpus)
-    launched = f"-m accelerate.commands.launch --config_file {DDP} --num_processes {processes} {ROOT / 'train.py'}"
+    launched = f"-m accelerate.commands.launch --config_file {DDP} --num_processes {processes} -m ratchet train"
     assert launched in printed
 
 
@@ -61,7 +61,7 @@ def test_training_without_several_gpus_to_use_needs_no_launcher(
     planned: Planned, config: Path, gpus: int, device: str
 ) -> None:
     printed = planned(gpus, device=device)
-    assert f"{sys.executable} {ROOT / 'train.py'} --config" in printed and "accelerate" not in printed
+    assert f"{sys.executable} -P -m ratchet train --config" in printed and "accelerate" not in printed
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_a_file_for_accelerate_gets_its_processes_from_the_machine(
     arguments = ("--accelerate", f"configs/accelerate/{file}", "--set", "training.micro_batch=1")
     printed = planned(gpus, *arguments)
     count = "" if processes is None else f"--num_processes {processes} "
-    assert f"--config_file configs/accelerate/{file} {count}{ROOT / 'train.py'}" in printed
+    assert f"--config_file configs/accelerate/{file} {count}-m ratchet train" in printed
 
 
 def test_a_file_for_several_machines_is_taken_as_it_is(planned: Planned, tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(Path(DDP).read_text().replace("num_machines: 1", "num_machines: 2").replace(": 8", ": 4"))
     arguments = ("--accelerate", str(file), "--set", "training.micro_batch=1")
-    assert f"--config_file {file} {ROOT / 'train.py'}" in planned(2, *arguments)
+    assert f"--config_file {file} -m ratchet train" in planned(2, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ def test_kernels_that_are_installed_beside_a_gpu_are_not_imported_for_the_check(
     planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None))
-    assert "train.py" in planned(1, "--set", "training.backend=unsloth")
+    assert "ratchet train" in planned(1, "--set", "training.backend=unsloth")
     assert "unsloth" not in sys.modules

@@ -27,7 +27,6 @@ from ratchet.commands.config import open_config
 from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import new_folder
-from ratchet.core.packages import PACKAGES
 from ratchet.core.runfolder import RunFolder
 from ratchet.questions.evidence import Corpus
 from ratchet.questions.manifest import open_run
@@ -89,8 +88,7 @@ def writers(file: Path) -> Iterator[str]:
 
 
 def test_whatever_writes_a_file_goes_through_the_layer() -> None:
-    folders = [ROOT / "ratchet", *(ROOT / package for package in PACKAGES)]
-    files = [file for folder in folders for file in (folder.rglob("*.py") if folder.is_dir() else [])]
+    files = [file for folder in (ROOT / "src" / "ratchet").iterdir() for file in folder.resolve().rglob("*.py")]
     found = {(str(file.relative_to(ROOT)), name) for file in files for name in writers(file)}
     assert found - PERMITTED.keys() == set(), "use core/files.py: write_atomic, new_file, new_folder or Segment"
     assert PERMITTED.keys() - found == set(), "no such call is left: take it off the list"

@@ -26,7 +26,9 @@ def note(frame: FrameType, event: str, argument: Any) -> None:
 def write() -> None:
     sys.setprofile(None)
     root = os.environ["TRACE_ROOT"] + os.sep
-    files = sorted(file.removeprefix(root) for file in list(executed) if file.startswith(root))
+    files = sorted(
+        file.removeprefix(root).removeprefix("src/ratchet/") for file in list(executed) if file.startswith(root)
+    )
     if files:
         record = json.dumps({"argv": sys.argv, "files": files})
         (Path(os.environ["TRACE_FOLDER"]) / f"{os.getpid()}.json").write_text(record)

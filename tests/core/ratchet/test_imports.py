@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import ratchet.commands.main
+
 ROOT = Path(__file__).parents[2]
 IMPORTING = """
 import os, signal, sys, warnings
@@ -18,7 +20,7 @@ def state():
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
     return dict(os.environ), list(warnings.filters), handlers
 before = state()
-import ratchet, retrieval, agents
+import ratchet, ratchet.retrieval, ratchet.agents
 assert state() == before
 assert not {"torch", "numba", "transformers"} & sys.modules.keys()
 import ratchet.retrieval.sparse.engine
@@ -38,8 +40,7 @@ for module in sys.argv[1:]:
 print(json.dumps(found))
 """
 COMMANDS = sorted(
-    [path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in ROOT.glob("*/__main__.py")]
-    + ["train", "selftrain"]
+    {f"{each.target}".partition(":")[0] for each in ratchet.commands.main.COMMANDS.values()} | {"train", "selftrain"}
 )
 
 

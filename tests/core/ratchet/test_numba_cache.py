@@ -13,7 +13,7 @@ import pytest
 
 from ratchet.core import numba_cache
 from ratchet.core.numba_cache import CACHED
-from ratchet.core.packages import ROOT as REPO
+from ratchet.core.numba_cache import ROOT as REPO
 from ratchet.inference.local.attention import attention_kernel
 from ratchet.inference.local.cache import BLOCK
 from tests.helpers.warm_kernels import DONE

@@ -63,15 +63,6 @@ def test_an_import_that_fails_is_told_in_one_line_with_the_line_of_the_code(
         load_plugin("systems", "./odd.py", ("ROLES",), "system.name")
 
 
-def test_a_file_that_was_written_for_a_checkout_is_told_the_names_in_a_wheel(
-    mine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (mine / "odd.py").write_text("import os\nfrom agents.no_such_part import Answer\n")
-    monkeypatch.setattr("ratchet.core.plugins.IN_WHEEL", True)
-    with pytest.raises(UserError, match=r"; of an installed Ratchet, import ratchet\.agents and not agents$"):
-        load_plugin("systems", "./odd.py", ("ROLES",), "system.name")
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.subcommands import Subcommand, run_subcommand, split_at_dashes
+from ratchet.commands.main import COMMANDS
+from ratchet.commands.subcommands import Subcommand, Subcommands, run_subcommand, split_at_dashes
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,20 +83,25 @@ def test_another_commands_words_stand_behind_two_dashes() -> None:
     assert split_at_dashes(["--config", "X"]) == (["--config", "X"], [])
 
 
-GROUPS = ("index_build", "retrieval", "rewards", "training", "evaluation", "rounds", "questions", "inference", "slurm")
+GROUPS = [
+    (name, module.SUBCOMMANDS)
+    for name, each in COMMANDS.items()
+    if hasattr(module := importlib.import_module(f"{each.target}".partition(":")[0]), "SUBCOMMANDS")
+    and f"{each.target}".endswith(":main")
+]
 
 
-@pytest.mark.parametrize("package", GROUPS)
-def test_every_subcommand_has_a_help_of_its_own(package: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main = importlib.import_module(f"{package}.__main__").main
-    subcommands = sys.modules[main.__module__].SUBCOMMANDS
-    for words in (["--help"], *([name, "--help"] for name in subcommands)):
+@pytest.mark.parametrize(("name", "subcommands"), GROUPS, ids=[name for name, _ in GROUPS])
+def test_every_subcommand_has_a_help_of_its_own(
+    name: str, subcommands: Subcommands, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["--help"], *([word, "--help"] for word in subcommands)):
         with pytest.raises(SystemExit) as end:
-            main(words)
+            COMMANDS[name].run(words, f"ratchet {name}")
         shown = capsys.readouterr().out
         assert end.value.code == 0
-        assert shown.startswith(f"usage: python -m {' '.join([package, *words[:-1]])}"), shown
-        assert words[:-1] or all(f"  {name} " in shown for name in subcommands), shown
+        assert shown.startswith(f"usage: ratchet {' '.join([name, *words[:-1]])}"), shown
+        assert words[:-1] or all(f"  {word} " in shown for word in subcommands), shown
 
 
 def ratchet(*words: str) -> subprocess.CompletedProcess[str]:

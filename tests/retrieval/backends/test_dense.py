@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.core.errors import UserError
-from ratchet.core.packages import ROOT
 from ratchet.retrieval.backends import codes
 from ratchet.retrieval.backends import dense as backend
 from ratchet.retrieval.backends.codes import encode_blocks
 from ratchet.retrieval.backends.dense import DenseRanker
+from tests.helpers.pages import ROOT
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.core.numba_cache import njit
-from ratchet.core.packages import ROOT
 from ratchet.retrieval.encoders.vectors import WEIGHTS
 from ratchet.retrieval.sparse import bits, quantisation, screening, selection
 from ratchet.retrieval.sparse.postings import WINDOW
 from ratchet.retrieval.sparse.quantisation import NARROW_LAST, STEPS, value_codes
+from tests.helpers.pages import ROOT
 
 INNER = (
     quantisation.wide_code,
