@@ -81,7 +81,7 @@ def load_system(config: SystemConfig, key: str = "system") -> System:
     if not isinstance(spec, SystemSpec):
         raise UserError(
             f"{key}.name: {plugin.module.__file__ or plugin.name} declares no system: write at its end SYSTEM = "
-            "SystemSpec(Settings, solve, roles=('answerer',)), with SystemSpec from agents.core.spec "
+            "SystemSpec(Settings, solve, roles=('answerer',)), with SystemSpec from ratchet.agents.core.spec "
             "(docs/guides/own-system.md)"
         )
     with plugin.errors("is not a system as agents/core/spec.py describes it"):

@@ -13,6 +13,7 @@ import gzip
 import json
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,13 @@ def main() -> None:
     documents = [{**row, "id": row.get("_id", row.get("id"))} for row in _rows(options.corpus)]
     texts = [f"{row.get('title', '')} {row['text']}" for row in documents]
     queries = _rows(options.queries)
-    asked = [row.get("question", row.get("text")) for row in queries]
+    asked = [str(row.get("question", row.get("text"))) for row in queries]
     relevant = _relevant(options.qrels, queries, documents, texts)
     table = new_table("", ["stop words"], ["MAP", "nDCG", "nDCG@10", "R@5", "R@20", "R@100", "as bm25s"])
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "corpus.jsonl")
-        rows = ({key: row[key] for key in ("id", "text", "title") if key in row} for row in documents)
+        fields = ("id", "text", "title")
+        rows: Iterator[dict[str, Any]] = ({key: row[key] for key in fields if key in row} for row in documents)
         write_jsonl(source, rows)
         config = IndexConfig(path=f"{folder}/index", documents=(str(source),), tokenizer="words", chunk_tokens=1 << 20)
         build_index(config, word_tokenizer(), "words")

@@ -93,7 +93,8 @@ async def test_the_evidence_of_the_answer_comes_first_and_no_document_twice(
 async def test_the_retrieval_path_alone_is_iter_retgen_of_two_rounds() -> None:
     drafts = [f"Bo Lind drew maps,\nso he built it. {MARK} Bo Lind", f"No. {MARK} Ada Torrin"]
     played = {}
-    for name, settings in {"awe": {"paths": "retrieval"}, "iter_retgen": {"rounds": 2}}.items():
+    ways: dict[str, dict[str, Any]] = {"awe": {"paths": "retrieval"}, "iter_retgen": {"rounds": 2}}
+    for name, settings in ways.items():
         agent, shelf = engine(list(drafts)), Shelf({})
         config = {"name": name, "settings": {**settings, "answer_form": "marked"}}
         trajectory = await play(config, agent, shelf)

@@ -86,7 +86,7 @@ def test_what_mermaid_shows_again_remembers_and_recalls_is_what_was_shown(
 ) -> None:
     shelf = shelf_of(lengths)
     also = CALLS[1].replace('"search"', '"cut"')
-    replies: Replies = [PARTS, CALLS[0], also, SUPPORTED]
+    replies = [PARTS, CALLS[0], also, SUPPORTED]
     with tempfile.TemporaryDirectory() as folder:
         memory = opened(Path(folder), characters=characters)
         sources = {"search": ShelfSource("search", shelf), "cut": ShelfSource("cut", shelf)}

@@ -178,7 +178,7 @@ def in_fresh_process(code: str) -> str:
 def test_without_the_extra_the_command_to_install_it_is_told(missing: str, problem: str, tmp_path: Path) -> None:
     printed = in_fresh_process(
         f"import sys; sys.modules[{missing!r}] = None\n"
-        "from pathlib import Path\nfrom retrieval.backends.lucene import build_lucene\n"
+        "from pathlib import Path\nfrom ratchet.retrieval.backends.lucene import build_lucene\n"
         f"build_lucene(['w0'], Path({str(tmp_path / 'index')!r}))"
     )
     assert f"UserError: Lucene: {problem}; pip install 'ratchet-agents[lucene]'" in printed
@@ -187,7 +187,7 @@ def test_without_the_extra_the_command_to_install_it_is_told(missing: str, probl
 
 def test_a_fork_is_told_so_instead_of_waiting_for_ever(folder: Path) -> None:
     printed = in_fresh_process(
-        "import os\nfrom pathlib import Path\nfrom retrieval.backends.lucene import LuceneRanker\n"
+        "import os\nfrom pathlib import Path\nfrom ratchet.retrieval.backends.lucene import LuceneRanker\n"
         f"ranker = LuceneRanker(Path({str(folder)!r}), 0.9, 0.4)\n"
         "if os.fork():\n    os.wait()\nelse:\n"
         "    try:\n        ranker.rank(['w0'], 1)\n"
