@@ -115,7 +115,7 @@ def test_a_command(config: Path, capfd: Any, command: str) -> None:
 def test_init(tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     documents(tmp_path)
-    asked = [{"id": f"q{WORD}{n}", "question": f"Who {WORD} {n}?", "answer": WORD, WORD: 1} for n in (1, 1, *range(9))]
+    asked = [{"id": f"q{WORD}{n}", "question": f"Who {WORD} {n}?", "answer": [WORD], WORD: 1} for n in (1, 1, *range(9))]
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
     shown = said(capfd, lambda: init([WORD, "asked.jsonl"]))
     print(shown)
