@@ -128,9 +128,11 @@ class Episode(Record):
             return (await self._act(dialogue, role, text, free_text)).text
         constrain = grammar(schema, self.role(role).max_tokens) if self.config.malformed == "constrain" else None
         expected: Schema = without_bounds(schema)
+        # A closed model is asked for JSON of the schema, which nothing holds it to.
+        held_to = None if dialogue.chat.is_text else constrain
 
         def reader(said: str) -> Parsed:
-            return read_output(said, expected, constrain)
+            return read_output(said, expected, held_to)
 
         act = await self._act_again(dialogue, role, text, reader, "reask_json.user", constrain)
         if act.error and act.full:

@@ -96,8 +96,9 @@ class Tools(Episode):
             return None
         dialogue = self._dialogues[-1]
         schema = object_schema(**{key: {"type": "string", "enum": list(choices)}})
+        held_to = None if dialogue.chat.is_text else schema
         act = await self._act(
-            dialogue, dialogue.role, text, lambda said: read_output(said, schema, constrained=schema), constrain=schema
+            dialogue, dialogue.role, text, lambda said: read_output(said, schema, held_to), constrain=schema
         )
         if act.error:
             raise Unparsed(dialogue.role, act.error)

@@ -1,7 +1,8 @@
 """Closed models at a service with OpenAI's chat API, such as GPT-4o mini and GPT-5 mini: text both ways.
 
-Only what every such service knows is sent, and what the config says of this one (`models.*.chat_api`). The service's
-own count is the cost. Nothing that such a model writes can be trained on: its token ids are not known.
+Only what every such service knows is sent, and what the config says of this one (`models.*.chat_api`). A schema is said
+at the end of the last message and asked for in JSON mode; a reply is read as that of a model that nothing constrains.
+The service's own count is the cost. Nothing that such a model writes can be trained on: its token ids are not known.
 """
 
 from __future__ import annotations
@@ -15,13 +16,11 @@ from ratchet.core.config import ModelConfig, written
 from ratchet.core.errors import UserError
 from ratchet.core.http.retry import Backoff
 from ratchet.core.records import content_key
-from ratchet.core.text import read_json
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.completion import Completion, FinishReason, Message, SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.http.connection import Connection, StatusError
 from ratchet.inference.http.protocol import TextResponse, is_context_full, parse_response
-from ratchet.inference.http.strict_schema import ResponseSchema, response_schema
 from ratchet.inference.schemas import SchemaRefused, only_schema
 from ratchet.inference.text_format import TextFormat
 
@@ -36,6 +35,8 @@ FIXES = {
     "seed": "send_seed: false",
 }
 """By parameter: the setting of the model without which it is not sent."""
+SCHEMA = "\n\nAnswer with JSON that fits this JSON schema, and nothing else:\n"
+"""Behind the last message, before a schema. JSON mode demands that the word JSON is in a message."""
 
 
 class ChatApiEngine:
@@ -78,9 +79,7 @@ class ChatApiEngine:
         prompt_tokens = self.format.count(prompt)
         if prompt_tokens >= self.max_context:
             raise EngineError(f"the prompt has {prompt_tokens} tokens, the model's context holds {self.max_context}")
-        schema = only_schema(params.schema)
-        form = response_schema(schema) if schema is not None else None
-        body = chat_request(self._model, self._name, messages, params, form)
+        body = chat_request(self._model, self._name, messages, params)
         try:
             async with self._slots:
                 answer = await self.connection.json("POST", "chat/completions", body)
@@ -88,7 +87,7 @@ class ChatApiEngine:
             if is_context_full(error.status, error.codes, error.text):
                 return Completion(ids=(), text="", finish_reason="context", prompt_tokens=prompt_tokens)
             raise self._explained(error, params) from None
-        return chat_completion(answer, prompt_tokens, self.format, form)
+        return chat_completion(answer, prompt_tokens, self.format)
 
     async def close(self) -> None:
         await self.connection.close()
@@ -104,17 +103,15 @@ class ChatApiEngine:
             return UserError(f"{error}\nSet for this model: {fix}")
         if error.status == 400 and "response_format" in error.codes and params.schema is not None:
             return SchemaRefused(
-                f"{error}\nThe service refuses the JSON schema of this answer; set system.malformed: reask, which "
-                f"sends no schema: {json.dumps(params.schema)[:500]}"
+                f"{error}\nThe service has no JSON mode; set system.malformed: reask, which asks for none"
             )
         return error
 
 
-def chat_request(
-    model: ModelConfig, name: str, messages: Sequence[Message], params: SamplingParams, form: ResponseSchema | None
-) -> dict[str, Any]:
-    """The body of POST /chat/completions, with no parameter whose value is the service's own default."""
-    told = model.chat_api
+def chat_request(model: ModelConfig, name: str, messages: Sequence[Message], params: SamplingParams) -> dict[str, Any]:
+    """The body of POST /chat/completions, with no parameter whose value is the service's own default. Raises
+    SchemaRefused for a grammar that is no schema."""
+    told, schema = model.chat_api, only_schema(params.schema)
     body: dict[str, Any] = {
         "model": name,
         "messages": [{"role": message["role"], "content": message["content"]} for message in messages],
@@ -128,13 +125,14 @@ def chat_request(
         body["reasoning_effort"] = told.reasoning_effort
     if model.send_seed:
         body["seed"] = params.seed
-    if form is not None:
-        named = {"name": "action", "schema": form.sent, "strict": form.strict}
-        body["response_format"] = {"type": "json_schema", "json_schema": named}
+    if schema is not None:
+        body["messages"][-1]["content"] += SCHEMA + json.dumps(schema, ensure_ascii=False)
+        if schema.get("type", "object") == "object" and "enum" not in schema:  # JSON mode gives objects alone
+            body["response_format"] = {"type": "json_object"}
     return body
 
 
-def chat_completion(data: Any, prompt_tokens: int, chat: ChatFormat, form: ResponseSchema | None) -> Completion:
+def chat_completion(data: Any, prompt_tokens: int, chat: ChatFormat) -> Completion:
     """The completion in a response of POST /chat/completions; its ids are the characters of the text.
 
     A refusal is the model's answer. `prompt_tokens` counts where the response has no usage. EngineError where the
@@ -146,8 +144,6 @@ def chat_completion(data: Any, prompt_tokens: int, chat: ChatFormat, form: Respo
     if choice.finish_reason not in reasons:
         raise EngineError(f"the service ended the answer for the reason {str(choice.finish_reason)[:100]!r}")
     text = choice.message.content or choice.message.refusal or ""
-    if form is not None:
-        text = _plain_text(text, form)
     ids = chat.encode(text)
     details = usage.prompt_tokens_details if usage else None
     hidden = usage.completion_tokens_details if usage else None
@@ -160,13 +156,3 @@ def chat_completion(data: Any, prompt_tokens: int, chat: ChatFormat, form: Respo
         hidden_thought_tokens=(hidden.reasoning_tokens or 0) if hidden else 0,
         billed_tokens=usage.completion_tokens if usage else chat.count(ids),
     )
-
-
-def _plain_text(text: str, form: ResponseSchema) -> str:
-    """The reply as JSON of the system's own schema; as it is where that changes nothing, or it is no JSON."""
-    try:
-        value = read_json(text)
-    except ValueError:
-        return text
-    plain = form.plain(value)
-    return text if plain == value else json.dumps(plain, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""A local service that refuses what OpenAI's refuses, in its words: parameters by model, and schemas in strict mode.
+"""A local service that refuses what OpenAI's refuses, in its words: parameters by model, and JSON mode unannounced.
 
-The rules are those of the structured-outputs guide and of error messages that users reported for GPT-4o mini and GPT-5
+The rules are those of the guide to JSON mode and of error messages that users reported for GPT-4o mini and GPT-5
 mini in 2024 and 2025.
 """
 
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from ratchet.inference.http.chat_api import SCHEMA
+
 KEY = "sk-local"
 COMMON = {"model", "messages", "max_completion_tokens", "seed", "response_format", "stop", "n", "stream", "user"}
 PARAMETERS = {
@@ -20,9 +22,6 @@ PARAMETERS = {
     "gpt-5-mini": COMMON | {"temperature", "reasoning_effort", "verbosity"},
 }
 KNOWN = {"max_tokens", "temperature", "top_p", "reasoning_effort", "verbosity", "logprobs", "tools"} | COMMON
-TYPES = {"string", "number", "integer", "boolean", "null", "object", "array"}
-STRICT = {"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "$ref", "$defs"}
-STRICT |= {"description"}
 
 
 @dataclass
@@ -140,70 +139,26 @@ def check_request(body: dict[str, Any]) -> None:
     for message in body["messages"]:
         if message.keys() != {"role", "content"} or not isinstance(message["content"], str):
             raise Refusal("Invalid type for 'messages[0].content'.", param="messages", code="invalid_type")
-    if "response_format" in body:
-        form = body["response_format"]["json_schema"]
-        if form["schema"].get("type") != "object":
-            _refuse(
-                form,
-                f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{form['schema'].get('type')}\"'.",
-            )
-        if form.get("strict"):
-            _check_strict(form, form["schema"], ())
-
-
-def _check_strict(form: dict[str, Any], schema: Any, at: tuple[str, ...]) -> None:
-    """Depth first. `at`: the place in the schema."""
-    where = f"In context={at}, "
-    if "$ref" in schema:
-        if schema.keys() != {"$ref"}:
-            _refuse(form, f"{where}$ref cannot have keywords {set(schema) - {'$ref'}}.")
-        return
-    for key in schema:
-        if key not in STRICT:
-            _refuse(form, f"{where}'{key}' is not permitted.")
-    if "anyOf" in schema:
-        keys = [next(iter(one.get("properties", {})), None) for one in schema["anyOf"] if one.get("type") == "object"]
-        if len(set(keys)) < len(keys):
-            _refuse(form, f"{where}Objects provided via 'anyOf' must not share identical first keys.")
-    else:
-        kinds = schema.get("type", [])
-        if not kinds or not set([kinds] if isinstance(kinds, str) else kinds) <= TYPES:
-            _refuse(form, f"{where}schema must have a 'type' key.")
-    if schema.get("type") == "object":
-        if schema.get("additionalProperties") is not False:
-            _refuse(form, f"{where}'additionalProperties' is required to be supplied and to be false.")
-        missing = [name for name in schema.get("properties", {}) if name not in schema.get("required", ())]
-        if missing or "required" not in schema:
-            words = "'required' is required to be supplied and to be an array including every key in properties."
-            _refuse(form, f"{where}{words} Missing {missing}.")
-    if schema.get("type") == "array" and "items" not in schema:
-        _refuse(form, f"{where}array schema missing items.")
-    for key in ("properties", "$defs"):
-        for name, one in schema.get(key, {}).items():
-            _check_strict(form, one, (*at, key, name))
-    for number, one in enumerate(schema.get("anyOf", ())):
-        _check_strict(form, one, (*at, "anyOf", str(number)))
-    if "items" in schema:
-        _check_strict(form, schema["items"], (*at, "items"))
-
-
-def _refuse(form: dict[str, Any], why: str) -> None:
-    raise Refusal(f"Invalid schema for response_format '{form['name']}': {why}", param="response_format")
+    if "response_format" in body and not any("json" in message["content"].lower() for message in body["messages"]):
+        why = "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'."
+        raise Refusal(why, param="messages")
 
 
 def an_instance(schema: Any, root: Any, draw: random.Random) -> Any:
-    """A value of a schema that strict mode takes."""
+    """A value of a schema of ours, without the keys that may be left out."""
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
-    if "anyOf" in schema:
-        return an_instance(draw.choice(schema["anyOf"]), root, draw)
-    if "enum" in schema:
-        return draw.choice(schema["enum"])
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        return an_instance(draw.choice(choices), root, draw)
+    if "enum" in schema or "const" in schema:
+        return draw.choice(schema.get("enum") or [schema["const"]])
     kind = schema["type"]
     if kind == "object":
-        return {name: an_instance(one, root, draw) for name, one in schema["properties"].items()}
+        needed = schema.get("required", ())
+        return {n: an_instance(one, root, draw) for n, one in schema.get("properties", {}).items() if n in needed}
     if kind == "array":
-        return [an_instance(schema["items"], root, draw) for _ in range(2)]
+        count = max(schema.get("minItems", 0), min(2, schema.get("maxItems", 2)))
+        return [an_instance(schema["items"], root, draw) for _ in range(count)]
     return {"string": "Velm", "integer": 1, "number": 0.5, "boolean": draw.random() < 0.5, "null": None}[kind]
 
 
@@ -211,6 +166,5 @@ def any_answer(body: dict[str, Any]) -> str:
     """Any text of the form asked for."""
     if "response_format" not in body:
         return "Ada Torrin\nSUPPORTS"
-    form = body["response_format"]["json_schema"]
-    draw = random.Random(json.dumps(body["messages"]))
-    return json.dumps(an_instance(form["schema"], form["schema"], draw)) if form["strict"] else "{}"
+    schema = json.loads(body["messages"][-1]["content"].rpartition(SCHEMA)[2])
+    return json.dumps(an_instance(schema, schema, random.Random(json.dumps(body["messages"]))))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-import jsonschema
 import pytest
 
 from ratchet.agents.core.context import RunContext
 from ratchet.agents.core.system import load_system
-from ratchet.agents.mermaid.actions import action_schema
 from ratchet.core.config import ModelConfig, SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.http.retry import Backoff
@@ -19,18 +18,14 @@ from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.engines import open_engine
-from ratchet.inference.http.chat_api import ChatApiEngine
-from ratchet.inference.http.strict_schema import BOUNDS, response_schema
-from ratchet.questions.labels import TRUE_FALSE
-from ratchet.retrieval.sources.source import ToolSpec
+from ratchet.inference.http.chat_api import SCHEMA, ChatApiEngine
+from ratchet.inference.schemas import SchemaRefused
 from tests.helpers.any_system import SYSTEMS
 from tests.helpers.closed_service import (
     KEY,
     Refusal,
     Service,
-    an_instance,
     any_answer,
-    check_request,
     closed_service,
 )
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, passage, play
@@ -40,12 +35,6 @@ FAST = Backoff(tries=4, first=0.01, longest=0.05)
 GPT_5_MINI = {"sampling": False, "reasoning_effort": "low", "reasoning_tokens": 2000}
 GREEDY = SamplingParams(temperature=0, top_p=0.95, max_tokens=50, seed=3)
 EVALUATION = RunContext(temperature=0.0, frozen_temperature=0.0, top_p=0.95, adapter=None, policy="base")
-QUERY = {
-    "type": "object",
-    "properties": {"query": {"type": "string"}, "year": {"type": "integer"}},
-    "required": ["query"],
-}
-ACTIONS = action_schema({n: ToolSpec(n, "finds", QUERY) for n in ("search", "look_up")}, TRUE_FALSE, last=False)
 
 
 @pytest.fixture
@@ -181,58 +170,42 @@ def test_several_addresses_and_settings_of_another_engine_are_refused() -> None:
         open_engine(ModelConfig(path="m", engine="chat-api"))
 
 
-# Schemas
+# JSON
 
 
-def without_bounds(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {key: without_bounds(one) for key, one in schema.items() if key not in BOUNDS or isinstance(one, dict)}
-    return [without_bounds(one) for one in schema] if isinstance(schema, list) else schema
+@pytest.mark.parametrize(
+    ("schema", "mode"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, {"type": "json_object"}),
+        ({"anyOf": [{"type": "object"}]}, {"type": "json_object"}),
+        ({"type": "array"}, None),
+        ({"enum": ["yes", "no"]}, None),
+    ],
+)
+async def test_a_schema_is_said_and_asked_for_in_json_mode(
+    service: Service, schema: dict[str, Any], mode: dict[str, str] | None
+) -> None:
+    await ask(opened(service), replace(GREEDY, schema=schema))
+    (body,) = service.asked
+    assert body["messages"][-1]["content"] == f"Where?{SCHEMA}{json.dumps(schema)}"
+    assert body.get("response_format") == mode
 
 
-def request(sent: Any, strict: bool) -> dict[str, Any]:
-    form = {"name": "action", "schema": sent, "strict": strict}
-    return {"model": "gpt-4o-mini", "messages": [], "response_format": {"type": "json_schema", "json_schema": form}}
+async def test_a_service_without_json_mode_is_said_with_the_setting_that_asks_for_none(service: Service) -> None:
+    service.refusals = [Refusal("'response_format' is not supported.", param="response_format")]
+    with pytest.raises(SchemaRefused, match=r"system\.malformed: reask"):
+        await ask(opened(service), replace(GREEDY, schema={"type": "object"}))
 
 
-NESTED = {
-    "$defs": {
-        "Part": {"type": "object", "properties": {"name": {"const": "a"}, "size": {"type": "number", "minimum": 0}}}
-    },
-    "type": "array",
-    "items": {"anyOf": [{"$ref": "#/$defs/Part"}, {"type": "string", "maxLength": 9}]},
-    "maxItems": 4,
-}
-
-
-@pytest.mark.parametrize("schema", [ACTIONS, NESTED, {"enum": ["yes", 1, None]}], ids=["actions", "nested", "choice"])
-def test_a_strict_form_is_accepted_and_its_replies_come_back_in_the_form_asked_for(schema: dict[str, Any]) -> None:
-    with pytest.raises(Refusal, match='type: "object"'):
-        check_request(request(schema, strict=True))
-    form = response_schema(schema)
-    assert form.strict
-    check_request(request(form.sent, strict=True))
-    for seed in range(30):
-        sent = an_instance(form.sent, form.sent, random.Random(seed))
-        jsonschema.validate(sent, form.sent)
-        jsonschema.validate(form.plain(sent), without_bounds(schema))
-
-
-def test_a_thought_stays_ahead_of_the_action_and_bounds_are_said() -> None:
-    form = response_schema(ACTIONS)
-    assert [*form.sent["properties"]] == ["thought", "then"]
-    assert form.sent["properties"]["thought"]["description"] == "at most 600 characters"
-    said = {"thought": "t", "then": {"look_up": {"action": "look_up", "arguments": {"query": "q", "year": None}}}}
-    assert form.plain(said) == {"thought": "t", "action": "look_up", "arguments": {"query": "q"}}
-    assert form.plain({"thought": "t", "verdict": "true"}) == {"thought": "t", "verdict": "true"}
-
-
-def test_an_object_of_any_keys_is_only_a_hint() -> None:
-    schema = {"anyOf": [{"type": "object"}, {"type": "string"}]}
-    form = response_schema(schema)
-    assert not form.strict and form.sent["type"] == "object"
-    check_request(request(form.sent, strict=False))
-    assert form.plain({"then": {"any": 1}}) == {"any": 1}
+async def test_a_reply_that_is_nearly_in_form_is_read(service: Service) -> None:
+    service.reply = lambda body: 'Sure!\n```json\n{"reasoning": "r", "final_answer": "SUPPORTS",}\n```\nGladly.'
+    engine = opened(service)
+    roles = {role: {"trainable": True} for role in load_system(SystemConfig(name="fire")).roles}
+    try:
+        done = await play({"name": "fire", "roles": roles}, {"agent": engine}, setting=EVALUATION, question=CLAIM)
+    finally:
+        await engine.close()
+    assert (done.answer, [call.parse for call in done.model_calls]) == ("SUPPORTS", ["ok"])
 
 
 # Systems
@@ -263,7 +236,6 @@ async def test_every_system_runs_on_a_closed_model_and_is_recorded_as_text(
     finally:
         await engine.close()
     assert done.status != "failed", done.error
-    assert not any("Invalid schema" in call.error for call in done.model_calls)
     assert service.asked and not done.token_exact
     for conversation in done.conversations:
         assert conversation.ids == () and conversation.text
