@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from ratchet.commands.subcommands import Subcommand, importing, run_subcommand
 from ratchet.core.extras import DISTRIBUTION
@@ -80,15 +81,17 @@ COMMANDS = {
 }
 
 
+def run(words: Sequence[str] | None = None) -> None:
+    """Run the command that the first of `words` names; by default those of the process."""
+    run_subcommand(COMMANDS, words, "ratchet", DESCRIPTION)
+
+
 def main() -> None:
     """Run the command that the first word names, or list the commands."""
     if sys.argv[1:] == ["--version"]:
         from importlib.metadata import version
 
         return print(f"ratchet {version(DISTRIBUTION)}")
-
-    def run() -> None:
-        run_subcommand(COMMANDS, None, "ratchet", DESCRIPTION)
 
     if not COMMANDS.keys() & set(sys.argv[1:]):
         return run()  # it only lists the commands, or says that there is no such command

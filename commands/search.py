@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Sequence
 
 from ratchet.commands.arguments import config_of, config_parser
-from ratchet.commands.subcommands import Subcommand, run_subcommand
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import Passage
@@ -68,14 +67,3 @@ async def _search_source(config: Config, name: str, query: str, k: int) -> list[
         raise UserError(f"--source {name}: {error}") from error
     finally:
         await source.close()
-
-
-SUBCOMMANDS = {
-    "mcp": Subcommand("serve a config's index and sources to MCP clients", "ratchet.commands.mcp:main"),
-    "memory": Subcommand("look into a run's evidence memory", "ratchet.commands.memory:main"),
-}
-
-
-def main(words: Sequence[str] | None = None, prog: str = "ratchet search") -> None:
-    """Run a subcommand, or search for the words."""
-    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=search, free_text=True)

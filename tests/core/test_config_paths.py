@@ -9,9 +9,9 @@ import yaml
 
 from ratchet import Experiment
 from ratchet.commands.index import main as build_index
+from ratchet.commands.main import run
 from ratchet.commands.sample import main as sample
 from ratchet.commands.score import main as score
-from ratchet.commands.search import main as search
 from ratchet.core.config import load_config, load_members, written
 from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.artefacts import Digests
@@ -52,7 +52,7 @@ def test_a_run_that_was_started_beside_the_config_resumes_from_another_directory
     capsys.readouterr()
     for command in (build_index, sample, score):
         command(["--config", str(path)])
-    search(["harbour of Velm", "--config", str(path), "-k", "1"])
+    run(["search", "harbour of Velm", "--config", str(path), "-k", "1"])
     assert Experiment(path).ask("Who built Velm's harbour?").status != "failed"
     assert "already built, nothing to do" in capsys.readouterr().out
     after = load_config(path)

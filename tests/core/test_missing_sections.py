@@ -12,9 +12,9 @@ import yaml
 from ratchet import Experiment
 from ratchet.commands.evaluate import main as evaluate
 from ratchet.commands.index import main as build_index
+from ratchet.commands.main import run
 from ratchet.commands.sample import main as sample
 from ratchet.commands.score import main as score
-from ratchet.commands.search import main as search
 from ratchet.core.config import Config, is_missing, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
@@ -45,7 +45,7 @@ def test_an_index_is_built_and_searched_and_a_question_asked_without_questions(
 ) -> None:
     path = without(experiment, "questions", "rewards", "evaluation")
     build_index(["--config", str(path)])
-    search(["harbour of Velm", "--config", str(path), "-k", "1"])
+    run(["search", "harbour of Velm", "--config", str(path), "-k", "1"])
     assert "velm" in capsys.readouterr().out
     assert Experiment(path).ask("Who built Velm's harbour?").status != "failed"
 
@@ -54,7 +54,7 @@ def test_an_index_is_built_and_searched_without_models(experiment: Path, capsys:
     index = yaml.safe_load(experiment.read_text())["index"] | {"tokenizer": str(experiment.parent / "model")}
     path = without(experiment, "models", "questions", index=index)
     build_index(["--config", str(path)])
-    search(["harbour of Velm", "--config", str(path)])
+    run(["search", "harbour of Velm", "--config", str(path)])
     assert "velm" in capsys.readouterr().out
     with pytest.raises(UserError, match="models"):
         Experiment(path).ask("Who?")
@@ -82,8 +82,8 @@ def test_a_command_names_the_file_the_section_and_itself(experiment: Path) -> No
     ):
         sample(["--config", path], "ratchet sample")
     path = str(without(experiment, "index"))
-    for command in (lambda: search(["x", "--config", path]), lambda: build_index(["--config", path])):
-        with pytest.raises(UserError, match=r"without\.yaml: index is missing: `python -m \w+` needs index\."):
+    for command in (lambda: run(["search", "x", "--config", path]), lambda: build_index(["--config", path])):
+        with pytest.raises(UserError, match=r"without\.yaml: index is missing: `ratchet \w+` needs index\."):
             command()
     with pytest.raises(UserError, match=r"without\.yaml: index is missing: `ratchet sample` needs index"):
         sample(["--config", path], "ratchet sample")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ratchet.commands.model import main
+from ratchet.commands.main import run
 from ratchet.core.config import Config, ServeConfig
 from ratchet.core.errors import UserError
 from ratchet.core.parsing import parse
@@ -292,14 +292,12 @@ def test_a_dry_run_plans_for_another_machine(
     folder: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     card: tuple[str, str],
 ) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(config(folder, agent={}, judge={}).model_dump_json())
-    monkeypatch.setattr("sys.argv", ["x", "serve", "--config", str(path), "--dry-run", *card, "--", "run", "it"])
     with pytest.raises(SystemExit) as status:
-        main()
+        run(["serve-models", "--config", str(path), "--dry-run", *card, "--", "run", "it"])
     out = capsys.readouterr().out
     assert status.value.code == 0
     assert re.search(r"GPU 0: 0\.\d+ of its memory for agent-1", out) and out.count("CUDA_VISIBLE_DEVICES=0 ") == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.search import main
+from ratchet.commands.main import run as ratchet
 from ratchet.core.config import IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
@@ -230,8 +229,7 @@ def test_inspect_finds_what_size_and_time_do_not_show(folder: Path, capsys: pyte
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     path = write_config(folder.parent, index={"path": str(folder)})
-    monkeypatch.setattr(sys, "argv", ["retrieval", *arguments, "--config", str(path)])
-    main()
+    ratchet(["search", *arguments, "--config", str(path)])
 
 
 def test_command_prints_ranks(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from math import ceil
 from pathlib import Path
 from statistics import stdev
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from ratchet.commands.rounds import main
+from ratchet.commands.main import run
 from ratchet.core.config import Config, RoundsConfig
 from ratchet.core.files import write_json
 from ratchet.core.runfolder import RunFolder
@@ -168,6 +167,5 @@ def test_a_promotion_samples_and_scores_in_one_phase_or_two(
         return SimpleNamespace(reason="as told", warning="")
 
     monkeypatch.setattr("ratchet.rounds.promotion.promote", promote)
-    monkeypatch.setattr(sys, "argv", ["rounds", "promote", "--config", str(file), "--round", "1", "--phase", phase])
-    main()
+    run(["promote", "--config", str(file), "--round", "1", "--phase", phase])
     assert (len(arms), decisions) == (sampled, scored), "what was sampled before is scored without an agent's model"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.core.test_terminal import ATTACK, check_harmless
 
 from ratchet.commands.arguments import run_command
 from ratchet.commands.evaluate import main as evaluate
@@ -24,6 +23,7 @@ from ratchet.commands.score import score_and_select, whatif
 from ratchet.commands.status import status
 from ratchet.core.config import Config
 from ratchet.core.records import Question
+from tests.core.test_terminal import ATTACK, check_harmless
 from tests.helpers import handmade_run
 
 WORD = f"har{ATTACK}bour"
@@ -115,7 +115,9 @@ def test_a_command(config: Path, capfd: Any, command: str) -> None:
 def test_init(tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     documents(tmp_path)
-    asked = [{"id": f"q{WORD}{n}", "question": f"Who {WORD} {n}?", "answer": [WORD], WORD: 1} for n in (1, 1, *range(9))]
+    asked = [
+        {"id": f"q{WORD}{n}", "question": f"Who {WORD} {n}?", "answer": [WORD], WORD: 1} for n in (1, 1, *range(9))
+    ]
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
     shown = said(capfd, lambda: init([WORD, "asked.jsonl"]))
     print(shown)

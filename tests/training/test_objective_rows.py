@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.commands.rows import main
+from ratchet.commands.main import run
 from ratchet.commands.train import train_round
 from ratchet.core.config import SelectConfig, TrainingConfig
 from ratchet.core.errors import UserError
@@ -223,9 +223,9 @@ def test_rows_of_an_objective_are_shown_with_what_is_learnt(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, _, folder = start(tmp_path, model, objective="dpo", **ACTION)
-    main(["rows", "--config", str(path)])
+    run(["rows", "--config", str(path)])
     assert "rows made more likely: 36, less likely: 36\nexamples: 36" in capsys.readouterr().out
-    main(["show", "--row", "1", "--config", str(path)])
+    run(["show", "--row", "1", "--config", str(path)])
     assert "; made less likely, reward 0.125, weight 1.000, example q0#coordinator#" in capsys.readouterr().out
     lines = list(trace_lines(folder, "q3"))
     assert lines[0].endswith("reward 1.000, kept, 2 rows") and lines[1].endswith("reward 0.000, not kept, 2 rows")

@@ -1,11 +1,10 @@
 """The row printer shows the mask that training uses; the benchmark of the training stage runs."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from ratchet.commands.rows import main
+from ratchet.commands.main import run as ratchet
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl
 from ratchet.training.rows import build_rows
@@ -35,7 +34,7 @@ def test_thoughts_that_are_not_learnt_are_no_difference(tmp_path: Path, capsys: 
     spans = (*talk.spans[:-1], thought, action.model_copy(update={"start": thought.end}))
     thinks = trajectory("t0", "q0", [(talk.model_copy(update={"spans": spans}), calls)])
     write_jsonl(folder.trajectories / "a.jsonl", [thinks])
-    main(["rows", "--config", str(path)])
+    ratchet(["rows", "--config", str(path)])
     assert "the labels of 1 actions equal the sampled ids" in capsys.readouterr().out
 
 
@@ -43,8 +42,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     path, _, _ = make_run(tmp_path, questions=3)
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["training", *arguments, "--config", str(path)])
-        main()
+        ratchet([*arguments, "--config", str(path)])
         return capsys.readouterr().out
 
     sums = run("rows")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from ratchet.commands.search import main
+from ratchet.commands.main import run as ratchet
 from ratchet.core.config import McpConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
@@ -106,8 +106,7 @@ async def test_over_http(http: str, config: Path) -> None:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
-    monkeypatch.setattr(sys, "argv", ["retrieval", *map(str, arguments)])
-    main()
+    ratchet([*map(str, arguments)])
 
 
 @pytest.mark.parametrize(
@@ -128,11 +127,11 @@ def test_a_source_of_the_config_is_searched(
     http: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = f"sources={{far: {{service: mcp, url: '{http}'}}, gone: {{service: mcp, url: 'http://127.0.0.1:9/mcp'}}}}"
-    run(monkeypatch, "harbour Velm", "--source", "far", "-k", 2, "--config", config, "--set", sources)
+    run(monkeypatch, "search", "harbour Velm", "--source", "far", "-k", 2, "--config", config, "--set", sources)
     heads = re.findall(r"^ +(\d+)  [\d.]+  (\S+)", capsys.readouterr().out, re.MULTILINE)
     wanted = open_folder(config.parent / "index").search("harbour Velm", 2)
     assert heads == [(str(rank), f"far:{passage.id}") for rank, passage in enumerate(wanted, 1)]
     with pytest.raises(UserError, match=r"--source fat: .*did you mean 'far'"):
-        run(monkeypatch, "harbour", "--source", "fat", "--config", config, "--set", sources)
+        run(monkeypatch, "search", "harbour", "--source", "fat", "--config", config, "--set", sources)
     with pytest.raises(UserError, match=r"--source gone: .*no MCP server answers"):
-        run(monkeypatch, "harbour", "--source", "gone", "--config", config, "--set", sources)
+        run(monkeypatch, "search", "harbour", "--source", "gone", "--config", config, "--set", sources)
