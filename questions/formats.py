@@ -132,6 +132,8 @@ NO_SEPARATOR = "none"
 SEPARATORS = (";", "|")
 """What lists in a text are written with, other than commas, which answers hold."""
 SEPARATED = ("answer", "answers", "golden_answers")
+SHORT = 6
+"""The most words of a part: the parts of a sentence with a semicolon are longer than answers in a list."""
 ALSO_SEPARATED = ("gold_id", "gold_ids", "gold_title", "gold_titles")
 
 
@@ -146,7 +148,9 @@ def separate(row: Row, separator: str | None) -> Row:
             continue
         if separator is None and field_name(name) in SEPARATED:
             for mark in SEPARATORS:
-                if len(_parts(value, mark)) > 1 and read_choices(row) is None:
+                parts = _parts(value, mark)
+                is_short = all(len(part.split()) <= SHORT for part in parts)
+                if len(parts) > 1 and is_short and read_choices(row) is None:
                     raise ValueError(
                         f'{name}: is {value[:60]!r} one answer or several? Say so by questions.separator: "{mark}" or '
                         "none (in evaluation.benchmarks: their `separator`; ratchet init: --separator), or write a list"

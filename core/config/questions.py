@@ -30,8 +30,8 @@ class SplitConfig(Section):
     """Format of a file that belongs to no benchmark. The format of a benchmark's rows is detected."""
     separator: str | None = Field(None, min_length=1)
     """What separates several answers, or gold documents, in one text of a file that belongs to no benchmark, such as
-    `;` or `"|"`; `none` where nothing does. Default: an answer with a semicolon or a bar in it is refused, since it may
-    be one or several. `questions.separator` sets it for the files of train, dev and test."""
+    `;` or `"|"`; `none` where nothing does. Default: short answers with a semicolon or a bar between them are
+    refused, since they may be one or several. `questions.separator` sets it for the files of train, dev and test."""
     rows: tuple[int, int] | None = None
     """`[first, end]`: use only the rows from `first` to `end - 1` of the file, counted from 0. Default: all. It makes
     disjoint splits from one file."""

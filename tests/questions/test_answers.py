@@ -72,6 +72,8 @@ def test_an_answer_that_may_be_several_is_asked_about(tmp_path: Path, answer: st
 
 
 def test_lists_options_and_references_are_not_asked_about(tmp_path: Path) -> None:
+    prose = "She drew the maps of the northern coast; the harbour was built later."
+    assert loaded(tmp_path, {"question": "Who?", "answer": prose})[0].answers == (prose,)
     assert loaded(tmp_path, {"question": "Who?", "answers": ["Ada; Bo"]})[0].answers == ("Ada; Bo",)
     assert loaded(tmp_path, {"question": "Who?", "reference": "Ada; or Bo"})[0].reference == "Ada; or Bo"
     [question] = loaded(tmp_path, {"question": "Who?", "choices": ["Ada; Bo", "Cy"], "answer": "Ada; Bo"})
