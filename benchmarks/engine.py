@@ -38,7 +38,7 @@ from ratchet.core.tables import new_table, print_table
 from ratchet.export.gguf_file import write_gguf
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.completion import SamplingParams
-from ratchet.inference.http.engine import HttpEngine
+from ratchet.inference.http.vllm import HttpEngine
 from ratchet.inference.http.protocol import token_completion, token_request
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.serving.server import Server, reserve_port

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 from ratchet.inference.chat import ChatFormat
@@ -45,3 +47,22 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Stop the engine and release its memory or connections."""
         ...
+
+
+_question: ContextVar[str] = ContextVar("question", default="")
+
+
+@contextmanager
+def asking_about(question: str) -> Iterator[None]:
+    """What is asked of engines inside, also by tasks that are started there, is about one question: engines over
+    several servers ask the one that has its prefix in the cache, without every system having to name it."""
+    token = _question.set(question)
+    try:
+        yield
+    finally:
+        _question.reset(token)
+
+
+def current_question() -> str:
+    """The question of `asking_about`; empty outside of it."""
+    return _question.get()

@@ -33,12 +33,10 @@ def open_engine(model: ModelConfig, served: bool = False) -> Engine:
         from ratchet.inference.http.chat_api import ChatApiEngine
 
         return ChatApiEngine(model)
+    from ratchet.inference.http.vllm import HttpEngine, ReplicaEngine
+
     if isinstance(model.url, tuple) and len(model.url) > 1:
-        from ratchet.inference.http.replicas import ReplicaEngine
-
         return ReplicaEngine(model, served=served)
-    from ratchet.inference.http.engine import HttpEngine
-
     if isinstance(model.url, tuple):
         model = model.model_copy(update={"url": model.url[0] if model.url else None})
     return HttpEngine(model, served=served)

@@ -25,9 +25,8 @@ from ratchet.core.runfolder import RunFolder
 from ratchet.core.selection import Score
 from ratchet.core.tasks import for_each, run_or_cancel
 from ratchet.core.text import NORMALISATIONS, plain_text
-from ratchet.inference.engine import Engine
+from ratchet.inference.engine import Engine, asking_about
 from ratchet.inference.engines import close_engines, max_requests, open_engines
-from ratchet.inference.session import session
 from ratchet.retrieval.encoders.embedder import open_embedder
 from ratchet.retrieval.errors import SourceError
 from ratchet.rewards.inputs import Inputs, ScoreJudge
@@ -205,7 +204,7 @@ class Scorer:
                     owner=owner,
                     name=short_name(name),
                 )
-                with session(question.id):  # what is asked of one answer begins alike: one server, of several
+                with asking_about(question.id):  # what is asked of one answer begins alike: one server, of several
                     given = await _judge_unit(reward, unit, work.trajectories, asker)
                 if given[0].state != "unfinished":
                     segments[name].extend(given)

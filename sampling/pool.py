@@ -29,9 +29,8 @@ from ratchet.core.progress import FIRST_LOOK, Progress
 from ratchet.core.records import Event, Question, Status, Trajectory, content_key, questions_digest
 from ratchet.core.tasks import gather_or_cancel, run_or_cancel
 from ratchet.inference.adapters import checked_digest
-from ratchet.inference.engine import Engine, EngineError
+from ratchet.inference.engine import Engine, EngineError, asking_about
 from ratchet.inference.engines import close_engines, max_requests, memory_line, open_engines
-from ratchet.inference.session import session
 from ratchet.retrieval.errors import SourceError
 from ratchet.retrieval.loader import open_index
 from ratchet.retrieval.retriever import Retriever
@@ -301,7 +300,7 @@ async def _solve(question: Question, system: System, tools: Tools) -> tuple[Answ
     """(the answer, how the episode ended, why it did not finish)."""
     question = question.asked
     try:
-        with session(question.id), system.errors(question):
+        with asking_about(question.id), system.errors(question):
             solving = system.spec.solve(question, tools, system.settings)
             if question.labels and system.config.labels == "constrain":
                 solving = with_constrained_label(question, tools, solving)

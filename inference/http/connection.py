@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 from urllib.request import getproxies
 
@@ -77,14 +77,13 @@ def problem_summary(problem: Exception) -> str:
 class Connection:
     """The connection to one server. It waits for a server that has answered once: a restart of vLLM takes minutes.
 
-    Away means that connections are refused or break, or that it answers 502 or 503. `patience` says for how many
-    seconds that lasts before requests fail (default: the model's `timeout`). Before the first answer a
-    server is more likely absent than restarting, so only three tries are made, unless `served` says that it is up.
+    Away means that connections are refused or break, or that it answers 502 or 503. Requests fail where that lasts
+    for the model's `timeout`. Before the first answer a server is more likely absent than restarting, so only three
+    tries are made, unless `served` says that it is up.
     """
 
     def __init__(self, model: ModelConfig, backoff: Backoff | None = None, served: bool = False) -> None:
         self.url = _base_url(model)
-        self.patience: Callable[[], float] = lambda: model.timeout
         self._timeout = model.timeout
         self._advice = NO_SUCH_SERVICE if model.engine == "chat-api" else HOW_TO_START
         self._key_name = model.api_key_env
@@ -160,10 +159,10 @@ class Connection:
             if away and self._has_answered:
                 tries_while_away += 1
                 lost = clock() if lost is None else lost
-                if asked and clock() + asked >= lost + self.patience():
+                if asked and clock() + asked >= lost + self._timeout:
                     asked = None  # it may be back before that
                 wait = max(min(self._backoff.wait(tries_while_away), MAX_RETRY_WAIT), asked or 0.0)
-                if clock() + wait >= lost + self.patience():
+                if clock() + wait >= lost + self._timeout:
                     raise self._lost_error(problem, lost)
                 if tries_while_away > 1:
                     self._log_waiting(problem, lost)
@@ -189,7 +188,7 @@ class Connection:
         """Log one line, however many requests wait."""
         if self._away_since is None:
             self._away_since = since
-            waiting = duration(self.patience())
+            waiting = duration(self._timeout)
             logger.warning("waiting for %s, up to %s: %s", self.url, waiting, problem_summary(problem))
 
     def _lost_error(self, problem: Exception, since: float) -> Exception:

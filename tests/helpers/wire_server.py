@@ -17,7 +17,7 @@ from ratchet.core.http.retry import Backoff
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.http.chat_api import ChatApiEngine
-from ratchet.inference.http.engine import HttpEngine
+from ratchet.inference.http.vllm import HttpEngine
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.odd_answers import flood, send
 
@@ -94,7 +94,7 @@ class Server(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def asked(self, path: str = "completions") -> list[Request]:
-        """Without the fixed prompt of inference/http/adapter_check.py, which is text."""
+        """Without the fixed prompt of inference/http/vllm.py, which is text."""
         found = [r for r in self.requests if r.path == f"/v1/{path}"]
         return [r for r in found if not isinstance((r.body or {}).get("prompt"), str)]
 
@@ -224,7 +224,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer({"id": "cmpl-1", "object": "text_completion", "model": "tiny"}, choice, usage)
 
     def _probe(self, body: Any) -> None:
-        """The fixed prompt of inference/http/adapter_check.py."""
+        """The fixed prompt of inference/http/vllm.py."""
         server, named = self.server, body["model"] in self.server.adapters
         with server.lock:
             server.probes += named

@@ -33,8 +33,7 @@ from ratchet.inference.adapters import WEIGHTS, load_request
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import Engine, EngineError
-from ratchet.inference.http.adapter_check import check_adapter
-from ratchet.inference.http.engine import HttpEngine
+from ratchet.inference.http.vllm import HttpEngine, check_adapter
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.sampling.pool import run_episode
 from ratchet.training.rows import build_rows, check_rows

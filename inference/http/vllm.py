@@ -1,4 +1,9 @@
-"""vLLM over HTTP, which takes and returns token ids."""
+"""vLLM over HTTP, which takes and returns token ids: one server, or several of one model.
+
+An adapter that a server has loaded is checked before it is used. Seen in the field: adapters that a server lists and
+ignores, outputs of an older version out of a prefix cache, and a base model that is mixed up with the adapter beside it
+in a batch.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,20 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from pydantic import BaseModel, Field, FiniteFloat
 
 from ratchet.core.config import ModelConfig, written
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.http.retry import TRANSIENT, Backoff
 from ratchet.core.records import content_key
+from ratchet.core.tasks import gather_or_cancel
 from ratchet.inference.adapters import load_request
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.chat_formats import open_chat_format
 from ratchet.inference.completion import Completion, Message, SamplingParams
-from ratchet.inference.engine import EngineError
-from ratchet.inference.http.adapter_check import check_adapter
+from ratchet.inference.engine import EngineError, current_question
 from ratchet.inference.http.connection import Connection, StatusError
 from ratchet.inference.http.protocol import (
     NoTokenIds,
@@ -32,6 +40,10 @@ from ratchet.inference.schemas import SchemaRejected
 
 RELOADS = 3
 """How often one request reloads its adapter: a restarted server has lost it."""
+PROBE = "The first thing to know is"
+"""The prompt of the check of adapters: less than a block of a prefix cache, so that it is computed each time."""
+MAX_LOGPROB_CHANGE = 0.2
+"""The most that a log-probability may change with the batch. Seen where adapters got mixed up: 0.6 to 1.9."""
 
 logger = logging.getLogger(__name__)
 
@@ -177,3 +189,101 @@ class HttpEngine:
                 ) from None
         await check_adapter(folder, name, self._name, self.connection)
         return name
+
+
+class ReplicaEngine:
+    """Several servers of one model; see `inference.engine.Engine`. `models.*.concurrency` and `timeout` hold for each.
+
+    The question of a request chooses its server by a hash: the samples of a question share a prefix, and the turns of
+    a trajectory extend one, which is in the cache of the server that answered before. A lost server is waited for, as
+    one alone is.
+    """
+
+    def __init__(self, model: ModelConfig, backoff: Backoff | None = None, served: bool = False) -> None:
+        assert isinstance(model.url, tuple)
+        chat = open_chat_format(model)
+        urls = dict.fromkeys(model.url)
+        self.servers = [HttpEngine(model.model_copy(update={"url": url}), backoff, served, chat) for url in urls]
+        self.format, self.fingerprint = chat, self.servers[0].fingerprint
+        self.max_context = model.max_context
+        """Lowered to the minimum of all at the first request: it must not matter where a trajectory is answered."""
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        adapter: str | None = None,
+        messages: Sequence[Message] = (),
+    ) -> Completion:
+        await gather_or_cancel([server.connect() for server in self.servers])
+        self.max_context = min(server.max_context for server in self.servers)
+        for server in self.servers:
+            server.max_context = self.max_context
+        question = current_question() or tuple(prompt)
+        chosen = self.servers[int(content_key(question)[:8], 16) % len(self.servers)]
+        return await chosen.generate(prompt, params, adapter, messages)
+
+    async def close(self) -> None:
+        for server in self.servers:
+            await server.close()
+
+
+class _Logprobs(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[FiniteFloat]
+
+
+class _Choice(BaseModel):
+    logprobs: _Logprobs
+
+
+class _GreedyResponse(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+
+
+class Greedy(NamedTuple):
+    """A greedy completion: its tokens, and the log-probability of each."""
+
+    tokens: tuple[str, ...]
+    logprobs: tuple[float, ...]
+
+
+async def check_adapter(folder: str, name: str, base: str, server: Connection) -> None:
+    """UserError if the server does not list the adapter `name`, answers a fixed prompt with it as with `base`, or mixes
+    the two up in one batch.
+
+    EngineError if a response is malformed, and what `Connection.request` raises.
+    """
+    names = [model.id for model in parse_response(ServedModels, await server.json("GET", "models")).data]
+    if name not in names:
+        raise UserError(f"{folder}: the server took this adapter but does not list it as {name}; it lists {names}")
+    # Rounding depends on what else is in a batch, so equal answers are looked for one after the other.
+    alone, adapted = await _greedy(base, server), await _greedy(name, server)
+    if adapted == alone:
+        raise UserError(
+            f"{folder}: with this adapter the server answers a fixed prompt exactly as the base model {base} does, "
+            f"log-probabilities included: it ignores the adapter, or has a stale one under the name {name}; restart "
+            "the server, and see whether it supports the adapter's target modules"
+        )
+    _, beside = await gather_or_cancel([_greedy(name, server), _greedy(base, server)])
+    pairs = zip(alone.logprobs, beside.logprobs, strict=False)
+    if alone.tokens[:1] != beside.tokens[:1] or abs(next(a - b for a, b in pairs)) > MAX_LOGPROB_CHANGE:
+        raise UserError(
+            f"{folder}: the base model {base} answers a fixed prompt differently while this adapter is "
+            "asked: the server mixes them up within one batch. vLLM's build for CPUs does when all of its slots for "
+            "adapters are taken (vllm#48421): raise models.*.serve.adapters above the number of adapters in use, or "
+            "merge the adapter into the weights"
+        )
+
+
+async def _greedy(model: str, server: Connection) -> Greedy:
+    body = {
+        "model": model,
+        "prompt": PROBE,
+        "max_tokens": 8,
+        "temperature": 0,
+        "repetition_penalty": 1.0,
+        "logprobs": 0,
+    }
+    logprobs = parse_response(_GreedyResponse, await server.json("POST", "completions", body)).choices[0].logprobs
+    return Greedy(tuple(logprobs.tokens), tuple(logprobs.token_logprobs))
