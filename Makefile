@@ -14,9 +14,6 @@ OLDEST := .venv-oldest
 # vLLM for CPUs, a third party's build: for the tests alone, in an environment of its own because of its pins.
 VLLM := .venv-vllm
 
-# llama.cpp's Python package, which tests read GGUF files with.
-LLAMA := .venv-llama
-
 # The versions that were tested, which `make lock` writes for the core, the demo's extras and those that the tests run.
 LOCK := requirements.lock
 DEMO := dev,gguf
@@ -25,7 +22,7 @@ ENGINES := documents,server,lucene,dense,milvus,mcp,benchmark,notebook,test
 # uv installs in seconds what takes pip a minute. Where it cannot, behind a package index that only pip is set up for, pip does.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python
 
-.PHONY: demo examples test test-fast test-narrow test-oldest gpu-check check extras lock model vllm llama slurm browser clean
+.PHONY: demo examples test test-fast test-narrow test-oldest gpu-check check extras lock model vllm slurm browser clean
 .DELETE_ON_ERROR:
 
 $(VENV)/installed: pyproject.toml $(LOCK)
@@ -67,14 +64,6 @@ $(VLLM)/installed:
 	touch $@
 
 vllm: $(VLLM)/installed
-
-# llama.cpp, compiled for this machine: for the tests and benchmarks/engine.py.
-$(LLAMA)/installed:
-	$(PYTHON) -m venv $(LLAMA)
-	$(LLAMA)/bin/pip install --quiet llama-cpp-python==0.3.36
-	touch $@
-
-llama: $(LLAMA)/installed
 
 # The programs in examples/, each in an environment of its own, which has nothing of Ratchet.
 examples: .venv-langgraph/installed .venv-openai-agents/installed

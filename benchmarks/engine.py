@@ -1,14 +1,13 @@
-"""The in-process engine beside transformers' generate, llama.cpp and vLLM's build for CPUs.
+"""The in-process engine beside transformers' generate and vLLM's build for CPUs.
 
     python -m benchmarks.engine [--dtype bfloat16] [--requests 1,8,24,64] [--samples 8] [--tokens 24] [--repeats 2]
 
 Each question is sampled several times, as in self-training. transformers gets all requests as one left-padded batch;
-the engine and vLLM get single requests, the engine once with its default workers and once as one batch on all cores;
-llama.cpp decodes all sequences as one batch, each different prompt computed once (benchmarks/llama_decode.py).
+the engine and vLLM get single requests, the engine once with its default workers and once as one batch on all cores.
 Every request makes exactly --tokens new tokens, so the work is the same and only its organisation differs. In a second
 turn every request continues the text that it made in the first. Each contender runs in a process of its own. They are
-measured one after the other, --repeats times, and the best of each counts. vLLM and llama.cpp are left out where there
-is none (`make vllm llama`).
+measured one after the other, --repeats times, and the best of each counts. vLLM is left out where there is none
+(`make vllm`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from transformers.utils import logging
 from ratchet.core.config import ModelConfig
 from ratchet.core.config.models import ServeConfig
 from ratchet.core.tables import new_table, print_table
-from ratchet.export.gguf_file import write_gguf
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.completion import SamplingParams
 from ratchet.inference.http.vllm import HttpEngine
@@ -46,8 +44,8 @@ from ratchet.inference.serving.specs import GB, Placement, ServerSpec, server_co
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.inference.wrappers import WrapperFormat
 
-GENERATE, VLLM, LLAMA, ENGINE, ONE_BATCH = "generate", "vLLM", "llama.cpp", "engine", "one batch"
-CONTENDERS = (GENERATE, VLLM, LLAMA, ENGINE, ONE_BATCH)
+GENERATE, VLLM, ENGINE, ONE_BATCH = "generate", "vLLM", "engine", "one batch"
+CONTENDERS = (GENERATE, VLLM, ENGINE, ONE_BATCH)
 FILLER = "The ferry carries salt and lentils between the islands, and its crew of nine sings at every landing. "
 ENDLESS = {"type": "string", "minLength": 100_000}
 """A schema that no completion can finish: every request stops at max_tokens."""
@@ -173,34 +171,6 @@ class Vllm:
         self.port.close()
 
 
-class LlamaCpp:
-    """llama.cpp's library in a process of another environment, with weights of the same format."""
-
-    def __init__(self, model: ModelConfig, python: str, sequences: int) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        file = Path(self.folder.name, "model.gguf")
-        write_gguf(Path(model.path), file, "bf16" if model.dtype == "bfloat16" else "f32", "model")
-        script, threads = Path(__file__).with_name("llama_decode.py"), len(os.sched_getaffinity(0))
-        numbers = (threads, sequences, CONTEXT * (1 + sequences // 8), TEMPERATURE, TOP_P)
-        self.process = subprocess.Popen(
-            [python, str(script), str(file), *map(str, numbers)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    async def complete(self, prompts: Sequence[list[int]], tokens: int) -> tuple[list[list[int]], int]:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps({"prompts": prompts, "tokens": tokens}) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(await asyncio.to_thread(self.process.stdout.readline))
-        return answer["ids"], answer["cached"]
-
-    async def close(self) -> None:
-        self.process.communicate()
-        self.folder.cleanup()
-
-
 def cpu_seconds() -> float:
     """CPU time of this process and those that it started, which still run."""
     own = psutil.Process()
@@ -214,14 +184,12 @@ async def measure(name: str, options: argparse.Namespace) -> dict[int, list[Turn
     model = ModelConfig.model_validate(
         {"path": options.model, "dtype": options.dtype, "device": "cpu", "max_context": CONTEXT, "workers": workers}
     )
-    contender: Generate | Vllm | LlamaCpp | Local
+    contender: Generate | Vllm | Local
     if name == GENERATE:
         contender = Generate(model)
     elif name == VLLM:
         contender = Vllm(model, options.vllm, max(options.requests))
         await contender.server.start()
-    elif name == LLAMA:
-        contender = LlamaCpp(model, options.llama, max(2, *options.requests))
     else:
         contender = Local(model)
     chat = WrapperFormat.from_tokenizer(load_tokenizer(options.model, None), options.model)
@@ -255,7 +223,7 @@ def decoding_table(best: Best, tokens: int, title: str) -> Table:
     """New tokens a second of every contender, in wall time and in CPU time, and the ratios of the engine to others."""
     names = [name for name in CONTENDERS if any(name == measured for measured, _ in best)]
     counts = sorted({requests for _, requests in best})
-    references = [name for name in (GENERATE, VLLM, LLAMA) if name in names and ENGINE in names]
+    references = [name for name in (GENERATE, VLLM) if name in names and ENGINE in names]
     numbers = ("requests", *names, *(f"{ENGINE} / {name}" for name in references))
     table = new_table(title, ("per second of", "turn"), numbers)
     for clock, number, requests in product(("wall time", "CPU time"), range(2), counts):
@@ -278,10 +246,9 @@ def cached_line(best: Best) -> str:
 def compare(options: argparse.Namespace, run: Sequence[str]) -> None:
     """Measure all contenders in turns, each by the command `run` with its name, and print their table."""
     names = list(CONTENDERS)
-    for name, python in ((VLLM, options.vllm), (LLAMA, options.llama)):
-        if not Path(python).exists():
-            print(f"{name} is left out: there is no {python} (make vllm llama)\n", file=sys.stderr)
-            names.remove(name)
+    if not Path(options.vllm).exists():
+        print(f"{VLLM} is left out: there is no {options.vllm} (make vllm)\n", file=sys.stderr)
+        names.remove(VLLM)
     best: dict[tuple[str, int], list[Turn]] = {}
     for repeat, name in product(range(options.repeats), names):
         print(f"{repeat + 1} of {options.repeats}: {name}", file=sys.stderr)
@@ -305,14 +272,11 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--tokens", type=int, default=24, help="new tokens of a request in each turn")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--vllm", default=".venv-vllm/bin/python", help="a Python interpreter that has vLLM")
-    parser.add_argument(
-        "--llama", default=".venv-llama/bin/python", help="a Python interpreter that has llama-cpp-python"
-    )
     parser.add_argument("--contender", choices=CONTENDERS, help="measure this one alone, and print its turns as JSON")
     options = parser.parse_args(arguments)
     options.dtype = ModelConfig(path=options.model, dtype=options.dtype, device="cpu").dtype
-    # Without resolving the links, which say whose packages they have.
-    options.vllm, options.llama = (str(Path(python).absolute()) for python in (options.vllm, options.llama))
+    # Without resolving the link, which says whose packages it has.
+    options.vllm = str(Path(options.vllm).absolute())
     if options.contender:
         logging.disable_progress_bar()
         print(json.dumps(asyncio.run(measure(options.contender, options))))

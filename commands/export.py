@@ -1,4 +1,4 @@
-"""Take a run's results along: ratchet export --config X [--round N | --adapter DIR] --merged --gguf --ollama ...
+"""Take a run's results along: ratchet export --config X [--round N | --adapter DIR] --merged --dataset ...
 
 Each form is a folder below --out. An interrupted export is finished by the same command.
 """
@@ -21,15 +21,13 @@ from ratchet.commands.arguments import (
 from ratchet.core.config import Config, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.escape import file_name
-from ratchet.core.extras import need_extra
 from ratchet.core.lease import Lease
 from ratchet.core.runfolder import RoundFolder, RunFolder
 
 if TYPE_CHECKING:
     from ratchet.export.dataset import Scope
-    from ratchet.export.weights import TrainedModel
 
-ABOUT = "Export a run's adapter, merged weights, GGUF files or trajectories."
+ABOUT = "Export a run's adapter, merged weights or trajectories."
 
 
 def main(words: Sequence[str] | None = None, prog: str = "ratchet export") -> None:
@@ -41,14 +39,6 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet export") -> No
     forms = parser.add_argument_group("forms, at least one")
     forms.add_argument("--adapter-only", action="store_true", help="the adapter, for PEFT, with card and prompts")
     forms.add_argument("--merged", action="store_true", help="base + adapter as safetensors, for transformers and vLLM")
-    forms.add_argument(
-        "--gguf",
-        nargs="?",
-        const="both",
-        choices=["f16", "q8_0", "both"],
-        help="GGUF files for llama.cpp (default: both); they are made of the merged folder, which is written too",
-    )
-    forms.add_argument("--ollama", action="store_true", help="a Modelfile for Ollama, and q8_0 without --gguf")
     forms.add_argument(
         "--dataset",
         nargs="?",
@@ -63,10 +53,8 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet export") -> No
     parser.add_argument("--base-id", default="", metavar="ID", help="the base model's name on the hub, for the cards")
     add_anyway_argument(parser)
     given = parser.parse_args(words)
-    if not (given.adapter_only or given.merged or given.gguf or given.ollama or given.dataset):
-        raise UserError("nothing to export: name --adapter-only, --merged, --gguf, --ollama or --dataset")
-    if given.gguf or given.ollama:
-        need_extra("gguf", "writing GGUF files")
+    if not (given.adapter_only or given.merged or given.dataset):
+        raise UserError("nothing to export: name --adapter-only, --merged or --dataset")
     if given.dataset and given.adapter:
         raise UserError("--dataset exports the data of a round; give --round instead of --adapter")
     export(config_of(given), given)
@@ -93,34 +81,24 @@ def _outdated(config: Config, given: argparse.Namespace, own: RoundFolder) -> st
     found = []
     if given.dataset:
         found.append(outdated_inputs(config, "train", number=own.number, anyway=given.anyway))
-    if given.adapter_only or given.merged or given.gguf or given.ollama:
+    if given.adapter_only or given.merged:
         found.append(outdated_inputs(config, adapter=given.adapter or own.adapter, anyway=given.anyway))
     return next(filter(None, found), "")
 
 
 def _export(config: Config, given: argparse.Namespace, own: RoundFolder, out: Path, name: str) -> list[Path]:
     folders: list[Path] = []
-    if given.adapter_only or given.merged or given.gguf or given.ollama:
+    if given.adapter_only or given.merged:
         adapter = given.adapter or own.adapter
         from ratchet.export.weights import export_adapter, export_merged, open_trained_model
 
         trained = config.training.model
         model = open_trained_model(adapter, trained, config.models[trained], name, given.base_id)
-        if given.gguf or given.ollama:
-            from ratchet.export.gguf_file import check_base
-
-            check_base(model.base)
-        if given.ollama:
-            from ratchet.export.ollama import check_template
-
-            check_template(model.base)
         if given.adapter_only:
             systems = {member: settings.system for member, settings in load_members(config).items()}
             folders.append(export_adapter(model, systems, out))
-        if given.merged or given.gguf or given.ollama:
+        if given.merged:
             folders.append(export_merged(model, out, given.dtype or model.base.dtype))
-        if given.gguf or given.ollama:
-            folders.append(_export_gguf(model, folders[-1], given, out))
     if given.dataset:
         folders.append(_export_dataset(config, own, given.dataset, out))
     return folders
@@ -139,24 +117,3 @@ def _export_dataset(config: Config, own: RoundFolder, scope: Scope, out: Path) -
     if scope == "kept" or all(member.selection and member.selection.kept for member in members):
         rows, _ = prepare_rows(learnt_rounds(config, own), own.rows, config.training)
     return export_dataset(config.folder.name, own.number, scope, members, rows, out)
-
-
-def _export_gguf(model: TrainedModel, merged: Path, given: argparse.Namespace, out: Path) -> Path:
-    """GGUF files of the merged folder, and the Modelfile."""
-    from ratchet.core.files import write_atomic
-    from ratchet.export.folders import finish_export, read_export, start_export
-    from ratchet.export.gguf_file import TYPES, write_gguf
-    from ratchet.export.ollama import modelfile
-
-    folder, record = out / "gguf", read_export(merged)
-    assert record is not None, "the merged folder was just exported"
-    start_export(folder, record.inputs)
-    wanted = given.gguf or "q8_0"
-    types = [kind for kind in TYPES if wanted in (kind, "both")]
-    for kind in types:
-        write_gguf(merged, folder / f"{model.name}-{kind}.gguf", kind, model.name)
-    if given.ollama:
-        best = f"{model.name}-{'q8_0' if 'q8_0' in types else 'f16'}.gguf"
-        write_atomic(folder / "Modelfile", modelfile(merged, best, model.base.max_context))
-    finish_export(folder, model.card("gguf"))
-    return folder

@@ -46,7 +46,7 @@ COMMANDS = {
     ),
     "sweep": Subcommand("evaluate checkpoints x systems x question sets", "ratchet.commands.sweep:sweep"),
     "report": Subcommand("write a run's report.html", "ratchet.commands.report:main"),
-    "export": Subcommand("adapter, merged weights, GGUF, data set: for other programs", "ratchet.commands.export:main"),
+    "export": Subcommand("adapter, merged weights, data set: for other programs", "ratchet.commands.export:main"),
     "watch": Subcommand(
         "serve a page over a run folder while it is written, or later", "ratchet.commands.report:watch"
     ),

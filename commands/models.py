@@ -29,8 +29,7 @@ def check(words: Sequence[str], prog: str) -> None:
     import yaml  # late: --help needs none of these
 
     from ratchet.core.config import ModelConfig, parse
-    from ratchet.export.gguf_file import check_base
-    from ratchet.inference.model_check import Finding, check_chat, check_weights
+    from ratchet.inference.model_check import check_chat, check_weights
     from ratchet.inference.tokenizer import load_tokenizer
 
     try:
@@ -40,13 +39,7 @@ def check(words: Sequence[str], prog: str) -> None:
     settings = {"path": given.path, "revision": given.revision, "template": template}
     model = parse(ModelConfig, settings, "ratchet models check")
     tokenizer = load_tokenizer(model.path, model.revision)
-    findings = [*check_chat(tokenizer, model.path, model.template), *check_weights(model.path, model.revision)]
-    try:
-        check_base(model)
-        exported = "merged weights and GGUF"
-    except UserError as error:
-        exported = f"merged weights; {str(error).removeprefix(model.path).lstrip(': ')}"
-    for found in [*findings, Finding("export", "yes", exported)]:
+    for found in [*check_chat(tokenizer, model.path, model.template), *check_weights(model.path, model.revision)]:
         print(f"{found.part:<16} {found.works:<4} {found.text}")
 
 

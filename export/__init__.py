@@ -1,1 +1,1 @@
-"""What a run made, in forms that other programs take: weights, GGUF files, a data set, repositories of a hub."""
+"""What a run made, in forms that other programs take: an adapter, merged weights, a data set."""

@@ -62,12 +62,6 @@ def note_anyway(folder: Path, anyway: str) -> None:
         write_record(folder / RECORD, record.model_copy(update={"anyway": anyway}))
 
 
-def start_export(folder: Path, inputs: dict[str, Any]) -> None:
-    """Make a folder whose files appear one by one, each when it is complete. UserError as in `is_exported`."""
-    if not is_exported(folder, inputs):
-        write_record(folder / RECORD, Export(inputs=inputs))
-
-
 def finish_export(folder: Path, text: str) -> None:
     """Write the folder's card, unless it says this already: an evaluation may have come after the export. Remove what a
     killed export has left in the folder."""

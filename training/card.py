@@ -20,12 +20,11 @@ TEMPLATE = Path(__file__).with_name("card.md.j2")
 RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
 RESULTS = re.compile(rf"^{re.escape(RESULTS_BEGIN)}$(.*?)^{re.escape(RESULTS_END)}$", re.MULTILINE | re.DOTALL)
 """Where the evaluation writes its results (`evaluation/card.py`): lines of their own, which no name is."""
-CardForm = Literal["adapter", "merged", "gguf"]
+CardForm = Literal["adapter", "merged"]
 """What of a trained model a card is for."""
 FORMS: dict[CardForm, tuple[str, dict[str, Any]]] = {
     "adapter": ("LoRA adapter", {"library_name": "peft", "tags": ["lora"]}),
     "merged": ("fine-tuned model", {"library_name": "transformers", "base_model_relation": "finetune", "tags": []}),
-    "gguf": ("GGUF files", {"library_name": "gguf", "base_model_relation": "quantized", "tags": ["gguf"]}),
 }
 """By form, the words of the title, and what the front matter says of it."""
 TAGS = ["self-training", "retrieval-augmented-generation", "ratchet"]

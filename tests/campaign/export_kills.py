@@ -21,12 +21,11 @@ MODULE = "tests.campaign.export_work"
 WORK = f"{MODULE}:run_export"
 FORMS = (
     ("--merged",),
-    ("--gguf",),
     ("--dataset", "all"),
-    ("--adapter-only", "--merged", "--gguf", "--ollama", "--dataset"),
+    ("--adapter-only", "--merged", "--dataset"),
 )
 AT_ONCE = ("adapter", "merged", "dataset")
-"""Folders that appear when they are complete. The files of the others appear one by one."""
+"""Folders that appear when they are complete."""
 CARD = "README.md"
 
 

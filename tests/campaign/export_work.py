@@ -7,11 +7,9 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-import gguf  # noqa: F401 - these are what an export imports late: here it is done before the work is forked
-import peft  # noqa: F401
+import peft  # noqa: F401 - an export imports it late: here it is done before the work is forked
 
 import ratchet.export.dataset
-import ratchet.export.gguf_file
 import ratchet.export.weights
 import ratchet.inference.local.model
 import ratchet.report.page  # noqa: F401

@@ -26,8 +26,6 @@ def index(**settings: Any) -> dict[str, Any]:
     ("words", "settings", "extra"),
     [
         (("model", "--out", "model"), {}, "gguf"),
-        (("export", "--gguf"), {}, "gguf"),
-        (("export", "--ollama"), {}, "gguf"),
         (("index",), index(engine="lucene"), "lucene"),
         (("index",), index(engine="milvus", **DENSE), "milvus"),
         (("index",), index(**DENSE), "dense"),

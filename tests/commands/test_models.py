@@ -17,7 +17,6 @@ EXPECTED: dict[str, dict[str, str]] = {
         "chat format": "yes  wrappers",
         "thinking": "no   the template knows no thoughts",
         "engine: local": "yes  in code of its own on a CPU",
-        "export": "yes  merged weights and GGUF",
     },
     "qwen3_5 multimodal": {
         "chat format": "yes  rendered, since the template does not show the thoughts of past turns as they were said",

@@ -137,7 +137,7 @@ def test_results_of_a_later_evaluation_reach_a_card_that_was_exported_before(
 def test_the_half_written_files_of_a_killed_export_are_removed(tmp_path: Path, export: Export) -> None:
     export("--adapter-only")
     whole = sorted((tmp_path / "adapter").rglob("*"))
-    for name in (".README.md.60261ad7.tmp", ".run-round-1-f16.gguf.tmp"):
+    for name in (".README.md.60261ad7.tmp", ".training.json.1f2e3d4c.tmp"):
         (tmp_path / "adapter" / name).write_text("hal")
     export("--adapter-only")
     assert sorted((tmp_path / "adapter").rglob("*")) == whole

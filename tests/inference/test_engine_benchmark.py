@@ -52,10 +52,9 @@ def test_without_vllm_it_is_left_out_and_this_is_said(
         return SimpleNamespace(stdout=f"loading\n{json.dumps({8: turns, 24: turns})}\n")
 
     monkeypatch.setattr(subprocess, "run", one_second_a_turn)
-    engine.main(["--vllm", "no/python", "--llama", "no/llama", "--requests", "8,24", "--dtype", "float32"])
+    engine.main(["--vllm", "no/python", "--requests", "8,24", "--dtype", "float32"])
     said = capsys.readouterr()
-    assert "vLLM is left out: there is no" in said.err and "no/python (make vllm llama)" in said.err
-    assert "llama.cpp is left out: there is no" in said.err
+    assert "vLLM is left out: there is no" in said.err and "no/python (make vllm)" in said.err
     heading = next(line.split() for line in said.out.splitlines() if "generate" in line)
     assert heading[-7:] == ["generate", "engine", "one", "batch", "engine", "/", "generate"]
     assert "vLLM" not in said.out and said.out.count("  24  ") == 4

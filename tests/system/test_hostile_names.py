@@ -185,18 +185,13 @@ def test_an_export_of_a_folder_with_a_hostile_name(trained: Path, tmp_path: Path
     try:
         (adapter / "training.json").rename(tmp_path / "training.json")  # as of an adapter from elsewhere
         (adapter / "README.md").rename(tmp_path / "README.md")
-        forms = ["--adapter-only", "--gguf", "q8_0", "--ollama", "--base-id", IN_A_PATH]
+        forms = ["--adapter-only", "--merged", "--base-id", IN_A_PATH]
         export(["--config", str(trained), "--adapter", str(adapter), "--out", str(tmp_path / "out"), *forms])
     finally:
         (tmp_path / "training.json").rename(adapter / "training.json")
         (tmp_path / "README.md").rename(adapter / "README.md")
         adapter.rename(config.folder / "round-1" / "adapter")
-    [gguf] = (tmp_path / "out/gguf").glob("*.gguf")
-    assert gguf.name == file_name(gguf.name)
-    lines = (tmp_path / "out/gguf/Modelfile").read_text().splitlines()
-    assert [line.split()[0] for line in lines] == ["#", "FROM", "TEMPLATE", "PARAMETER", "PARAMETER"]
-    assert lines[1] == f"FROM ./{gguf.name}"
-    for form in ("adapter", "merged", "gguf"):
+    for form in ("adapter", "merged"):
         card = (tmp_path / "out" / form / "README.md").read_text()
         assert [token.tag for token in tokens(card) if token.type.endswith("_open")] == ["h1", "p"]
         assert plain_line(IN_A_PATH) in words(card)

@@ -147,8 +147,8 @@ def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.Captur
     assert json.loads((folder / "runs/notes/manifest.json").read_text())["code"].startswith("wheel ")
     assert "report" in walk("status", *CONFIG)
     assert (folder / "runs/notes/report.html").is_file()
-    assert "written to" in walk("export", *CONFIG, "--adapter-only", "--gguf", "q8_0")
-    assert list(folder.glob("runs/notes/export/round-1/gguf/*-q8_0.gguf"))
+    assert "written to" in walk("export", *CONFIG, "--merged")
+    assert list(folder.glob("runs/notes/export/round-1/merged/*.safetensors"))
 
     # A reward and a system of the user's own.
     reward = plugin("own-reward.md", folder)

@@ -40,7 +40,7 @@ PAGE = 4096
 
 CALLS = {
     "write_text", "write_bytes", "write_table", "ParquetWriter", "save_file", "save_pretrained", "np.save", "np.savez",
-    "tofile", "copyfile", "copyfileobj", "copy2", "copytree", "move", "savefig", "GGUFWriter", "rename", "mkstemp",
+    "tofile", "copyfile", "copyfileobj", "copy2", "copytree", "move", "savefig", "rename", "mkstemp",
 }  # fmt: skip
 IN_NEW_FOLDER = "into a folder of `new_folder`"
 IN_MEMORY = "into memory, which `write_atomic` writes"
@@ -63,7 +63,6 @@ PERMITTED = {
     ("export/weights.py", "save_pretrained"): IN_NEW_FOLDER,
     ("export/dataset.py", "write_table"): IN_NEW_FOLDER,
     ("export/dataset.py", "ParquetWriter"): IN_NEW_FOLDER,
-    ("export/gguf_file.py", "GGUFWriter"): "into a file of `new_file`",
     ("training/rows.py", "write_table"): IN_MEMORY,
     ("training/reference.py", "write_table"): IN_MEMORY,
     ("index_build/content.py", "np.save"): IN_MEMORY,
@@ -148,7 +147,7 @@ WORK: dict[str, Callable[[Path, Path], None]] = {
     "published adapter": write_adapter,
     "export data set": export("--dataset", "all"),
     "export adapter": export("--adapter-only"),
-    "export merged and GGUF": export("--gguf", "q8_0", "--ollama"),
+    "export merged": export("--merged"),
 }
 FILES = {"init", "corpus of evidence"}
 """Work that writes one file; the others write folders."""
