@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ratchet.core.config import Config, load_config
 from ratchet.core.files import read_log, write_json, write_jsonl
-from ratchet.core.records import Conversation, ModelCall, Question, Trajectory
+from ratchet.core.records import Conversation, ModelCall, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.core.selection import QuestionChoice, Selection
 from ratchet.inference.chat import Dialogue
@@ -134,8 +135,8 @@ def make_run(folder: Path, questions: int = 12, **training: object) -> tuple[Pat
     if not model.exists():
         tiny_model(model)
     for name, word in (("train", "Who"), ("dev", "Where"), ("test", "Where")):
-        asked = [Question(id=f"q{n}", text=f"{word} is {n}?") for n in range(questions)]
-        write_jsonl(folder / f"{name}.jsonl", asked)
+        rows = [json.dumps({"id": f"q{n}", "text": f"{word} is {n}?"}) for n in range(questions)]
+        (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
     settings = {
         "batch_size": 4, "micro_batch": 2, "learning_rate": 0.01, "warmup_steps": 2, "max_steps": 6, "eval_steps": 2,
         "gradient_checkpointing": False, "dev_fraction": 0.45, "lora": {"r": 4, "alpha": 8}, **training,
