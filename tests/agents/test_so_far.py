@@ -152,7 +152,7 @@ async def test_an_answer_in_hand_is_kept_when_a_context_is_full(
     trajectory = await play({"name": name, "settings": settings}, agent, Library({}), question=task_of(name))
     assert trajectory.status == "out_of_budget" and "context" in trajectory.error
     assert (trajectory.answer.strip(), len(trajectory.turns)) == (answer, turns)
-    assert [p.id for p in trajectory.passages] == [p.id for p in passages]
+    assert [p.document_id for p in trajectory.passages] == [p.document_id for p in passages]
     assert bool(trajectory.explanation) == (answer == YES)
     if name in ("mad", "mad_drag", "mad_liang", "madke") or (name == "awe" and not settings):
         assert len(trajectory.candidates) >= 2, "also where they differ"
