@@ -17,8 +17,7 @@ from pydantic import BaseModel
 
 from ratchet.core.config import Config, parse
 from ratchet.core.errors import UserError
-from ratchet.core.in_place import kept_in_place
-from ratchet.core.lease import has_held_lease, lost_lease
+from ratchet.core.locks import Lock, kept_in_place
 from ratchet.core.text import plain_text
 from ratchet.inference.serving.devices import CARDS, Card, card_of
 
@@ -243,10 +242,7 @@ def run_command(main: Callable[[], None]) -> None:
         print(f"error: {plain_text(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        if lost := lost_lease():
-            print(f"error: {lost}", file=sys.stderr)
-            sys.exit(2)
-        resume = "; run the same command again to resume" if has_held_lease() else ""
+        resume = "; run the same command again to resume" if Lock.was_held else ""
         print(f"\nstopped{resume}", file=sys.stderr)
         sys.exit(143 if received else 130)
     except PermissionError as error:

@@ -21,7 +21,7 @@ from ratchet.commands.arguments import (
 from ratchet.core.config import Config, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.escape import file_name
-from ratchet.core.lease import Lease
+from ratchet.core.locks import Lock
 from ratchet.core.runfolder import RoundFolder, RunFolder
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def export(config: Config, given: argparse.Namespace) -> None:
     outdated = _outdated(config, given, own)
     from ratchet.export.folders import note_anyway
 
-    with Lease(out / ".export.lease", str(out)):
+    with Lock(out / ".export.lock", str(out)):
         for folder in _export(config, given, own, out, file_name(f"{run.path.name}-{label}")):
             note_anyway(folder, outdated)
             print(f"written to {folder}")

@@ -32,8 +32,7 @@ from ratchet.commands.status import run_of, run_parser
 from ratchet.commands.subcommands import Subcommand, run_subcommand
 from ratchet.core.errors import UserError
 from ratchet.core.escape import shell_line
-from ratchet.core.in_place import kept_in_place
-from ratchet.core.lease import Lease
+from ratchet.core.locks import Lock
 from ratchet.core.parsing import read_mapping
 from ratchet.core.progress import duration
 from ratchet.evaluation.round_arms import baseline_adapters
@@ -44,7 +43,7 @@ from ratchet.rounds.ledger import earlier_test_rounds, latest_entries, reason_to
 from ratchet.rounds.promoted import why_it_ended
 from ratchet.rounds.stage import ExperimentRun, Stage
 from ratchet.rounds.stages import stages_of
-from ratchet.rounds.status import LEASE
+from ratchet.rounds.status import LOCK
 from ratchet.training.schedule import accumulation_steps
 from ratchet.training.task import check_model_is_open
 from ratchet.training.unsloth import check_unsloth
@@ -74,7 +73,7 @@ def run_stages(words: Sequence[str], prog: str) -> None:
         print_commands(experiment)
     else:
         run = open_run(experiment.config)
-        with Lease(run.path / LEASE, "this run"), kept_in_place(run.path):
+        with Lock(run.path / LOCK, "this run"):
             loop(experiment, options.until)
 
 

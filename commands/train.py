@@ -31,7 +31,7 @@ from ratchet.commands.extras import check_training_extras
 from ratchet.core.config import Config, TrainedControl, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_record
-from ratchet.core.lease import Lease
+from ratchet.core.locks import Lock
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.questions.leakage import check_leakage
 from ratchet.questions.manifest import open_run
@@ -99,8 +99,8 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
             warn_of_single_answer(kept)
         check_lessons(load_objective(training), [part.selection for part in kept])
     folder = round_folder.control(control) if control else round_folder
-    # The lease is taken before it looks for earlier work.
-    with Lease(folder.path / ".training.lease", str(folder.training)) if _is_writer() else nullcontext():
+    # The lock is taken before it looks for earlier work.
+    with Lock(folder.path / ".training.lock", str(folder.training)) if _is_writer() else nullcontext():
         if control and _is_writer():
             _write_control(config, round_folder, control)
         warnings = [warning for member in load_members(config).values() for warning in check_leakage(member)]

@@ -29,8 +29,7 @@ from pydantic_core import PydanticSerializationError
 
 from ratchet.core.errors import UserError, raise_error
 from ratchet.core.file_kinds import HEAD, refuse_other_kind
-from ratchet.core.in_place import check_in_place, is_there, kept_in_place, moved_away
-from ratchet.core.lease import Lease, check_leases
+from ratchet.core.locks import Lock, check_in_place, disk_error, kept_in_place, moved_away
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -38,7 +37,7 @@ R = TypeVar("R", bound=BaseModel)
 @contextlib.contextmanager
 def _published(path: Path) -> Iterator[Path]:
     """A hidden path, one writer's own, that gets the name `path` when the block ends, and is deleted when it fails.
-    UserError where it cannot be written, or where a lease of this process is lost."""
+    UserError where it cannot be written."""
     # Random: two machines that write one folder may use the same process number.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     check_in_place(path)
@@ -47,7 +46,7 @@ def _published(path: Path) -> Iterator[Path]:
         yield temporary
         for written in (*temporary.rglob("*"), temporary):
             _sync(written)
-        check_leases()
+        check_in_place(path)
         temporary.replace(path)
         if path.is_dir():
             _sync(path.parent)
@@ -55,10 +54,8 @@ def _published(path: Path) -> Iterator[Path]:
         _delete(temporary)
         from safetensors import SafetensorError  # late: few commands need it
 
-        if isinstance(error, Exception):
-            check_leases()  # the next holder of a lost lease may have deleted the hidden path
         if isinstance(error, FileNotFoundError) and path.exists():  # another process cleared what it took for left over
-            raise is_there(path) from error
+            raise _is_there(path) from error
         if isinstance(error, OSError | SafetensorError):  # safetensors has an error of its own for a full disk
             raise disk_error(path, error) from error
         raise
@@ -110,7 +107,14 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 def _check_free(path: Path) -> None:
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise is_there(path)
+        raise _is_there(path)
+
+
+def _is_there(path: Path) -> UserError:
+    """The error of a file or folder that another process has written, before this one or in the meantime."""
+    return UserError(
+        f"{path}: is there already. If another process has finished it, run the same command again; else delete it"
+    )
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -127,17 +131,6 @@ def read_json_file(path: Path) -> Any:
         raise ValueError("the values are nested too deeply") from error
 
 
-def disk_error(path: Path, error: BaseException) -> UserError:
-    """The error of a file that cannot be written, with what to do."""
-    if isinstance(error, FileNotFoundError) and not path.parent.exists():
-        return moved_away(path)
-    reason = getattr(error, "strerror", None) or error
-    return UserError(
-        f"{path}: cannot write ({reason}). What was finished before is kept: make room or fix the folder's "
-        "permissions, then run the same command again."
-    )
-
-
 def as_line(record: BaseModel | dict[str, Any]) -> bytes:
     """The line of a segment that holds the record. Half of a surrogate pair becomes '?': UTF-8 has none, and no text of
     a record is worth the command's end."""
@@ -149,26 +142,21 @@ def as_line(record: BaseModel | dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
-def lease_of(segment: Path) -> Path:
-    """The lease of the process that appends to a segment."""
-    return segment.with_name(f".{segment.name}.lease")
-
-
 class Segment:
-    """An append-only JSONL file held by one writer: its lease refuses a second one, here and on other machines."""
+    """An append-only JSONL file of one writer at a time: its lock refuses a second one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
+        self._turn = threading.Lock()
         check_in_place(path)
-        self._lease = Lease(lease_of(path), str(path))
-        self._lease.acquire()
+        self._lock = Lock(path.with_name(f".{path.name}.lock"), str(path))
+        self._lock.acquire()
         try:
             # Unbuffered: what a full disk refused must not be tried again, half, by a later flush.
             self._file = path.open("ab+", buffering=0)
             self._cut_torn_tail()
         except OSError as error:
-            self._lease.release()
+            self._lock.release()
             raise disk_error(path, error) from error
 
     def _cut_torn_tail(self) -> None:
@@ -196,8 +184,7 @@ class Segment:
         does.
         """
         left = memoryview(b"".join(map(as_line, records)))
-        with self._lock:
-            self._lease.check()
+        with self._turn:
             before = self._file.seek(0, os.SEEK_END)
             try:
                 while left:
@@ -211,9 +198,9 @@ class Segment:
                 raise moved_away(self.path)
 
     def close(self) -> None:
-        with self._lock:
+        with self._turn:
             self._file.close()
-        self._lease.release()
+        self._lock.release()
 
     def __enter__(self) -> Segment:
         return self

@@ -8,18 +8,17 @@ from here, and a user's own NUMBA_CACHE_DIR is left as it is.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import hashlib
 import os
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numba
+from filelock import FileLock
 from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
@@ -97,25 +96,13 @@ class _KernelCache(FunctionCache):
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock, or nothing where the file system has none, or another process held it for LONGEST_WAIT seconds."""
-    with contextlib.ExitStack() as opened:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = opened.enter_context(path.open("w"))
-            deadline = time.monotonic() + LONGEST_WAIT
-            while not _try_lock(file) and time.monotonic() < deadline:
-                time.sleep(0.05)
-        except OSError:
-            pass
-        yield
-
-
-def _try_lock(file: TextIO) -> bool:
-    """Whether the lock is ours now. It is the process's: a child that is forked meanwhile does not keep it."""
+    lock = FileLock(path, timeout=LONGEST_WAIT, thread_local=False, fallback_to_soft=False)
+    with contextlib.suppress(OSError):  # filelock's Timeout is one too
+        lock.acquire()
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+        yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager

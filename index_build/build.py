@@ -19,7 +19,7 @@ from ratchet.index_build.documents import read_documents
 from ratchet.index_build.engines import build_engine_index, drop_older_engine_index
 from ratchet.index_build.plan import Plan, PlannedShard, locked, plan_index, shard_name
 from ratchet.index_build.workers import build_planned_shard, build_with_workers
-from ratchet.index_build.writing import lease_of
+from ratchet.index_build.writing import lock_of
 from ratchet.retrieval.index import Store
 from ratchet.retrieval.layout import (
     MANIFEST,
@@ -103,7 +103,7 @@ def list_shards(config: IndexConfig, plan: Plan, name: str) -> Manifest:
     names = [shard_name(number) for number in range(len(plan.pieces))]
     for shard in names:  # of builds that were killed at their very end
         drop_encoded_parts(target / SHARDS / shard)
-        lease_of(target / SHARDS / shard).unlink(missing_ok=True)
+        lock_of(target / SHARDS / shard).unlink(missing_ok=True)
     known = 0
     if old is not None:
         open_store(target, old)  # which checks the files that changed since they were last checked

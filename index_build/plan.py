@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ratchet.core.errors import UserError
-from ratchet.core.files import disk_error, read_record, write_json
-from ratchet.core.lease import Lease
+from ratchet.core.files import read_record, write_json
+from ratchet.core.locks import WAIT_OF_JOB, Lock, disk_error
 from ratchet.core.progress import Progress
 from ratchet.core.records import Record
 from ratchet.core.runfolder import file_digest, tree_digest
@@ -148,7 +147,7 @@ def _read(target: Path) -> Plan | None:
 def locked(target: Path) -> Iterator[None]:
     """One process at a time plans, lists the shards or removes documents; the others wait and find it done."""
     try:
-        with Lease(target / ".lease", f"the plan of {target}", wait=math.inf):
+        with Lock(target / ".lock", f"the plan of {target}", wait=WAIT_OF_JOB):
             for leftover in target.glob(".*.tmp"):  # of a write_atomic that was killed
                 leftover.unlink(missing_ok=True)
             yield

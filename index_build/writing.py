@@ -10,21 +10,21 @@ from pathlib import Path
 import numpy as np
 
 from ratchet.core.files import new_folder
-from ratchet.core.lease import Lease
+from ratchet.core.locks import Lock
 from ratchet.retrieval.layout import FileEntry
 
 
 @contextlib.contextmanager
 def building_folder(target: Path) -> Iterator[Path]:
-    """`new_folder`, of which a lease refuses a second builder. It lies beside the folder: inside, it would have to be
+    """`new_folder`, of which a lock refuses a second builder. It lies beside the folder: inside, it would have to be
     deleted a moment before the folder has its name."""
-    with Lease(lease_of(target), f"the shard {target}", wait=0), new_folder(target) as folder:
+    with Lock(lock_of(target), f"the shard {target}", wait=0), new_folder(target) as folder:
         yield folder
 
 
-def lease_of(target: Path) -> Path:
-    """The lease of the process that builds `target`."""
-    return target.with_name(f".{target.name}.lease")
+def lock_of(target: Path) -> Path:
+    """The lock of the process that builds `target`."""
+    return target.with_name(f".{target.name}.lock")
 
 
 class ArrayWriter:

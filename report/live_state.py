@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ratchet.core.lease import holder_of
+from ratchet.core.locks import holder_of
 from ratchet.core.progress import duration
 from ratchet.core.runfolder import RoundFolder
 from ratchet.report.engines import read_engines, read_gpus
@@ -17,7 +17,7 @@ from ratchet.report.training import read_training_log
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.stage import ExperimentRun, Stage
 from ratchet.rounds.stages import stages_of
-from ratchet.rounds.status import LEASE, read_training_steps, summarize_entry
+from ratchet.rounds.status import LOCK, read_training_steps, summarize_entry
 
 WINDOW = 120.0
 """Seconds over which a rate is measured."""
@@ -62,13 +62,13 @@ class RunState:
         prompt = sum(tally.prompt_tokens for tally in gathered.tallies)
         cached = sum(tally.cached_tokens for tally in gathered.tallies)
         rate = self._token_pace.rate("tokens", tokens) if share == 1.0 else None
-        holder = holder_of(self._experiment.run.path / LEASE)
+        holder = holder_of(self._experiment.run.path / LOCK)
         return {
             "headline": headline,
             "particulars": particulars,
             "part": part,
             "stages": rows,
-            "running": str(holder) if holder else "",
+            "running": holder,
             "share": share,
             "damaged": damaged,
             "tokens": f"{tokens:,} new tokens in {sum(tally.total for tally in gathered.tallies):,} trajectories"

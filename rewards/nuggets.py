@@ -12,7 +12,7 @@ from typing import Any
 
 from ratchet.agents.core.prompts.template import Prompts
 from ratchet.core.files import Segment, read_segment
-from ratchet.core.lease import Lease
+from ratchet.core.locks import Lock
 from ratchet.core.records import Question, Record, content_key
 from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, Reply
 from ratchet.rewards.material import fill, replaced_texts, template, version_of
@@ -95,15 +95,15 @@ class NuggetStore:
         async with self._extracting.setdefault(key, asyncio.Lock()):
             if key in self._known:
                 return self._known[key]
-            lease = Lease(self._folder / f".{self._stem}-{key[:16]}.lease", f"the nuggets of {question.id}")
-            while lease.try_acquire():  # noqa: ASYNC110 - another process, which sets no event of ours
+            lock = Lock(self._folder / f".{self._stem}-{key[:16]}.lock", f"the nuggets of {question.id}")
+            while lock.try_acquire():  # noqa: ASYNC110 - another process, which sets no event of ours
                 await asyncio.sleep(POLL)
             try:
                 self._read_new_segments()  # what another process extracted meanwhile
                 if key not in self._known:
                     self._known[key] = await self._extract(key, question, reference, log)
             finally:
-                lease.release()
+                lock.release()
             return self._known[key]
 
     def _read_new_segments(self) -> None:

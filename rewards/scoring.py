@@ -17,7 +17,7 @@ from ratchet.core.config import Config
 from ratchet.core.config.sampling import TOP_P
 from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, write_jsonl
-from ratchet.core.lease import Lease
+from ratchet.core.locks import Lock
 from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
 from ratchet.core.records import Question, content_key
@@ -115,7 +115,7 @@ class Scorer:
         by_judge = [reward for reward in rewards if isinstance(reward, Judged)]
         work = Work({q.id: q for q in questions}, trajectories, folder)
         check_question_ids(work.questions, trajectories.outlines.values())
-        with Lease(folder / ".lease", f"the scores in {folder}"):
+        with Lock(folder / ".lock", f"the scores in {folder}"):
             scores = self._by_rule(by_rule, work)
             return scores | self._by_judge(by_judge, work) if by_judge else scores
 

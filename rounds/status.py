@@ -15,7 +15,7 @@ from rich.table import Table
 from ratchet.core.console import wide_console
 from ratchet.core.errors import UserError
 from ratchet.core.files import count_lines, read_json_file, read_log
-from ratchet.core.lease import holder_of
+from ratchet.core.locks import holder_of
 from ratchet.core.progress import duration
 from ratchet.core.runfolder import RoundFolder
 from ratchet.core.tables import print_table
@@ -30,7 +30,7 @@ from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.checkpoints import checkpoints
 
 WIDTH = 140
-LEASE = ".lease"
+LOCK = ".lock"
 """In the run folder, while the loop is at work."""
 
 
@@ -43,7 +43,7 @@ def print_status(experiment: ExperimentRun, out: TextIO | None = None) -> None:
     console = wide_console(WIDTH, out)
     table, resume = status_table(experiment)
     print_table(table, out, wraps=True)
-    holder = holder_of(experiment.run.path / LEASE)
+    holder = holder_of(experiment.run.path / LOCK)
     for line in (*_promotion_lines(experiment), f"Running now: {holder}" if holder else resume):
         console.print(escape(line), soft_wrap=True)
 

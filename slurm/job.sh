@@ -9,7 +9,7 @@
 #   time limit near (USR1)    it is stopped in order (TERM), and the job requeues itself
 #   preempted, cancelled      it is stopped in order; SLURM requeues or not
 #   it fails by itself        the job fails with its status, and is not requeued
-#   started twice             the duplicate start waits for the first one's lease, then finds its work done
+#   started twice             the duplicate start waits for the first one's lock, then finds its work done
 #
 # Environment, all optional:
 #   RATCHET_MODULES           modules to load, separated by blanks
@@ -17,8 +17,6 @@
 #   RATCHET_STOP_SECONDS      how long the command may take to stop before it is killed (240): training saves a checkpoint
 #                             after the step that it is in. With another --signal, a minute less than that
 #   RATCHET_MAX_REQUEUES      the limit of restarts after which a job does not requeue itself (50)
-#   RATCHET_LEASE_WAIT        how long the command waits for another writer of the same run (86400): a second copy of a
-#                             job must wait, since its failure would count as the job's
 set -euo pipefail
 
 say() { printf 'job.sh: %s\n' "$*" >&2; }
@@ -70,7 +68,6 @@ if [ -n "${RATCHET_SETUP:-}" ] && ! eval "$RATCHET_SETUP"; then
 fi
 set -euo pipefail
 
-export RATCHET_LEASE_WAIT=${RATCHET_LEASE_WAIT:-86400}
 if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
     # Not all CPUs of a shared node; each GPU has a process of its own, in training as in serving.
     gpus=${SLURM_GPUS_ON_NODE:-0}

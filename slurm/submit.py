@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ratchet.core.errors import UserError
 from ratchet.core.escape import file_name
-from ratchet.core.files import disk_error
+from ratchet.core.locks import disk_error
 from ratchet.slurm.plan import Job
 from ratchet.slurm.site import Resources, Site, resources_of
 
@@ -24,8 +24,6 @@ _IMPORTED_FROM = Path(__file__).parents[2]
 """The folder that holds `ratchet`: src/ of a checkout."""
 MAX_REQUEUES = 50
 """Restarts after which a job does not requeue itself; a site's `environment` can set RATCHET_MAX_REQUEUES."""
-LEASE_WAIT = 86_400
-"""Seconds that a job waits for another job that writes the same run, since SLURM starts some jobs twice."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,6 @@ class Submission:
             "RATCHET_SETUP": site.setup,
             "RATCHET_STOP_SECONDS": str(site.stop_seconds),
             "RATCHET_MAX_REQUEUES": str(MAX_REQUEUES),
-            "RATCHET_LEASE_WAIT": str(LEASE_WAIT),
             **site.environment,
         }
 

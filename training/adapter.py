@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.core.errors import UserError
-from ratchet.core.files import disk_error, new_folder, read_json_file, write_atomic, write_json
+from ratchet.core.files import new_folder, read_json_file, write_atomic, write_json
+from ratchet.core.locks import disk_error
 from ratchet.core.runfolder import RoundFolder
 from ratchet.inference.adapters import CONFIG, WEIGHTS, read_adapter
 from ratchet.questions.leakage import TRAINING_QUESTIONS

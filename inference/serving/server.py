@@ -15,8 +15,8 @@ from pathlib import Path
 
 import httpx
 
-from ratchet.core.files import disk_error
 from ratchet.core.http.clients import open_async_client
+from ratchet.core.locks import disk_error
 from ratchet.inference.serving import subreaper
 
 POLL_SECONDS = 0.5

@@ -44,7 +44,7 @@ def sample(request: Mapping[str, Any]) -> None:
     )
     system, agent = load_system(SYSTEM), engine(Talker().reply)
     with store.open_segment() as segment, Progress("sampling", len(jobs), out=io.StringIO()) as progress:
-        done = store.finished()  # under the lease, or another writer may add to it meanwhile
+        done = store.finished()  # under the lock, or another writer may add to it meanwhile
         missing = [job for job in jobs if job.key not in done]
         tasks = [Task(job, system, SETTING, segment) for job in missing]
         asyncio.run(run_pool(tasks, {"agent": agent}, Library(), 4, progress))

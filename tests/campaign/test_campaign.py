@@ -14,7 +14,6 @@ import pytest
 
 from tests.campaign import (
     bad_input,
-    clocks,
     damage,
     export_kills,
     full_disk,
@@ -25,12 +24,11 @@ from tests.campaign import (
     programs,
     replies,
     tables,
-    writers,
 )
 from tests.campaign.trial import Attack, dice_of, time_limit
 
 MODULES = (
-    kills, clocks, writers, export_kills, installs, full_disk, permissions,
+    kills, export_kills, installs, full_disk, permissions,
     replies, plugins, programs, bad_input, tables, damage,
 )  # fmt: skip
 ATTACKS = tuple(attack for module in MODULES for attack in module.ATTACKS)

@@ -24,7 +24,7 @@ from ratchet.core.files import (
     write_json,
     write_jsonl,
 )
-from ratchet.core.in_place import kept_in_place
+from ratchet.core.locks import kept_in_place
 from ratchet.core.records import Note, content_key
 from ratchet.core.text import read_json
 

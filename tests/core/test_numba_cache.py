@@ -123,7 +123,7 @@ def test_a_kernel_is_compiled_where_another_process_never_finishes_it(
         return 3 * number
 
     lock = Path(thrice._cache.cache_path, f"{__name__}.{thrice.__qualname__}.lock")
-    hold = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'w'), fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    hold = "import sys, filelock\nwith filelock.FileLock(sys.argv[1]): print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", hold, str(lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout and holder.stdout.readline()

@@ -62,7 +62,7 @@ def tree(folder: Path) -> dict[str, bytes]:
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }
     files.pop("verified.json", None)
-    files.pop(".lease", None)
+    files.pop(".lock", None)
     if "plan.json" in files:
         plan = json.loads(files["plan.json"])
         for source in plan["sources"]:

@@ -152,7 +152,7 @@ def test_every_judge_run_has_nuggets_of_its_own_which_all_answers_of_the_questio
 
 
 def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Path) -> None:
-    """Two stores stand for the processes: a lease is one holding's, not one process's."""
+    """Two stores stand for the processes: a lock is one holding's, not one process's."""
     engines = [scripted_judge(), scripted_judge()]
 
     async def draw(engine: ScriptedEngine, writer: str) -> NuggetSet:
@@ -167,4 +167,4 @@ def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Pa
 
     first, second = asyncio.run(run())
     assert first == second and sorted(draws(engine) for engine in engines) == [0, 1]
-    assert not list((tmp_path / "nuggets").glob(".*.lease*"))
+    assert not list((tmp_path / "nuggets").glob(".*.lock"))

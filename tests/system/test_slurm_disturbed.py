@@ -139,7 +139,7 @@ def test_a_job_requeues_itself_before_its_time_limit(site: Site, undisturbed: di
     assert "out of time before the work was done: requeued" in log
     assert "stopped; run the same command again" in log
     assert 0 < len(site.sampled("out of time")) < ALL
-    assert not list(site.round("out of time").trajectories.glob(".*.lease")), "a lease was left behind"
+    assert not list(site.round("out of time").trajectories.glob(".*.lock")), "a lock was left behind"
     site.cluster.run("scontrol", "update", f"JobId={out_of_time}", "TimeLimit=10")
     site.cluster.start_soon(out_of_time)
     [ended] = site.cluster.wait(out_of_time, "COMPLETED")

@@ -47,7 +47,6 @@ IN_MEMORY = "into memory, which `write_atomic` writes"
 PERMITTED = {
     ("core/files.py", "write_bytes"): "the layer itself",
     ("core/files.py", "open"): "the layer itself: a segment is appended to",
-    ("core/lease.py", "open"): "a lease, which is created and never replaced",
     ("core/numba_cache.py", "open"): "a lock beside compiled kernels, which stays empty",
     ("inference/serving/server.py", "open"): "the log of a model server, which appends to it as it runs",
     ("inference/smollm2.py", "open"): "into a temporary folder",
@@ -159,8 +158,8 @@ def target(folder: Path, name: str) -> Path:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """What is in a folder; a lease that a killed process has left is no part of the work, nor is a time."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".lease"))
+    """What is in a folder; a lock that a killed process has left is no part of the work, nor is a time."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".lock"))
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
