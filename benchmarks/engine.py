@@ -35,14 +35,14 @@ from ratchet.core.config import ModelConfig
 from ratchet.core.config.models import ServeConfig
 from ratchet.core.tables import new_table, print_table
 from ratchet.inference.chat import ChatFormat
+from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.completion import SamplingParams
+from ratchet.inference.http.connection import token_completion, token_request
 from ratchet.inference.http.vllm import HttpEngine
-from ratchet.inference.http.protocol import token_completion, token_request
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.serving.server import Server, reserve_port
 from ratchet.inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment
 from ratchet.inference.tokenizer import load_tokenizer
-from ratchet.inference.wrappers import WrapperFormat
 
 GENERATE, VLLM, ENGINE, ONE_BATCH = "generate", "vLLM", "engine", "one batch"
 CONTENDERS = (GENERATE, VLLM, ENGINE, ONE_BATCH)

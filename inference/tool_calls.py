@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from ratchet.core.errors import UserError
 from ratchet.core.text import read_json, storable_value
-from ratchet.inference.rendering import SENTINEL, render_messages
+from ratchet.inference.completion import FunctionCall
 from ratchet.inference.thoughts import without_thoughts
-from ratchet.inference.turns import FunctionCall
+from ratchet.inference.tokenizer import SENTINEL, render_messages
 
 NAME = re.compile(r"[\w.:/-]{1,200}")
 """Names of tools that every form can hold."""

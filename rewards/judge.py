@@ -32,8 +32,7 @@ from ratchet.core.records import Record, content_key
 from ratchet.core.tasks import gather_or_cancel
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion, SamplingParams
-from ratchet.inference.engine import Engine, EngineError
-from ratchet.inference.thinking import generate
+from ratchet.inference.engine import Engine, EngineError, generate
 
 MIN_REPLY_TOKENS = 512
 """New tokens that a prompt has to leave room for, unless `rewards.max_tokens` is less: the claims of a short answer."""

@@ -27,8 +27,7 @@ from ratchet.core.records import Event, ModelCall, ParseState, Passage, Search, 
 from ratchet.inference.chat import ChatFormat, Dialogue
 from ratchet.inference.chat_formats import with_thoughts
 from ratchet.inference.completion import Completion, SamplingParams
-from ratchet.inference.engine import Engine, EngineError
-from ratchet.inference.thinking import generate
+from ratchet.inference.engine import Engine, EngineError, generate
 from ratchet.inference.thoughts import without_thoughts
 from ratchet.retrieval.errors import SourceError
 from ratchet.retrieval.retriever import Retriever

@@ -10,8 +10,8 @@ from ratchet.agents.core.output import Malformed
 from ratchet.agents.core.tools import Tools
 from ratchet.core.errors import UserError
 from ratchet.inference.chat import Dialogue
+from ratchet.inference.completion import FunctionCall
 from ratchet.inference.tool_calls import CallForm
-from ratchet.inference.turns import FunctionCall
 
 Actions = Literal["text", "native"]
 Said = tuple[str, tuple[FunctionCall, ...]]

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from ratchet.inference.chat import Dialogue, Row
-from ratchet.inference.turns import ChatTurn
+from ratchet.inference.completion import ChatTurn
 
 
 @dataclass(frozen=True)

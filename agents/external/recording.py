@@ -21,12 +21,10 @@ from ratchet.core.errors import UserError, fault_in
 from ratchet.core.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
 from ratchet.core.records import Passage, Question
 from ratchet.core.text import short_line, storable_value
-from ratchet.inference.call_grammar import call_grammar
-from ratchet.inference.completion import Completion
+from ratchet.inference.completion import ChatTurn, Completion, FunctionCall
 from ratchet.inference.engine import EngineError
-from ratchet.inference.schemas import SchemaRefused, SchemaRejected, check_schema
+from ratchet.inference.schemas import SchemaRefused, SchemaRejected, call_grammar, check_schema
 from ratchet.inference.tool_calls import CALL_ID, NAME, CallForm, template_call
-from ratchet.inference.turns import ChatTurn, FunctionCall
 
 if TYPE_CHECKING:
     from ratchet.agents.external.settings import Settings

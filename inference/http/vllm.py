@@ -26,10 +26,11 @@ from ratchet.inference.chat import ChatFormat
 from ratchet.inference.chat_formats import open_chat_format
 from ratchet.inference.completion import Completion, Message, SamplingParams
 from ratchet.inference.engine import EngineError, current_question
-from ratchet.inference.http.connection import Connection, StatusError
-from ratchet.inference.http.protocol import (
+from ratchet.inference.http.connection import (
+    Connection,
     NoTokenIds,
     ServedModels,
+    StatusError,
     is_context_full,
     is_schema_rejected,
     parse_response,

@@ -19,8 +19,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from ratchet.core.numba_cache import njit
 from ratchet.inference.local.cache import BLOCK, BlockPool
-from ratchet.inference.local.prepared import share_work
-from ratchet.inference.local.prompt import prompt_kernel
+from ratchet.inference.local.linear import share_work
+from ratchet.inference.local.pairs import prompt_kernel
 from ratchet.inference.local.vectors import FAST_MATH, SUMS, Array, exp, in_format_of, page_mix, page_scores
 
 

@@ -19,9 +19,17 @@ import torch
 
 from ratchet.core.numba_cache import njit
 from ratchet.inference.local.attention import Packed, attend_range, attend_tiles
-from ratchet.inference.local.linear import Progress
-from ratchet.inference.local.lora import Group, LoraBank
-from ratchet.inference.local.prepared import FEW_TOKENS, MOST_KEPT, PreparedWeights, as_numbers, fits_blocks, share_work
+from ratchet.inference.local.linear import (
+    FEW_TOKENS,
+    MOST_KEPT,
+    Group,
+    LoraBank,
+    PreparedWeights,
+    Progress,
+    as_numbers,
+    fits_blocks,
+    share_work,
+)
 from ratchet.inference.local.vectors import FAST_MATH, Array, as_float, exp, in_format_of
 from ratchet.inference.weights import linears
 

@@ -14,8 +14,8 @@ from ratchet.agents.mrag.brief import Brief
 from ratchet.agents.mrag.paper import Paper
 from ratchet.agents.mrag.settings import AGENTS, Settings
 from ratchet.core.records import Note
+from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.tokenizer import load_tokenizer
-from ratchet.inference.wrappers import WrapperFormat
 from tests.helpers.playing import Shelf, engine, passage, play, say
 from tests.helpers.snapshots import check_snapshot
 

@@ -10,9 +10,9 @@ from ratchet.agents.mermaid.actions import offered_tools
 from ratchet.agents.react import CALL, ONE_CALL, Settings
 from ratchet.core.errors import UserError
 from ratchet.core.records import Trajectory
+from ratchet.inference.completion import FunctionCall
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.inference.thoughts import without_thoughts
-from ratchet.inference.turns import FunctionCall
 from ratchet.retrieval.sources.source import ToolSpec
 from tests.agents.test_mermaid import PARTS
 from tests.agents.test_react import HARBOUR, SHELF

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from ratchet.commands.export import main
 from ratchet.core.errors import UserError
 from ratchet.export import weights
+from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.tokenizer import load_tokenizer
-from ratchet.inference.wrappers import WrapperFormat
 from ratchet.training.card import RESULTS_BEGIN, RESULTS_END
 
 Export = Callable[..., str]

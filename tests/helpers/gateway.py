@@ -11,9 +11,9 @@ import httpx
 
 from ratchet.core.http.clients import certificates
 from ratchet.core.records import Trajectory
+from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import Replies, ScriptedEngine
-from ratchet.inference.wrappers import WrapperFormat
 from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.playing import QUESTION, Shelf, passage, play
 from tests.helpers.tiny import tiny_format, tiny_tokenizer

@@ -7,8 +7,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import PreTrainedTokenizerFast
 
 from ratchet.inference.chat import ChatFormat, Dialogue
+from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.completion import Completion, FinishReason
-from ratchet.inference.wrappers import WrapperFormat
 from tests.helpers.tiny import STYLES, tiny_format
 
 # Templates of our own with the quirks of well-known ones.

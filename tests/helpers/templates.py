@@ -10,9 +10,7 @@ from typing import Any
 
 import trl
 
-from ratchet.inference.chat_formats import chat_format
-from ratchet.inference.rendered import RenderedFormat
-from ratchet.inference.wrappers import WrapperFormat
+from ratchet.inference.chat_formats import RenderedFormat, WrapperFormat, chat_format
 from tests.helpers.tiny import tiny_tokenizer
 
 FOLDER = Path(trl.__file__).parent / "chat_templates"

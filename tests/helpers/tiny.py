@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from ratchet.inference.wrappers import WrapperFormat
+from ratchet.inference.chat_formats import WrapperFormat
 
 Style = Literal["chatml", "llama3", "falcon3"]
 STYLES: tuple[Style, ...] = ("chatml", "llama3", "falcon3")

@@ -22,7 +22,7 @@ from ratchet.inference.adapters import (
     load_request,
     read_adapter,
 )
-from ratchet.inference.local.lora import LoraBank
+from ratchet.inference.local.linear import LoraBank
 from ratchet.sampling.pool import policy_name
 from ratchet.training.adapter import publish
 from ratchet.training.lora import start_from_adapter

@@ -17,10 +17,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ratchet.core.errors import UserError
 from ratchet.inference.chat import ChatFormat
-from ratchet.inference.rendering import render
+from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.token_format import TokenFormat
-from ratchet.inference.tokenizer import SMALL_MODEL, load_tokenizer
-from ratchet.inference.wrappers import WrapperFormat
+from ratchet.inference.tokenizer import SMALL_MODEL, load_tokenizer, render
 from tests.helpers.quirky import CHATML, FORMATS, HEADERS, ROLES, controls_of, each_format, play
 from tests.helpers.tiny import tiny_tokenizer
 
@@ -296,7 +295,7 @@ def test_smollm2_dialogue_equals_its_template(real: ChatFormat, system: str | No
 
 
 def test_a_template_that_loops_for_hours_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratchet.inference.rendering.SECONDS", 0.2)
+    monkeypatch.setattr("ratchet.inference.tokenizer.SECONDS", 0.2)
     tokenizer = tiny_tokenizer()
     loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     tokenizer.chat_template = loops + tokenizer.chat_template

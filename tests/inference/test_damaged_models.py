@@ -11,8 +11,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from ratchet.core.errors import UserError
-from ratchet.inference.rendering import render
-from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.inference.tokenizer import load_tokenizer, render
 from ratchet.inference.weights import load_causal_model
 from tests.inference.test_local_engine import make_model
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratchet.inference.call_grammar import call_grammar
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.local import scheduler
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.local.sampling import Choice, Grammars, Matcher
+from ratchet.inference.schemas import call_grammar
 from ratchet.inference.tool_calls import CallForm
 from tests.inference.test_local_engine import OBJECT, greedy, make_model, open_engine, prompts, run
 

@@ -10,8 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, Phi3Config
 
 from ratchet.core.config import ModelConfig
-from ratchet.inference.local.model import Chunk, PackedModel
-from ratchet.inference.local.plain import what_runs, why_unpaged
+from ratchet.inference.local.model import Chunk, PackedModel, what_runs, why_unpaged
 from tests.helpers.families import save_family
 from tests.inference.test_local_engine import OBJECT, SHAPE, greedy, open_engine, run
 

@@ -9,11 +9,9 @@ import pytest
 
 from ratchet.core.errors import UserError
 from ratchet.inference.chat import Dialogue
-from ratchet.inference.completion import Completion
-from ratchet.inference.messages import format_turns
-from ratchet.inference.rendered import RenderedFormat
-from ratchet.inference.turns import ChatTurn, FunctionCall, Part
-from ratchet.inference.wrappers import WrapperFormat
+from ratchet.inference.chat_formats import RenderedFormat, WrapperFormat
+from ratchet.inference.completion import ChatTurn, Completion, FunctionCall, Part
+from ratchet.inference.token_format import format_turns
 from tests.helpers.tiny import STYLES, Style, tiny_format, tiny_tokenizer
 
 HERMES = """\

@@ -13,10 +13,8 @@ import pytest
 import torch
 
 from ratchet.inference.local.decoder import Product
-from ratchet.inference.local.linear import Head
-from ratchet.inference.local.lora import LoraBank
+from ratchet.inference.local.linear import FEW_TOKENS, Head, LoraBank, PreparedWeights
 from ratchet.inference.local.pairs import MULTIPLIES_PAIRS
-from ratchet.inference.local.prepared import FEW_TOKENS, PreparedWeights
 from tests.helpers.pages import ROOT
 
 pytestmark = pytest.mark.numeric

@@ -18,11 +18,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from ratchet.core.config import ModelConfig
 from ratchet.inference.local import model as model_module
 from ratchet.inference.local.cache import BLOCK
-from ratchet.inference.local.linear import Progress
+from ratchet.inference.local.linear import Progress, share_work
 from ratchet.inference.local.model import MIN_APART, Chunk, PackedModel, even_cuts
-from ratchet.inference.local.pairs import MULTIPLIES_PAIRS
-from ratchet.inference.local.prepared import share_work
-from ratchet.inference.local.prompt import MIN_TOKENS, ROWS, prompt_kernel, suits
+from ratchet.inference.local.pairs import MIN_TOKENS, MULTIPLIES_PAIRS, ROWS, prompt_kernel, suits
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.inference.test_local_engine import SHAPE as SMALL
 

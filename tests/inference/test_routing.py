@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ratchet.inference.local.cache import BLOCK
-from ratchet.inference.local.routing import Router
+from ratchet.inference.local.engine import Router
 
 
 def prompt(question: int, blocks: int = 8) -> list[int]:

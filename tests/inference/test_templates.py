@@ -14,15 +14,12 @@ from ratchet.core.config import ThoughtsConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Trajectory
 from ratchet.inference.chat import Dialogue
-from ratchet.inference.chat_formats import chat_format, with_thoughts
-from ratchet.inference.completion import Completion, SamplingParams
-from ratchet.inference.messages import template_ids
-from ratchet.inference.rendered import JOIN, THOUGHT_KEYS, RenderedFormat
-from ratchet.inference.rendering import render_messages
-from ratchet.inference.thinking import generate
+from ratchet.inference.chat_formats import JOIN, THOUGHT_KEYS, RenderedFormat, WrapperFormat, chat_format, with_thoughts
+from ratchet.inference.completion import ChatTurn, Completion, FunctionCall, SamplingParams
+from ratchet.inference.engine import generate
 from ratchet.inference.thoughts import split_thought
-from ratchet.inference.turns import ChatTurn, FunctionCall
-from ratchet.inference.wrappers import WrapperFormat
+from ratchet.inference.token_format import template_ids
+from ratchet.inference.tokenizer import render_messages
 from ratchet.report.view import rows_text
 from ratchet.training.rows import loss_mask
 from tests.helpers.templates import NAMES, templated_format, templated_tokenizer

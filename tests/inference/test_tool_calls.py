@@ -14,16 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xgrammar.testing import _is_grammar_accept_string as accepts
 
-from ratchet.inference.call_grammar import call_grammar
 from ratchet.inference.chat import Dialogue
-from ratchet.inference.completion import Completion, SamplingParams
-from ratchet.inference.http.protocol import token_request
-from ratchet.inference.rendered import THOUGHT_KEYS, RenderedFormat
-from ratchet.inference.rendering import render_messages
-from ratchet.inference.schemas import SchemaRefused
+from ratchet.inference.chat_formats import THOUGHT_KEYS, RenderedFormat
+from ratchet.inference.completion import ChatTurn, Completion, FunctionCall, SamplingParams
+from ratchet.inference.http.connection import token_request
+from ratchet.inference.schemas import SchemaRefused, call_grammar
 from ratchet.inference.thoughts import without_thoughts
+from ratchet.inference.tokenizer import render_messages
 from ratchet.inference.tool_calls import CallForm, template_call
-from ratchet.inference.turns import ChatTurn, FunctionCall
 from tests.helpers.templates import NAMES, templated_format
 from tests.helpers.tiny import STYLES, tiny_format
 from tests.inference.test_messages import HERMES, LLAMA, with_template

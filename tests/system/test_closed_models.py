@@ -23,7 +23,7 @@ from ratchet.core.selection import QuestionChoice, Selection
 from ratchet.evaluation.arm_folders import read_arms
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion
-from ratchet.inference.text_format import TextFormat
+from ratchet.inference.http.chat_api import TextFormat
 from ratchet.questions.manifest import open_run
 from ratchet.report.messages import MessageDecoder
 from ratchet.report.view import DetailReader, make_view

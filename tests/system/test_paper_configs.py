@@ -20,10 +20,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ratchet.commands import selftrain
 from ratchet.core.config import ModelConfig
+from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.inference.tokenizer import load_tokenizer
-from ratchet.inference.wrappers import WrapperFormat
 from ratchet.questions.labels import FEVER
 from tests.helpers import claims
 from tests.helpers.any_system import Talker

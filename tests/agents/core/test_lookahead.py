@@ -12,9 +12,8 @@ from ratchet.agents.core.lookahead import Draft
 from ratchet.agents.core.prompts.chain_of_thought import first_sentence, sentence_tokens, stated_answer
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.records import Trajectory
-from ratchet.inference.completion import Completion
+from ratchet.inference.completion import ChatTurn, Completion
 from ratchet.inference.scripted import ScriptedEngine, ScriptedReply
-from ratchet.inference.turns import ChatTurn
 from ratchet.training.rows import SkippedConversation, build_rows, check_rows
 from tests.helpers.playing import engine, run
 from tests.helpers.tiny import tiny_format

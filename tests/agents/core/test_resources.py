@@ -15,8 +15,8 @@ from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Config, RoleConfig, SystemConfig, parse
 from ratchet.core.errors import UserError
 from ratchet.core.records import Note, Question, Search, ToolCall, Trajectory
+from ratchet.inference.http.chat_api import TextFormat
 from ratchet.inference.scripted import ScriptedEngine
-from ratchet.inference.text_format import TextFormat
 from ratchet.retrieval.sources.source import ToolResult
 from tests.helpers.playing import CLAIM, QUESTION, SETTING, Shelf, ShelfSource, engine, passage, play, run
 from tests.helpers.remembering import opened
