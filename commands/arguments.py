@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=BaseModel)
 Phase = Literal["all", "sample", "score"]
 """What of an evaluation is done: agents and judge may not fit the memory together."""
-PORTS = {"serve-index": 8088, "mcp": 8089, "serve": 8090, "watch": 8091}
+PORTS = {"serve-index": 8088, "mcp": 8089, "serve": 8090, "report": 8091}
 """By server, the port that it listens at by default: each has its own, so that all of them run on one machine."""
 IN_LOOP = "RATCHET_IN_LOOP"
 """The environment variable of a command that the self-training loop runs, which records the command's stage itself."""

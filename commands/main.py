@@ -45,11 +45,8 @@ COMMANDS = {
         "base against adapter and baselines; tables of what is stored", "ratchet.commands.evaluate:main"
     ),
     "sweep": Subcommand("evaluate checkpoints x systems x question sets", "ratchet.commands.sweep:sweep"),
-    "report": Subcommand("write a run's report.html", "ratchet.commands.report:main"),
+    "report": Subcommand("write a run's report.html, or follow a run", "ratchet.commands.report:main"),
     "export": Subcommand("adapter, merged weights, data set: for other programs", "ratchet.commands.export:main"),
-    "watch": Subcommand(
-        "serve a page over a run folder while it is written, or later", "ratchet.commands.report:watch"
-    ),
     "selftrain": Subcommand(
         "run every stage, round after round; resumes where it was stopped", "ratchet.commands.selftrain:main"
     ),

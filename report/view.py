@@ -193,16 +193,6 @@ class DetailReader:
         return {"runs": runs, "texts": table.texts, "passages": passages}
 
 
-def words_of(trajectory: Trajectory) -> Iterator[str]:
-    """What a search looks through: the answer, and everything that models, searches and tools said."""
-    yield from (trajectory.answer, trajectory.explanation, trajectory.error, trajectory.stopped)
-    yield from (turn.said for turn in trajectory.turns)
-    for event in trajectory.events:
-        yield from (getattr(event, name, "") for name in ("text", "query", "error"))
-        yield from getattr(event, "entities", ())
-        yield json.dumps(getattr(event, "arguments", ""), ensure_ascii=False)
-
-
 def _run(
     trajectory: Trajectory,
     scores: Iterable[Score],

@@ -5,8 +5,7 @@ const view = { section: "", id: "", open: "", limit: PAGE, ...NO_FILTERS };
 const sectionOf = (name) => index.sections.find((section) => section.name === name);
 const armTitle = (arm) => (arm === "adapter" ? "trained" : arm);
 
-// What a query looks for in a trajectory: its answer and everything that models, searches and tools said in it. The
-// server of a run that goes on looks itself.
+// What a query looks for in a trajectory: its answer and everything that models, searches and tools said in it.
 
 const outputs = new Map();
 function outputsOf(question) {
@@ -24,7 +23,7 @@ function outputsOf(question) {
 async function search(text) {
   const keys = [];
   for (const question of index.sections.flatMap((section) => section.questions)) {
-    if (question.chunk === null) continue;
+    if (placeOf(question) === null) continue;
     if (!detailsOf(question)) await readDetails(question);
     outputsOf(question).forEach((said, i) => { if (matches(said, text)) keys.push(question.runs[i].key); });
   }
@@ -40,7 +39,7 @@ async function searchSoon() {
   const text = view.query.trim();
   let keys = [];
   try {
-    if (text) keys = await (index.live ? askForHits(text) : search(text));
+    if (text) keys = await search(text);
   } catch (error) {
     problem(`The trajectories cannot be searched: ${error.message}`);
   }

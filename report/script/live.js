@@ -15,10 +15,6 @@ async function askForDetails(question) {
   return (await ask(`details?${new URLSearchParams({ section: view.section, question: question.id })}`)).json();
 }
 
-async function askForHits(text) {
-  return (await ask(`search?${new URLSearchParams({ text })}`)).json();
-}
-
 function swapParts(main, fresh) {
   let next = main.firstElementChild;
   const changed = [];

@@ -14,7 +14,7 @@ import ratchet.export.weights
 import ratchet.inference.local.model
 import ratchet.report.page  # noqa: F401
 from ratchet.commands.export import main
-from ratchet.commands.report import write_report
+from ratchet.commands.report import main as report
 
 
 def run_export(request: Mapping[str, Any]) -> None:
@@ -26,4 +26,4 @@ def run_export(request: Mapping[str, Any]) -> None:
 def run_report(request: Mapping[str, Any]) -> None:
     """Write the page of a run."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        write_report(request["words"], "report")
+        report(request["words"])

@@ -35,7 +35,6 @@ def index(**settings: Any) -> dict[str, Any]:
         (("serve", "--mcp"), {}, "mcp"),
         (("serve",), {}, "server"),
         (("serve-index",), {}, "server"),
-        (("watch",), {}, "server"),
         (("gateway",), {}, "server"),
         (("sample",), PROGRAM, "server"),
         (("evaluate", "--base-only"), {"evaluation": {"scores": ["reference_similarity"]}}, "dense"),

@@ -21,15 +21,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from ratchet.report.live import create_app as watch_app
 from ratchet.retrieval.protocol import Limits
 from ratchet.retrieval.serving.app import create_app as search_app
 from tests.helpers.gateway import NAME, numbered, record
-from tests.helpers.handmade_run import make_run
 from tests.helpers.listening import listening
 from tests.helpers.served import Plain
 from tests.helpers.served_systems import serving
-from tests.helpers.watched import live_run
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -70,12 +67,6 @@ def test_the_search_server() -> None:
 def test_the_systems_of_a_config(tmp_path: Path) -> None:
     with serving(tmp_path, key=KEY) as served:
         send_requests(served.url, authorization=f"Bearer {KEY}")
-
-
-def test_the_page_of_a_run(tmp_path: Path) -> None:
-    config, _ = make_run(tmp_path, train=2, test=2)
-    with live_run(config) as live, listening(watch_app(live)) as url:
-        send_requests(url)
 
 
 async def test_the_gateway() -> None:

@@ -16,20 +16,15 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
-import yaml
 
 from ratchet.agents.external import app as gateway
 from ratchet.core.http import guard, timed_protocol
-from ratchet.report.live import create_app as watch_app
 from ratchet.retrieval.protocol import Limits
 from ratchet.retrieval.serving.app import create_app as search_app
 from ratchet.retrieval.serving.mcp import create_server, guarded_app
-from tests.helpers.experiment import preloaded
-from tests.helpers.handmade_run import make_config
 from tests.helpers.listening import listening
 from tests.helpers.served import Plain
 from tests.helpers.served_systems import serving as serving_systems
-from tests.helpers.watched import live_run
 
 pytestmark = pytest.mark.server
 KEY = "open-sesame"
@@ -53,15 +48,12 @@ ELSEWHERE = [
 HEAD = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\n"
 
 
-@pytest.fixture(params=["search", "mcp", "gateway", "programs", "watch", "serve"])
+@pytest.fixture(params=["search", "mcp", "gateway", "programs", "serve"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of something that each server has, without a key."""
     if request.param == "serve":
         with serving_systems(tmp_path) as served:
             yield f"{served.url}/v1/chat/completions"
-    elif request.param == "watch":
-        with live_run(make_config(tmp_path)) as live, listening(watch_app(live)) as base:
-            yield f"{base}/"
     else:
         apps: dict[str, tuple[Callable[[], Any], str]] = {
             "search": (lambda: search_app({"plain": Plain()}, Limits()), "/indexes/plain/search"),
@@ -221,13 +213,10 @@ def test_a_server_that_is_stopped_while_it_starts_says_so_in_one_word() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_server_ends_in_order_from_the_line_on_that_it_prints(tmp_path: Path, number: int) -> None:
-    settings = {"run": str(tmp_path), "models": {"agent": {"path": "nowhere"}}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
-    words = [sys.executable, "-m", "ratchet", "watch", "--config", str(tmp_path / "config.yaml"), "--port", "0"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=preloaded()) as server:
-        assert server.stderr is not None
-        assert "is at http://127.0.0.1:" in server.stderr.readline()
+def test_a_server_ends_in_order_from_the_line_on_that_it_prints(number: int) -> None:
+    words = [sys.executable, "-c", STOPPED_WHILE_IT_STARTS.replace("    os.kill", "    # os.kill")]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None and server.stderr.readline() == "serving\n"
         server.send_signal(number)
         assert (server.stderr.read(), server.wait(300)) == ("", 0)
 

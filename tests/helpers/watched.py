@@ -1,30 +1,29 @@
-"""A run that is watched: the page's server over it, on loopback, and what a test asks of it."""
+"""A run that is followed: the page's server over it, on loopback, and what a test asks of it."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import httpx
 
 from ratchet.core.config import Config
 from ratchet.core.http.clients import certificates
-from ratchet.report.live import LiveRun, create_app
+from ratchet.report.follow import LiveRun, open_server
 from ratchet.rounds.stage import ExperimentRun
-from tests.helpers.listening import listening
-
-
-def live_run(config: Config) -> LiveRun:
-    """A run that is read while the block of this context runs."""
-    return LiveRun(ExperimentRun(config, ()), None, 500)
 
 
 @contextlib.contextmanager
 def watched(config: Config) -> Iterator[httpx.Client]:
     """A client of the server of a run, which ends with the block."""
-    with (
-        live_run(config) as live,
-        listening(create_app(live)) as url,
-        httpx.Client(base_url=url, timeout=300, trust_env=False, verify=certificates()) as client,
-    ):
-        yield client
+    with open_server(LiveRun(ExperimentRun(config, ()), None, 500), 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            with httpx.Client(base_url=url, timeout=300, trust_env=False, verify=certificates()) as client:
+                yield client
+        finally:
+            server.shutdown()
+            thread.join()

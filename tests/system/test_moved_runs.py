@@ -34,7 +34,7 @@ COMMANDS = (
     ("evaluate",),
     ("evaluate", "table"),
     ("report",),
-    ("watch",),
+    ("report", "--follow", "--port", "0"),
     ("export", "--dataset"),
     ("trace",),
     ("plan",),

@@ -1,4 +1,4 @@
-"""The page of a run while it goes on: what the server gives, that the run is only read, and the page in a browser."""
+"""`ratchet report --follow`: what the server gives, that the run is only read, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ import pytest
 import yaml
 
 from ratchet.commands.recording import record_by_hand
-from ratchet.commands.report import watch
+from ratchet.commands.report import main
 from ratchet.core.config import Config, ModelConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.report import live
-from ratchet.report.engines import parse_gpus, parse_metrics, read_engines
-from ratchet.report.live_state import Pace
+from ratchet.report import follow
+from ratchet.report.follow import Pace, parse_gpus, parse_metrics, read_engines
 from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.browser import contrasts, needs_chromium
 from tests.helpers.handmade_run import add_sampling, make_config, make_run
@@ -47,7 +46,7 @@ vllm:prompt_tokens_total{engine="0"} broken
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "EVERY", 0.3)
+    monkeypatch.setattr(follow, "EVERY", 0.3)
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +104,6 @@ def test_a_question_comes_with_its_scores_messages_and_what_was_trained(
     assert missing.status_code == 404 and "nothing" in missing.json()["error"]
 
 
-def test_a_search_finds_what_was_said(client: httpx.Client, finished: tuple[Config, RoundFolder]) -> None:
-    said = {
-        t.key for t in TrajectoryStore(finished[1].trajectories).read() if any("agnt" in c.text for c in t.model_calls)
-    }
-    found = set(client.get("/search", params={"text": "AGNT field"}).json())
-    assert said and said <= found and not client.get("/search", params={"text": "nothing like it"}).json()
-
-
 def test_a_run_that_is_sampled_is_followed_with_its_rate(tmp_path: Path) -> None:
     config = make_config(tmp_path, train=4)
     folder = RunFolder(config.folder).round(1)
@@ -156,14 +147,16 @@ def test_the_ledger_says_what_is_done_and_the_run_folder_is_only_read(tmp_path: 
 
 
 def test_only_pages_of_this_machine_may_ask_and_nothing_can_be_changed(client: httpx.Client) -> None:
-    assert client.post("/", headers={"Content-Type": "application/json"}).status_code == 405
-    for address in ("/", "/search?text=x"):
+    assert client.post("/", headers={"Content-Type": "application/json"}).status_code == 501
+    for host in ("evil.example", "127.0.0.1:80@evil.example", "evil.example#@127.0.0.1", "[", ""):
+        assert client.get("/", headers={"Host": host}).status_code in (400, 403)
+    for address in ("/", "/details"):
         answer = client.get(address)
         assert "access-control-allow-origin" not in answer.headers
         assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', client.get("/").text)
     assert policy and "default-src &#39;none&#39;; script-src &#39;sha256-" in policy[1]
-    assert client.get("/details").status_code == 422
+    assert client.get("/details").status_code == 404
 
 
 def test_a_rate_is_that_of_the_last_two_minutes() -> None:
@@ -219,10 +212,12 @@ def test_the_command_names_a_run_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(json.loads(config.model_dump_json(exclude_unset=True))))
     with pytest.raises(UserError, match="there is no such run folder"):
-        watch(["--config", str(path)])
+        main(["--config", str(path), "--follow"])
     config.folder.mkdir()
     with pytest.raises(UserError, match="no records of this round"):
-        watch(["--config", str(path), "--round", "2"])
+        main(["--config", str(path), "--follow", "--round", "2"])
+    with pytest.raises(UserError, match="--port 70000: cannot listen there"):
+        main(["--config", str(path), "--follow", "--port", "70000"])
 
 
 # In a browser
