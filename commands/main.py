@@ -66,7 +66,7 @@ COMMANDS = {
     "model": Subcommand("write the small model SmolLM2-135M-Instruct into a folder", "ratchet.commands.model:model"),
     "models": Subcommand("check what works with a model, from prompts to export", "ratchet.commands.models:main"),
     "serve": Subcommand(
-        "ask the systems of a config: OpenAI-compatible endpoint, MCP, a page", "ratchet.commands.serve:main"
+        "ask the systems of a config: OpenAI-compatible endpoint, a page", "ratchet.commands.serve:main"
     ),
     "serve-models": Subcommand(
         "vLLM servers of a config, and a command beside them", "ratchet.commands.model:serve_models"

@@ -1,7 +1,7 @@
 """Serve the systems of a config: ratchet serve --config configs/demo.yaml [--adapter DIR], or `ratchet serve`.
 
-An OpenAI-compatible endpoint, MCP tools at /mcp and a page at /, on this machine alone unless --host says otherwise.
-With --mcp: MCP over stdin and stdout in their place. Needs the extras `[server]` and, for MCP, `[mcp]`.
+An OpenAI-compatible endpoint and a page at /, on this machine alone unless --host says otherwise. Needs the extra
+`[server]`.
 """
 
 from __future__ import annotations
@@ -9,29 +9,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import socket
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ratchet.commands.arguments import PORTS, add_server_arguments, config_of, config_parser, limits_of
 from ratchet.core.config import Config
-from ratchet.core.errors import UserError
 from ratchet.core.extras import need_extra
 from ratchet.core.http.server import address_of, listen, read_key, serve_until_stopped
 from ratchet.core.runfolder import RunFolder
-from ratchet.serve.limits import Limits
+from ratchet.serve import Limits
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
     from ratchet.serve.answering import Answerer
 
-    Opening = Callable[[contextlib.AsyncExitStack], Answerer]
-    """Opens what is served, until the stack is closed."""
-
-ABOUT = "Serve the systems of a config: OpenAI-compatible endpoint, MCP tools and a page."
+ABOUT = "Serve the systems of a config: OpenAI-compatible endpoint and a page."
 NO_ADAPTER = "none"
 
 
@@ -46,49 +38,22 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet serve") -> Non
     )
     parser.add_argument("--no-baselines", action="store_true", help="serve the config's own system alone")
     parser.add_argument("--drain", type=int, default=30, metavar="SECONDS", help="what runs may take at the end (30)")
-    parser.add_argument("--mcp", action="store_true", help="serve MCP over stdin and stdout, and nothing over HTTP")
     add_server_arguments(parser, PORTS["serve"], Limits)
     given = parser.parse_args(words)
     limits = limits_of(given, Limits)
-    need_extra("mcp" if given.mcp else "server", "ratchet serve" + " --mcp" * given.mcp)
-    if given.mcp:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
-            config = config_of(given)
-        return asyncio.run(_serve_stdio(partial(_open, config, given, limits)))
+    need_extra("server", "ratchet serve")
     key = read_key(given.host, given.key_file)
-    config = config_of(given)
-    with listen(given.host, given.port) as listener:
-        asyncio.run(_serve_http(partial(_open, config, given, limits), listener, key, given.drain))
+    asyncio.run(_serve(config_of(given), given, limits, key))
 
 
-async def _serve_http(open_answerer: Opening, listener: socket.socket, key: str | None, drain_seconds: int) -> None:
+async def _serve(config: Config, given: argparse.Namespace, limits: Limits, key: str | None) -> None:
     from ratchet.serve.app import create_app
 
-    async with contextlib.AsyncExitStack() as stack:
-        answerer = open_answerer(stack)
-        app = create_app(answerer, key, _mcp_app(answerer))
-        line = f"serving {', '.join(answerer.models)} on {address_of(listener)}"
-        await serve_until_stopped(app, listener, drain_seconds, line)
-
-
-def _mcp_app(answerer: Answerer) -> Starlette | None:
-    """The app with the MCP tools; None without the SDK."""
-    try:
-        from ratchet.retrieval.serving.tools import http_app
-        from ratchet.serve.mcp import create_server
-    except UserError:
-        return None
-    return http_app(create_server(answerer), with_sessions=False)
-
-
-async def _serve_stdio(open_answerer: Opening) -> None:
-    from ratchet.retrieval.serving.tools import serve_stdio
-    from ratchet.serve.mcp import create_server
-
-    async with contextlib.AsyncExitStack() as stack:
-        with contextlib.redirect_stdout(sys.stderr):
-            server = create_server(open_answerer(stack))
-        await serve_stdio(server, stack.aclose)
+    with listen(given.host, given.port) as listener:
+        async with contextlib.AsyncExitStack() as stack:
+            answerer = _open(config, given, limits, stack)
+            line = f"serving {', '.join(answerer.models)} on {address_of(listener)}"
+            await serve_until_stopped(create_app(answerer, key), listener, given.drain, line)
 
 
 def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: contextlib.AsyncExitStack) -> Answerer:

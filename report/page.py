@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ratchet.core.plotting import Plot
 
 HERE = Path(__file__).parent
-SCRIPTS = ("words.js", "base.js", "browser.js", "trajectory.js", "selection.js", "live.js")
+SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "live.js")
 STATUSES = ("finished", "unparsed", "out_of_budget", "failed")
 
 

@@ -1,4 +1,4 @@
-"""What is served, and how one question is answered within the limits: what the endpoint and the MCP tools share."""
+"""What is served, and how one question is answered within the limits: apart from the form of requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ratchet.core.plugins import short_name
 from ratchet.core.records import Event, Label, Question, Trajectory, content_key
 from ratchet.questions.labels import FEVER
 from ratchet.sampling.ask import SYSTEM, SystemRunner
-from ratchet.serve.limits import Limits
+from ratchet.serve import Limits
 
 Form = Literal["question", "claim"]
 

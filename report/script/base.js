@@ -15,6 +15,7 @@ function el(tag, props, ...children) {
   return node;
 }
 const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+const words = (name) => name.replaceAll("_", " ");
 const matches = (text, query) => query.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
 
 function problem(text) {

@@ -169,6 +169,12 @@ function fields(text) {
   return el("dl", { class: "fields" }, Object.entries(value).flatMap(([key, field]) => [el("dt", null, words(key)), el("dd", { class: "text" }, inWords(field))]));
 }
 
+function inWords(value) {
+  if (Array.isArray(value)) return value.map(inWords).join(value.some((item) => typeof item === "object") ? "\n" : ", ") || "–";
+  if (value && typeof value === "object") return Object.entries(value).map(([key, field]) => `${words(key)}: ${inWords(field)}`).join("; ");
+  return value === null || value === "" ? "–" : value === true ? "yes" : value === false ? "no" : String(value);
+}
+
 function passage(id, score, question) {
   const found = detailsOf(question).passages[id] || { title: id, document: "", text: "" };
   const gold = question.gold.includes(found.document);

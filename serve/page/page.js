@@ -4,11 +4,6 @@
 const one = (selector, inside = document) => inside.querySelector(selector);
 let models = [];
 let stopping = null;
-const ENDINGS = {
-  unparsed: "A reply was not in the form that was asked for, or was cut off before its end, so this answer may not be whole.",
-  out_of_budget: "The limit of calls, turns or tokens was reached before the system ended by itself.",
-  failed: "A server or a machine failed, not the model.",
-};
 
 function element(name, className, text) {
   const made = document.createElement(name);
@@ -65,19 +60,9 @@ function passageItem(passage) {
   return item;
 }
 
-// What a model wrote: the fields of a JSON object, each as words; other text as it is.
-function said(text) {
-  let value = null;
-  try { value = JSON.parse(text); } catch { /* not JSON */ }
-  if (!value || typeof value !== "object" || Array.isArray(value)) return element("span", "said", text);
-  const list = element("dl", "fields");
-  for (const [key, field] of Object.entries(value)) list.append(element("dt", "", words(key)), element("dd", "", inWords(field)));
-  return list;
-}
-
 function stepItem(step) {
   const item = element("li");
-  item.append(element("span", "role", step.role), " ", said(step.text));
+  item.append(element("span", "role", step.role), " ", element("span", "said", step.text));
   if (step.problem) item.append(element("p", "problem", step.problem));
   if (step.found) item.append(element("p", "passage", step.found));
   if (step.passages?.length) {
@@ -106,8 +91,8 @@ function show(view, chunk) {
   }
   if (facts.status) {
     const costs = `model calls ${facts.model_calls}, searches ${facts.searches}, seconds ${facts.seconds.toFixed(1)}`;
-    one(".status", view).textContent = `${words(facts.status)}: ${costs}`;
-    if (facts.status in ENDINGS) one(".status", view).after(element("p", "problem", ENDINGS[facts.status]));
+    one(".status", view).textContent = `${facts.status.replaceAll("_", " ")}: ${costs}`;
+    if (facts.error) one(".status", view).after(element("p", "problem", facts.error));
     one(".explanation", view).textContent = facts.explanation;
     one(".explanation", view).hidden = !facts.explanation;
   }

@@ -32,7 +32,6 @@ def index(**settings: Any) -> dict[str, Any]:
         (("ask", "Who?"), index(engine="lucene"), "lucene"),
         (("ask", "Who?"), SOURCE, "mcp"),
         (("mcp",), index(), "mcp"),
-        (("serve", "--mcp"), {}, "mcp"),
         (("serve",), {}, "server"),
         (("serve-index",), {}, "server"),
         (("gateway",), {}, "server"),

@@ -14,11 +14,9 @@ from openai import OpenAI
 from ratchet.commands.ask import open_runner
 from ratchet.core.config import Config
 from ratchet.inference.scripted import ScriptedEngine
-from ratchet.retrieval.serving.tools import http_app
+from ratchet.serve import Limits
 from ratchet.serve.answering import Answerer
 from ratchet.serve.app import create_app
-from ratchet.serve.limits import Limits
-from ratchet.serve.mcp import create_server
 from tests.helpers.any_system import Library, Talker
 from tests.helpers.listening import listening
 from tests.helpers.playing import Shelf, engine
@@ -77,6 +75,5 @@ def serving(
     agent = engine((talker or Talker()).reply)
     agent.delay = delay
     answerer = make_answerer(folder, agent, **options)
-    app = create_app(answerer, key, http_app(create_server(answerer), with_sessions=False))
-    with listening(app) as url:
+    with listening(create_app(answerer, key)) as url:
         yield Served(url, agent, key)

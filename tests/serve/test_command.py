@@ -1,4 +1,4 @@
-"""`ratchet serve` as a process of its own: what it announces, how it ends, and MCP over its stdin and stdout."""
+"""`ratchet serve` as a process of its own: what it announces, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from mcp import Client, StdioServerParameters
 
 import ratchet.commands.serve as command
 from ratchet.core.config import load_config
@@ -71,14 +70,6 @@ def test_an_answer_that_has_started_is_finished_before_the_server_ends(
     assert rest[-1] == "data: [DONE]" and server.wait(300) == 0
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health")
-
-
-async def test_over_stdin_and_stdout(config: Path) -> None:
-    program, *arguments = words(config, "--mcp")
-    async with Client(StdioServerParameters(command=program, args=arguments, env=preloaded())) as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == ["answer"]
-        result = await client.call_tool("answer", {"question": "Who?"})
-    assert result.structured_content is not None and result.structured_content["answer"] == "Ada Torrin"
 
 
 # In this process
