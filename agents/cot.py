@@ -14,9 +14,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from ratchet.agents.core.labels import VERDICT, ask_verdict, labels_of, require_label
-from ratchet.agents.core.prompts.documents import DOCUMENTS, documents_text
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import DOCUMENTS, Prompt, documents_text
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
 from ratchet.core.records import Question

@@ -14,8 +14,8 @@ from __future__ import annotations
 from ratchet.agents.core.label_forms import find_label
 from ratchet.agents.core.labels import labels_of, read_verdict, require_label
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import Prompt
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
 from ratchet.core.records import Question

@@ -29,14 +29,14 @@ from pydantic import Field
 
 from ratchet.agents.core.claims import unique
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts.documents import (
+from ratchet.agents.core.prompts import (
     DATA,
     QUESTION,
+    Prompt,
     documents_text,
     speakers_text,
 )
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.agents.mad_drag import FORM, MODERATOR, Debater, debate, moderate, unanimous_answer
 from ratchet.core.config import Section

@@ -34,9 +34,8 @@ from ratchet.agents.core.claims import (
     write_queries,
 )
 from ratchet.agents.core.output import AnyText, JsonObject, at_most
-from ratchet.agents.core.prompts.documents import DATA
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import DATA, Prompt
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools, Unparsed
 from ratchet.core.records import Passage, Question
 

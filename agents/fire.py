@@ -28,9 +28,8 @@ from pydantic import Field
 from ratchet.agents.core.claims import evidence_text, missing_text, unique
 from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.output import object_schema
-from ratchet.agents.core.prompts.documents import DATA, one_line
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import DATA, Prompt, one_line
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools, Unparsed
 from ratchet.core.config import Section
 from ratchet.core.records import Label, Passage, Question, Turn

@@ -30,11 +30,9 @@ from itertools import groupby
 
 from pydantic import Field
 
-from ratchet.agents.core.lookahead import Draft
-from ratchet.agents.core.prompts.chain_of_thought import EXAMPLE, THINK, sentence_tokens, stated_answer
-from ratchet.agents.core.prompts.documents import DOCUMENTS_AND_QUESTION, documents_text
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.lookahead import EXAMPLE, THINK, Draft, sentence_tokens, stated_answer
+from ratchet.agents.core.prompts import DOCUMENTS_AND_QUESTION, Prompt, documents_text
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
 from ratchet.core.records import Passage, Question

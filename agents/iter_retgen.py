@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ratchet.agents.core.prompts.documents import (
+from ratchet.agents.core.prompts import (
     DOCUMENTS_AND_QUESTION,
     READ_IN_FORM,
     FormSettings,
+    Prompt,
     documents_text,
     final_answer,
 )
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.records import Question
 

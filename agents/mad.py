@@ -18,9 +18,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from ratchet.agents.core.prompts.documents import QUESTION, final_answer
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import QUESTION, Prompt, final_answer
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.agents.mad_drag import FORM, debate, open_debaters
 from ratchet.core.config import Section

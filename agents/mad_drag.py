@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts.documents import MARK, QUESTION, final_answer, speakers_text, unanimous
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import MARK, QUESTION, Prompt, final_answer, speakers_text, unanimous
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
 from ratchet.core.records import Passage, Question

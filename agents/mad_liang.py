@@ -28,9 +28,8 @@ from typing import Literal
 from pydantic import Field
 
 from ratchet.agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
-from ratchet.agents.core.prompts.documents import quoted, speakers_text
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import Prompt, quoted, speakers_text
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.task import labels_text
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section

@@ -43,9 +43,8 @@ from ratchet.agents.core.labels import (
     unanimous_verdict,
 )
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts.documents import DATA, documents_text, quoted, speakers_text
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import DATA, Prompt, documents_text, quoted, speakers_text
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.task import labels_text, task_with_options
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section

@@ -6,9 +6,8 @@ for a short answer, as `no_retrieval` (the baseline of mRAG) does not; the words
 
 from __future__ import annotations
 
-from ratchet.agents.core.prompts.documents import KNOW_IN_FORM, QUESTION, FormSettings, final_answer, in_form
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import KNOW_IN_FORM, QUESTION, FormSettings, Prompt, final_answer, in_form
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.records import Question
 

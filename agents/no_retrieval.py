@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ratchet.agents.core.prompts.documents import QUESTION
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import QUESTION, Prompt
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.agents.mrag.settings import LENGTHS, Length
 from ratchet.core.config import Section

@@ -13,9 +13,8 @@ from typing import Literal
 from pydantic import Field
 
 from ratchet.agents.core.output import AnyText, JsonObject, json_text
-from ratchet.agents.core.prompts.documents import DATA, QUESTION, one_line, passage_text
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import DATA, QUESTION, Prompt, one_line, passage_text
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.agents.mrag.brief import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
 from ratchet.agents.mrag.schemas import BriefAnswer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ratchet.agents.core.prompts.template import write_prompts
+from ratchet.agents.core.prompts import write_prompts
 from ratchet.agents.core.system import load_system
 from ratchet.commands.arguments import config_of, config_parser
 from ratchet.core.errors import UserError, did_you_mean

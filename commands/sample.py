@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ratchet.agents.core.context import RunContext
+from ratchet.agents.core.task import RunContext
 from ratchet.commands.arguments import (
     add_anyway_argument,
     add_round_argument,

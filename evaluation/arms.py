@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ratchet.agents.core.context import RunContext
+from ratchet.agents.core.task import RunContext
 from ratchet.core.config import Config, EvaluationConfig, LeakageConfig, SystemConfig
 from ratchet.core.config.sampling import TOP_P
 from ratchet.core.errors import UserError

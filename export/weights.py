@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ratchet.agents.core.prompts.template import write_prompts
+from ratchet.agents.core.prompts import write_prompts
 from ratchet.agents.core.system import load_system
 from ratchet.core.config import ModelConfig, SystemConfig
 from ratchet.core.errors import UserError, first_line

@@ -4,7 +4,7 @@ A run extracts the claims of the response (Salemi et al. 2025, arXiv 2506.10844,
 from -1 to 1 in one call (figure 25). Its value, from 0 to 1, is the mean of (s + 1) / 2 over the claims, and 0 where
 the answer makes none, as algorithm 4 starts at 0; the score is the mean of the runs. A verdict that cannot be read, and
 a claim whose score cannot, are counted and take no part in a mean. A verdict that does not number exactly the claims
-cannot be read (`agents.core.numbering`). `rewards.faithfulness` has other readings, and may have the claims of the
+cannot be read (`agents.mrag.paper`). `rewards.faithfulness` has other readings, and may have the claims of the
 first run serve all runs.
 """
 
@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ValidationError, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator, model_validator
 
-from ratchet.agents.core.numbering import rebase
-from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.prompts import Prompts
+from ratchet.agents.mrag.paper import rebase
 from ratchet.core.selection import Score
 from ratchet.rewards.inputs import ScoreJudge
 from ratchet.rewards.judge import JudgeRequest, Reply, Verdict, read_reply

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.prompts import Prompts
 from ratchet.core.config import RewardsConfig
 from ratchet.core.records import Question
 from ratchet.core.selection import Score

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ratchet.agents.core.prompts.template import Prompt, Prompts
+from ratchet.agents.core.prompts import Prompt, Prompts
 from ratchet.agents.core.task import labels_text, task_text
 from ratchet.core.records import Question, content_key
 
@@ -33,7 +33,7 @@ def template(instructions: str, fields: Sequence[str], note: str) -> Prompt:
 
 def fill(prompts: Prompts, slot: str, question: Question, **material: Any) -> str:
     """The prompt of a slot, with `material` and the variables that every prompt knows
-    (`agents.core.prompts.template.TASK`), all but the question's form as JSON."""
+    (`agents.core.prompts.TASK`), all but the question's form as JSON."""
     task = {"question": question.text, "task": task_text(question), "labels": labels_text(question.labels)}
     values = {name: _json(value) for name, value in (task | material).items()}
     return prompts[slot].fill({"form": question.form, **values})

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.prompts import Prompts
 from ratchet.core.files import Segment, read_segment
 from ratchet.core.locks import Lock
 from ratchet.core.records import Question, Record, content_key

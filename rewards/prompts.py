@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ratchet.agents.core.prompts.template import Prompt, Prompts, replace_prompts
+from ratchet.agents.core.prompts import Prompt, Prompts, replace_prompts
 from ratchet.core.config import RewardsConfig
 from ratchet.rewards import claims, nuggets
 from ratchet.rewards.builtin import correctness, faithfulness, group_ranking, precision, relevance

@@ -47,7 +47,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.prompts import Prompts
 from ratchet.core.config import Config, RewardsConfig, ScoreName
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name

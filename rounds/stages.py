@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from ratchet.agents.core.prompts.template import prompts_digest
+from ratchet.agents.core.prompts import prompts_digest
 from ratchet.agents.core.system import load_system, models_of
 from ratchet.core.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
 from ratchet.core.config.evaluation import FINAL

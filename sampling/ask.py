@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ratchet.agents.core.context import Job, RunContext
 from ratchet.agents.core.resources import open_resources
 from ratchet.agents.core.system import load_system
+from ratchet.agents.core.task import Job, RunContext
 from ratchet.core.config import Config
 from ratchet.core.config.sampling import TOP_P
 from ratchet.core.errors import UserError

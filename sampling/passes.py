@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ratchet.agents.core.context import Job, RunContext
 from ratchet.agents.core.resources import Resources
+from ratchet.agents.core.task import Job, RunContext
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, content_key

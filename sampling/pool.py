@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ratchet.agents.core.checks import shown_passages, why_cut_off
-from ratchet.agents.core.context import Job, RunContext
 from ratchet.agents.core.labels import with_constrained_label
 from ratchet.agents.core.resources import Resources, open_resources
 from ratchet.agents.core.system import System, load_system
+from ratchet.agents.core.task import Job, RunContext
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.core.config import Config, SystemConfig
 from ratchet.core.config.models import DEFAULT_CONCURRENCY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ratchet.agents.core.prompts.template import SHARED, SUFFIX, Prompts
+from ratchet.agents.core.prompts import SHARED, SUFFIX, Prompts
 from ratchet.agents.core.system import known_systems, load_system
 from ratchet.core.config import SystemConfig
 from ratchet.core.files import write_atomic

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from ratchet.agents.core.context import Job, RunContext
 from ratchet.agents.core.system import System, load_system
+from ratchet.agents.core.task import Job, RunContext
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl, write_record

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.output import object_schema
-from ratchet.agents.core.prompts.documents import one_line
-from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.prompts import Prompt, one_line
 from ratchet.agents.core.task import label_of_stance
 from ratchet.agents.core.tools import Answer, Tools, Unparsed
 from ratchet.core.config import Section

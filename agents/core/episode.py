@@ -6,25 +6,43 @@ All is recorded here; a system writes no log. `agents.core.tools.Tools`, which s
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
 
-from ratchet.agents.core.action import Action, free_text, read_completion
-from ratchet.agents.core.answer import Answer, OutOfBudget, Unparsed
-from ratchet.agents.core.context import Job, RunContext
 from ratchet.agents.core.lookahead import cut_at_stop
-from ratchet.agents.core.output import Parsed, Schema, grammar, read_output, without_bounds
-from ratchet.agents.core.prompts.template import TASK, Prompts
-from ratchet.agents.core.record import Record
+from ratchet.agents.core.output import Malformed, Parsed, Schema, grammar, read_output, without_bounds
+from ratchet.agents.core.prompts import TASK, Prompts
 from ratchet.agents.core.resources import INDEX, Resources
-from ratchet.agents.core.task import labels_text, named_examples, task_text
+from ratchet.agents.core.task import (
+    Answer,
+    Job,
+    OutOfBudget,
+    RunContext,
+    Unparsed,
+    labels_text,
+    named_examples,
+    task_text,
+)
 from ratchet.core.config import RoleConfig, SystemConfig
 from ratchet.core.errors import UserError
-from ratchet.core.records import Event, ModelCall, ParseState, Passage, Search, content_key
-from ratchet.inference.chat import ChatFormat, Dialogue
+from ratchet.core.records import (
+    Conversation,
+    Event,
+    ModelCall,
+    Note,
+    ParseState,
+    Passage,
+    Repair,
+    Search,
+    ToolCall,
+    content_key,
+)
+from ratchet.inference.chat import ChatFormat, Dialogue, Row
 from ratchet.inference.chat_formats import with_thoughts
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import Engine, EngineError, generate
@@ -32,6 +50,127 @@ from ratchet.inference.thoughts import without_thoughts
 from ratchet.retrieval.errors import SourceError
 from ratchet.retrieval.retriever import Retriever
 from ratchet.retrieval.sources.source import ToolResult
+
+
+class Record:
+    """What happens in one trajectory. Events may overlap, each between its `_start` and its `_finish`."""
+
+    def __init__(self, watch: Callable[[Event], None] | None = None) -> None:
+        """`watch` is called with each event as it ends."""
+        self._watch = watch
+        self._dialogues: list[Dialogue] = []
+        self._calls: list[int] = []
+        self._rows: dict[Row, Dialogue] = {}
+        self._events: list[Event | None] = []
+        self._started = time.monotonic()
+        self._closed = False
+
+    def open(self, dialogue: Dialogue) -> Dialogue:
+        """Record a dialogue from now on, and return it."""
+        self._dialogues.append(dialogue)
+        self._calls.append(0)
+        self._conversation(dialogue)
+        return dialogue
+
+    def note(self, role: str, text: str, reward: float | None = None) -> None:
+        """Leave a remark in the trajectory: a decision of the system's own, for whoever reads the log. `reward`: what
+        an agent makes of its own work, from 0 to 1."""
+        slot, at = self._start()
+        self._finish(slot, Note(role=role, text=text, reward=reward, at=at))
+
+    def close(self) -> None:
+        """End what still runs beside a branch that failed: its next call or search is cancelled."""
+        self._closed = True
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return tuple(event for event in self._events if event is not None)
+
+    @property
+    def conversations(self) -> tuple[Conversation, ...]:
+        return tuple(dialogue.freeze(row) for row, dialogue in self._rows.items())
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    @property
+    def shown(self) -> list[str]:
+        """What models were given to read: the messages that a reply follows, examples too."""
+        texts = []
+        for dialogue in self._dialogues:
+            said = [turn.role == "assistant" for turn in dialogue.turns]
+            last = len(said) - said[::-1].index(True) if True in said else 0
+            texts += [turn.text for turn in dialogue.turns[:last] if turn.role != "assistant"]
+        return texts
+
+    @property
+    def outage(self) -> str:
+        """Why nothing could be looked up: the last failure where no search or tool call got an answer, else ""."""
+        looked_up = [event for event in self.events if isinstance(event, Search | ToolCall)]
+        return self.last_failure if all(event.state == "failed" for event in looked_up) else ""
+
+    @property
+    def last_failure(self) -> str:
+        """Why the last search or tool call that got no answer got none; "" where all got one."""
+        lookups = [event for event in self.events if isinstance(event, Search | ToolCall)]
+        return next((event.error for event in reversed(lookups) if event.state == "failed"), "")
+
+    def _conversation(self, dialogue: Dialogue) -> int:
+        """The number of the conversation that the dialogue's row is."""
+        if dialogue.row not in self._rows:
+            self._rows[dialogue.row] = dialogue
+        return list(self._rows).index(dialogue.row)
+
+    def _start(self) -> tuple[int, float]:
+        """(the place of an event that begins, when it begins)."""
+        if self._closed:
+            raise asyncio.CancelledError
+        self._events.append(None)
+        return len(self._events) - 1, self.seconds
+
+    def _finish(self, slot: int, event: Event) -> None:
+        self._events[slot] = event
+        if self._watch:
+            self._watch(event)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One completion and what its reader made of it."""
+
+    completion: Completion
+    text: str
+    """What it says after its thoughts."""
+    error: str
+    """What is wrong with it, or nothing."""
+    value: Any
+    full: bool
+    """It filled the context: nothing more can be said in this dialogue."""
+
+
+def free_text(text: str) -> str:
+    """The reader of text that may be anything."""
+    return text
+
+
+def read_completion(
+    completion: Completion, said: str, reader: Callable[[str], Any], must_end: bool
+) -> tuple[Any, tuple[Repair, ...], str]:
+    """(what the reader made of `said`, what it tolerated, '') or (None, (), what is wrong).
+
+    `must_end`: an answer that was cut off is wrong even where it happens to parse.
+    """
+    if must_end and completion.finish_reason != "stop":
+        return None, (), f"cut off ({completion.finish_reason}) after {completion.new_tokens} tokens"
+    if completion.text.strip() and not said.strip():
+        return None, (), "there are thoughts and no answer"
+    try:
+        value = reader(said)
+    except Malformed as error:
+        return None, (), str(error)
+    return (value.value, value.repairs, "") if isinstance(value, Parsed) else (value, (), "")
+
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 
-from ratchet.agents.core.prompts.chain_of_thought import first_sentence
+from ratchet.agents.core.lookahead import first_sentence
 from ratchet.core.records import Label, Stance
 
 MAX_CHARS = 10_000

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ratchet.agents.core.answer import Answer, OutOfBudget, Unparsed
 from ratchet.agents.core.label_forms import find_label
+from ratchet.agents.core.lookahead import first_sentence
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts.chain_of_thought import first_sentence
-from ratchet.agents.core.prompts.documents import unanimous
-from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.prompts import Prompt, unanimous
+from ratchet.agents.core.task import Answer, OutOfBudget, Unparsed
 from ratchet.agents.core.tools import Tools
 from ratchet.core.errors import UserError
 from ratchet.core.records import Label, Question

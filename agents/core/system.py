@@ -1,23 +1,58 @@
-"""The systems of a config, loaded by their names; `agents.core.spec` says what a system declares."""
+"""What a system is, by the declaration that its module makes under the name `SYSTEM`, and the systems of a config.
+
+A system is a module `agents/<name>.py`, a folder of that name, or code outside of agents/ (`ratchet.core.plugins`).
+Adding one is one file and one config:
+
+    class Settings(Section): ...
+
+    async def solve(question: Question, tools: Tools, settings: Settings) -> Answer: ...
+
+    SYSTEM = SystemSpec(Settings, solve, roles=("answerer",))
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ratchet.agents.core.labels import CONSTRAINED
-from ratchet.agents.core.prompts.template import SHARED, Prompts, prompts_digest, replace_prompts
-from ratchet.agents.core.spec import SystemSpec
-from ratchet.agents.core.tools import OutOfBudget, Unparsed
+from ratchet.agents.core.prompts import SHARED, Prompts, prompts_digest, replace_prompts
+from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.core.config import Section, SystemConfig, parse
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.plugins import Plugin, known_plugins, load_plugin, short_name
 from ratchet.core.records import Question
 from ratchet.inference.engine import EngineError
 from ratchet.retrieval.errors import SourceError
+
+S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True)
+class SystemSpec(Generic[S]):
+    """What a system declares."""
+
+    settings: type[S]
+    """Its own part of the config, checked strictly."""
+    solve: Callable[[Question, Tools, S], Awaitable[Answer]]
+    """Answers a question. Where it has an answer before its last action, it sets `tools.so_far` to it."""
+    roles: tuple[str, ...] | Callable[[S], tuple[str, ...]]
+    """The roles that it plays, or a function of its settings that gives them."""
+    prompts: Prompts = field(default_factory=dict)
+    """Its prompts, which a config can replace."""
+    gives_verdict: bool = False
+    """Whether its answer is a label: it needs a question with labels, such as a claim."""
+    gold_action: Callable[[Question, S], tuple[str, str]] | None = None
+    """The role whose action is the answer, and the action that gives `Question.gold_answer`. Raises ValueError where
+    the answer does not fit the action's form."""
+    names_evidence: bool = False
+    """Whether it is told which documents support its answer, and in which words a model saw them is not known, as of a
+    program. Of other systems, an answer's passages are those that a prompt showed."""
+    digest: Callable[[S], str] | None = None
+    """Gives the digest of the files that its settings name, for content keys."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +116,10 @@ def load_system(config: SystemConfig, key: str = "system") -> System:
     if not isinstance(spec, SystemSpec):
         raise UserError(
             f"{key}.name: {plugin.module.__file__ or plugin.name} declares no system: write at its end SYSTEM = "
-            "SystemSpec(Settings, solve, roles=('answerer',)), with SystemSpec from ratchet.agents.core.spec "
+            "SystemSpec(Settings, solve, roles=('answerer',)), with SystemSpec from ratchet.agents.core.system "
             "(docs/guides/own-system.md)"
         )
-    with plugin.errors("is not a system as agents/core/spec.py describes it"):
+    with plugin.errors("is not a system as agents/core/system.py describes it"):
         return _make(plugin, spec, config, key)
 
 

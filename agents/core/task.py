@@ -1,10 +1,12 @@
-"""What a prompt says of a task: the text of its question, and its labels."""
+"""A system's task: how a run plays it, what a prompt says of it, what a system returns, and how it ends without one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
-from ratchet.core.records import Label, Question, Stance
+from ratchet.core.records import Label, Passage, Question, Stance, Turn
 
 
 def task_text(question: Question) -> str:
@@ -41,3 +43,67 @@ def named_examples(examples: Sequence[tuple[str, str]], labels: Sequence[Label])
         return text
 
     return [(filled(user), filled(assistant)) for user, assistant in examples]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a system returns. A system that met its own budget says so and gives what it has."""
+
+    text: str
+    passages: tuple[Passage, ...] = ()
+    """Supporting documents. Those that no model was shown are left out of the record (`agents.core.checks`)."""
+    status: Literal["finished", "out_of_budget", "unparsed"] = "finished"
+    error: str = ""
+    """Why it is unparsed or out of budget: the role and the cause."""
+    explanation: str = ""
+    """The reasons for a label or a short answer: what faithfulness is measured of."""
+    candidates: Mapping[str, str] = field(default_factory=dict)
+    """Answers that the system chose between, by the name of what proposed them."""
+    turns: tuple[Turn, ...] = ()
+    """A debate's turns, for whoever reads it."""
+    stopped: str = ""
+    """Why a debate or a loop ended."""
+
+
+class _Ended(Exception):
+    def __init__(self, role: str, error: str) -> None:
+        super().__init__(f"{role}: {error}")
+        self.role, self.error = role, error
+
+
+class Unparsed(_Ended):
+    """A role's action broke its schema and the malformed policy is exhausted."""
+
+
+class OutOfBudget(_Ended):
+    """A conversation has no room left in its model's context, or a system has used up a budget of its own."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """How a run plays a system: the same for every question of it."""
+
+    temperature: float
+    frozen_temperature: float
+    """Of the roles that are not trained."""
+    top_p: float
+    adapter: str | None
+    """A LoRA folder for the trainable roles; None: the base model."""
+    policy: str
+    """'base', or the adapter's digest."""
+    scope: str = "train"
+    """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
+    sampling pool adds a key to the name given here, of all that the run samples
+    (`sampling.passes.with_memory_scope`)."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trajectory to sample: its question, sample number, content key and seed."""
+
+    question: Question
+    sample: int
+    key: str
+    seed: int
+    place: int = 0
+    """Of the question among those of the pass."""

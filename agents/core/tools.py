@@ -13,13 +13,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ratchet.agents.core.action import free_text
-from ratchet.agents.core.answer import Answer, OutOfBudget, Unparsed
-from ratchet.agents.core.context import RunContext
-from ratchet.agents.core.episode import Episode
+from ratchet.agents.core.episode import Episode, free_text
 from ratchet.agents.core.lookahead import Draft, check_continues
 from ratchet.agents.core.output import Malformed, object_schema, read_output
 from ratchet.agents.core.resources import INDEX
+from ratchet.agents.core.task import Answer, OutOfBudget, RunContext, Unparsed
 from ratchet.core.config import Thresholds
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import LookupState, Passage, Recall, ToolCall

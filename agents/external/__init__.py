@@ -28,10 +28,9 @@ from typing import TYPE_CHECKING, Any
 from ratchet.agents.core.checks import shown_passages
 from ratchet.agents.core.label_forms import find_label
 from ratchet.agents.core.labels import require_label
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
-from ratchet.agents.external.program import ProgramAnswer, ProgramError, Task, ask_program, run_program
-from ratchet.agents.external.settings import Settings
+from ratchet.agents.external.program import ProgramAnswer, ProgramError, Settings, Task, ask_program, run_program
 from ratchet.core.errors import UserError
 from ratchet.core.extras import need_extra
 from ratchet.core.records import Passage, Question, content_key

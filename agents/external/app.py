@@ -35,11 +35,9 @@ from pydantic import BaseModel, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 
-from ratchet.agents.external.messages import MessagesRequest
 from ratchet.agents.external.program import ProgramAnswer, Task
-from ratchet.agents.external.protocols import Protocol
+from ratchet.agents.external.protocols import MessagesRequest, Protocol, ResponsesRequest
 from ratchet.agents.external.recording import ProgramRequest, Recording
-from ratchet.agents.external.responses import ResponsesRequest
 from ratchet.core.errors import UserError
 from ratchet.core.http.app import open_app
 from ratchet.core.http.document import EVENTS, errors

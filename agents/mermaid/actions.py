@@ -16,7 +16,7 @@ from typing import Any
 
 from ratchet.agents.core.native import Said, function
 from ratchet.agents.core.output import Malformed, object_schema, read_output, without_bounds
-from ratchet.agents.core.prompts.documents import one_line
+from ratchet.agents.core.prompts import one_line
 from ratchet.core.errors import UserError
 from ratchet.core.records import Label
 from ratchet.retrieval.sources.source import ToolSpec

@@ -11,7 +11,7 @@ Where the paper's own parts disagree or are silent, our guard rails, and what th
 docs/papers/mrag.md.
 """
 
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.mrag.brief import BRIEF_PROMPTS
 from ratchet.agents.mrag.coordinator import gold_action, solve
 from ratchet.agents.mrag.paper import PAPER_PROMPTS

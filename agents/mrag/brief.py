@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ratchet.agents.core.prompts.documents import BRIEF_DATA, QUESTION, one_line, passage_text
-from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.prompts import BRIEF_DATA, QUESTION, Prompt, one_line, passage_text
 from ratchet.agents.mrag.paper import Output, PageJudgement, Paper
 from ratchet.agents.mrag.schemas import (
     OUTPUTS,

@@ -7,14 +7,13 @@ the prompts say of them, are in `schemas.py`.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
-from ratchet.agents.core.numbering import rebase
-from ratchet.agents.core.prompts.documents import DATA, one_line, passage_text
-from ratchet.agents.core.prompts.template import FillIn, Prompt
+from ratchet.agents.core.prompts import DATA, FillIn, Prompt, one_line, passage_text
 from ratchet.agents.mrag.schemas import (
     INPUTS,
     OUTPUTS,
@@ -31,6 +30,21 @@ from ratchet.agents.mrag.schemas import (
 from ratchet.agents.mrag.settings import LENGTHS, Settings
 from ratchet.agents.mrag.state import Page, State
 from ratchet.core.records import Passage
+
+
+def rebase(ids: Sequence[int | None], expected: Sequence[int], known: Collection[int] = ()) -> list[int] | None:
+    """The expected number of every id, in the reply's order; None where that cannot be told.
+
+    Exactly the expected numbers, in any order, are taken as they are. As many numbers that count from 0 or from 1
+    (0, 1, 2 of the items 5, 6, 7) name places, unless one of them is the number of an item that the model knows
+    (`known`). Of anything else nothing is taken: an id that happens to be expected may name its neighbour.
+    """
+    given = set(ids)
+    if given == set(expected):
+        return [number for number in ids if number is not None]
+    counted = [list(range(first, first + len(expected))) for first in (0, 1)]
+    return list(expected) if list(ids) in counted and given.isdisjoint(known) else None
+
 
 ONLY_JSON = "Write that one JSON object and nothing else."
 

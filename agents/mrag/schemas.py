@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
 from ratchet.agents.core.output import AnyInteger, AnyText, AnyTexts, JsonObject, at_most, is_explanation
-from ratchet.agents.core.prompts.documents import DATA
+from ratchet.agents.core.prompts import DATA
 
 M = TypeVar("M", bound=BaseModel)
 

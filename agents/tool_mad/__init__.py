@@ -28,28 +28,26 @@ from typing import Literal
 from pydantic import Field
 
 from ratchet.agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
-from ratchet.agents.core.prompts.documents import one_line, quoted
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.prompts import one_line, quoted
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.task import task_with_options
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.agents.tool_mad.debate import (
+    PROMPTS,
     Agent,
     AgentTurn,
     Kind,
     Lookup,
-    Round,
-    known_scores,
-    make_agents,
-    mean_scores,
-    passages_of,
-)
-from ratchet.agents.tool_mad.prompts import (
-    PROMPTS,
     Quote,
+    Round,
     begin_answer,
     begin_query,
     begin_ruling,
+    known_scores,
+    make_agents,
+    mean_scores,
     other_answer,
+    passages_of,
     read_keywords,
     read_keywords_leniently,
     read_query,

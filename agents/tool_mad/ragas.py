@@ -41,7 +41,7 @@ import numpy as np
 from pydantic import Field, create_model
 
 from ratchet.agents.core.output import JsonObject, at_most
-from ratchet.agents.core.prompts.template import FillIn, Prompt
+from ratchet.agents.core.prompts import FillIn, Prompt
 from ratchet.core.records import Passage, Question
 from ratchet.retrieval.encoders.embed import Embed, end_of
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.prompts import Prompts
 from ratchet.core.config import RewardsConfig
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.tasks import gather_or_cancel

@@ -8,7 +8,7 @@ calls a run, and none where there are no documents: no claim of such an answer i
 
 from collections.abc import Sequence
 
-from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.prompts import Prompts
 from ratchet.core.config import RewardsConfig
 from ratchet.core.records import Question, Trajectory
 from ratchet.rewards import claims

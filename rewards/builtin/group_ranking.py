@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Literal
 
-from ratchet.agents.core.numbering import rebase
-from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.prompts import Prompts
+from ratchet.agents.mrag.paper import rebase
 from ratchet.core.records import Question, Trajectory, content_key
 from ratchet.rewards.inputs import ScoreJudge
 from ratchet.rewards.judge import JudgeRequest, Reply

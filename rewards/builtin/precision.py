@@ -9,7 +9,7 @@ claims are reused, else 2.
 
 from collections.abc import Sequence
 
-from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.prompts import Prompts
 from ratchet.core.config import RewardsConfig
 from ratchet.core.records import Question, Trajectory
 from ratchet.rewards import claims

@@ -7,7 +7,7 @@ which it then replaces by nugget correctness; here it is a call of its own. The 
 
 from statistics import fmean
 
-from ratchet.agents.core.prompts.template import Prompts
+from ratchet.agents.core.prompts import Prompts
 from ratchet.core.records import Question, Trajectory
 from ratchet.rewards.inputs import ScoreJudge
 from ratchet.rewards.judge import AspectVerdict

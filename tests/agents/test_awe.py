@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.awe import ADVOCATE, JUDGE, NO_ARGUMENT
-from ratchet.agents.awe.citations import check_citations, has_quote, split_claims
-from ratchet.agents.core.prompts.documents import KNOW, MARK, READ
+from ratchet.agents.awe import ADVOCATE, JUDGE, NO_ARGUMENT, check_citations, has_quote, split_claims
+from ratchet.agents.core.prompts import KNOW, MARK, READ
 from ratchet.core.records import Trajectory
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.core.prompts.documents import MARK
+from ratchet.agents.core.prompts import MARK
 from ratchet.core.records import Passage, Search, ToolCall, Trajectory
 from ratchet.inference.completion import Completion, Message, SamplingParams
 from ratchet.inference.engine import EngineError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.core.prompts.documents import MARK
+from ratchet.agents.core.prompts import MARK
 from ratchet.agents.drag import nearest_query
 from ratchet.core.records import Note, Trajectory
 from ratchet.inference.scripted import ScriptedEngine

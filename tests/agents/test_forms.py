@@ -11,7 +11,7 @@ from ratchet.agents.core.output import Malformed
 from ratchet.agents.drag import Action, read_objection, read_objection_leniently, read_winner, read_winner_leniently
 from ratchet.agents.madke import read_choice, read_choice_leniently
 from ratchet.agents.react import read_action, strictly
-from ratchet.agents.tool_mad.prompts import read_query, read_query_leniently
+from ratchet.agents.tool_mad.debate import read_query, read_query_leniently
 from ratchet.questions.labels import FEVER
 
 Reader = Callable[[str], Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.agents.core.prompts.documents import MARK
+from ratchet.agents.core.prompts import MARK
 from ratchet.agents.mad import majority
 from ratchet.training.rows import loss_mask
 from tests.helpers.playing import engine, play

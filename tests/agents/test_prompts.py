@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.agents.core.prompts.documents import BRIEF_DATA, DATA
-from ratchet.agents.core.prompts.template import SHARED, Prompt, write_prompts
+from ratchet.agents.core.prompts import BRIEF_DATA, DATA, SHARED, Prompt, write_prompts
 from ratchet.agents.core.system import known_systems, load_system
 from ratchet.commands.ask import main
 from ratchet.commands.config import open_config

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.core.prompts.documents import MARK
+from ratchet.agents.core.prompts import MARK
 from ratchet.core.config import SelectConfig
 from ratchet.core.records import Trajectory
 from ratchet.inference.completion import Completion

@@ -157,8 +157,8 @@ def test_the_command_refuses_what_it_cannot_use(tmp_path: Path, monkeypatch: pyt
 
 async def test_a_system_sees_no_right_answer_when_it_is_sampled_as_when_it_is_asked(tmp_path: Path) -> None:
     (tmp_path / "curious.py").write_text(
-        "from ratchet.agents.core.answer import Answer\n"
-        "from ratchet.agents.core.spec import SystemSpec\n"
+        "from ratchet.agents.core.task import Answer\n"
+        "from ratchet.agents.core.system import SystemSpec\n"
         "from ratchet.core.config import Section\n\n\n"
         "class Settings(Section):\n    pass\n\n\n"
         "async def solve(question, tools, settings):\n    return Answer(question.model_dump_json())\n\n\n"

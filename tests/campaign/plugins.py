@@ -51,7 +51,7 @@ SCORES = (*VALUES, f"(None, '{ESCAPE}')", "(0.5, 7)", "(0.5, '\\ud800')", "(7, '
 PASSAGES = (*VALUES, "[Passage]", f"[Passage(id='a', document_id='b', text='{ESCAPE}')]", "[Passage(id=1)]")
 
 SYSTEM = """\
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer
 from ratchet.core.config import Section
 {top}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ratchet.agents.tool_mad.prompts import TOOL
+from ratchet.agents.tool_mad.debate import TOOL
 from ratchet.core.config import Thresholds
 from ratchet.core.records import Passage, Question, Trajectory
 from ratchet.inference.scripted import ScriptedEngine

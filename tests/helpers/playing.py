@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.agents.core.context import Job, RunContext
 from ratchet.agents.core.resources import Resources
-from ratchet.agents.core.spec import SystemSpec
-from ratchet.agents.core.system import System, load_system
+from ratchet.agents.core.system import System, SystemSpec, load_system
+from ratchet.agents.core.task import Job, RunContext
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import MemoryConfig, Section, SystemConfig
 from ratchet.core.records import Event, Passage, Question, Trajectory

@@ -32,7 +32,7 @@ SYSTEM = '''
 """Answers, and answers again."""
 
 from ratchet.agents.core.output import object_schema
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer
 from ratchet.core.config import Section
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.core.context import RunContext
 from ratchet.agents.core.system import load_system
+from ratchet.agents.core.task import RunContext
 from ratchet.core.config import ModelConfig, SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.http.retry import Backoff

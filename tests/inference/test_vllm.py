@@ -24,7 +24,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from ratchet.agents.core.context import Job, RunContext
+from ratchet.agents.core.task import Job, RunContext
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import ModelConfig, RoleConfig, Section, SystemConfig
 from ratchet.core.errors import UserError

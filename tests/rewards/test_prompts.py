@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.agents.core.prompts.template import Prompt, write_prompts
+from ratchet.agents.core.prompts import Prompt, write_prompts
 from ratchet.commands.config import open_config
 from ratchet.commands.prompts import main
 from ratchet.core.config import Config

@@ -20,7 +20,7 @@ from tests.helpers.reward_cases import make_config
 
 QUESTION = Question(id="q", text="Where is Inari?", answers=("Finland",))
 SOURCE = """\
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer
 from ratchet.core.config import Section
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.core.context import Job
 from ratchet.agents.core.system import load_system
+from ratchet.agents.core.task import Job
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, read_segments

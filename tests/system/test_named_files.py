@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.agents.core.prompts.template import Prompt, replace_prompts
+from ratchet.agents.core.prompts import Prompt, replace_prompts
 from ratchet.core.config import ModelConfig, SplitConfig
 from ratchet.core.config.load import load_config
 from ratchet.core.errors import UserError

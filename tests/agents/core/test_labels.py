@@ -16,8 +16,8 @@ import pytest
 from ratchet.agents.core import label_forms
 from ratchet.agents.core.label_forms import find_label
 from ratchet.agents.core.labels import labels_of, read_verdict
+from ratchet.agents.core.lookahead import first_sentence
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts.chain_of_thought import first_sentence
 from ratchet.agents.core.task import task_with_options
 from ratchet.core.errors import UserError
 from ratchet.core.records import Label

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.core.lookahead import Draft
-from ratchet.agents.core.prompts.chain_of_thought import first_sentence, sentence_tokens, stated_answer
+from ratchet.agents.core.lookahead import Draft, first_sentence, sentence_tokens, stated_answer
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.records import Trajectory
 from ratchet.inference.completion import ChatTurn, Completion

@@ -22,7 +22,7 @@ from ratchet.agents.core.output import (
     read_output,
 )
 from ratchet.agents.core.tools import Answer, Tools
-from ratchet.agents.mermaid.decomposer import Decomposition
+from ratchet.agents.mermaid import Decomposition
 from ratchet.agents.mrag.schemas import Fields, Review, full_action, variant
 from ratchet.core.config import RoleConfig, SystemConfig
 from ratchet.core.records import ModelCall, Trajectory

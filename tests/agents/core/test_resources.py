@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.core.context import RunContext
 from ratchet.agents.core.resources import Resources, open_resources
+from ratchet.agents.core.task import RunContext
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Config, RoleConfig, SystemConfig, parse
 from ratchet.core.errors import UserError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.agents.core.prompts.documents import documents_text, one_line, quoted, speakers_text
-from ratchet.agents.core.prompts.template import Prompt
+from ratchet.agents.core.prompts import Prompt, documents_text, one_line, quoted, speakers_text
 from tests.helpers.playing import passage
 
 

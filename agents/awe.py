@@ -9,6 +9,10 @@ the answer.
 Budget: 7 model calls (2 a path, 2 advocates, 1 judge) and 3 retrievals (top 3). The two paths run at once, so do the
 two advocates. Ablations (`paths`): `knowledge` 2 calls and 1 retrieval, `retrieval` 2 and 2, no debate.
 
+Checked citations (equation 10, `citations: checked`): an argument is its claims, one a sentence. A claim is valid if at
+least one of its citations is: [2: "some words"], where document 2 of the advocate's own set holds these words, blanks,
+case and typography apart, and they are two or more. That the words support the claim is for the judge to say.
+
 Where the paper disagrees with itself, and what is decided here: docs/papers/awe.md. No code is published. The words of
 the prompts are ours.
 """
@@ -22,27 +26,35 @@ from typing import Literal
 
 from pydantic import Field
 
-from ratchet.agents.awe.citations import check_citations
 from ratchet.agents.core.claims import unique
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts.documents import (
+from ratchet.agents.core.prompts import (
     DATA,
     DOCUMENTS_AND_QUESTION,
     KNOW_IN_FORM,
     QUESTION,
     READ_IN_FORM,
     FormSettings,
+    Prompt,
     documents_text,
     final_answer,
     in_form,
     one_line,
     unanimous,
 )
-from ratchet.agents.core.prompts.template import Prompt
-from ratchet.agents.core.spec import SystemSpec
+from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.records import Passage, Question
+from ratchet.core.text import fold_typography
+from ratchet.core.words import split_words
 from ratchet.inference.chat import Dialogue
+
+CITATION = re.compile(r'\[\s*(\d{1,4})\s*:\s*["“”](.*?)["“”]\s*\]', re.DOTALL)
+PLACEHOLDER = re.compile(r"\0(\d+)\0")
+CITATION_AFTER_STOP = re.compile(r"([.!?।۔؟。！？]+)((?:\s*\0\d+\0)+)")
+SENTENCE_END = re.compile(r"(?<=[.!?।۔؟])(?<!\b[A-Za-z]\.)(?<!\b[DMS][rst]\.)\s+|(?<=[。！？])(?![。！？])")
+"""Not after an initial, nor after Dr., Mr., Ms. or St."""
+
 
 ADVOCATES = ("knowledge_advocate", "retrieval_advocate")
 
@@ -219,6 +231,66 @@ def verdict_without_label(text: str, answers: tuple[str, str]) -> str:
 
 def _same_answer(answer: str, other: str) -> bool:
     return answer.strip().casefold() == other.strip().casefold()
+
+
+# Checked citations
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence of an argument and what it cites."""
+
+    text: str
+    """The sentence, without its citations."""
+    citations: tuple[tuple[int, str], ...] = ()
+    """(document number, quote)"""
+
+    def __str__(self) -> str:
+        return " ".join([self.text, *(f'[{number}: "{quote}"]' for number, quote in self.citations)])
+
+
+def check_citations(argument: str, passages: Sequence[Passage]) -> tuple[list[Claim], list[Claim]]:
+    """(valid claims, each with its valid citations alone; the claims that were dropped)."""
+    valid, dropped = [], []
+    for claim in split_claims(argument):
+        citations = tuple(c for c in claim.citations if has_quote(*c, passages))
+        if citations:
+            valid.append(Claim(claim.text, citations))
+        else:
+            dropped.append(claim)
+    return valid, dropped
+
+
+def split_claims(argument: str) -> list[Claim]:
+    """The argument's sentences with their citations, whether these stand before the full stop or behind it."""
+    citations: list[tuple[int, str]] = []
+
+    def placeholder(citation: re.Match[str]) -> str:
+        citations.append((int(citation[1]), " ".join(citation[2].split())))
+        return f"\0{len(citations) - 1}\0"  # a quote may hold full stops, which end no claim
+
+    text = CITATION.sub(placeholder, argument.replace("\0", ""))
+    text = CITATION_AFTER_STOP.sub(r"\2\1", text)
+    claims = []
+    for sentence in SENTENCE_END.split(text):
+        cited = tuple(citations[int(number)] for number in PLACEHOLDER.findall(sentence))
+        words = re.sub(r"\s+([.!?,;।۔؟。！？，；])", r"\1", " ".join(PLACEHOLDER.sub(" ", sentence).split()))
+        if re.search(r"\w", words):
+            claims.append(Claim(words, cited))
+    return claims
+
+
+def has_quote(number: int, quote: str, passages: Sequence[Passage]) -> bool:
+    """Whether document `number`, counted from 1, holds the quote."""
+    words = _normalised(quote)
+    if not 1 <= number <= len(passages) or len(split_words(words)) < 2:
+        return False
+    passage = passages[number - 1]
+    return words in _normalised(f"{passage.title}: {passage.text}")
+
+
+def _normalised(text: str) -> str:
+    return " ".join(fold_typography(text).casefold().split())
 
 
 SYSTEM = SystemSpec(
