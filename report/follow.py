@@ -36,8 +36,8 @@ from ratchet.core.runfolder import RoundFolder
 from ratchet.inference.engines import addressed
 from ratchet.report.gather import Gathered, Gatherer
 from ratchet.report.page import Drawings, render_page
+from ratchet.report.records import read_training_log
 from ratchet.report.rounds import numbers_on_disk
-from ratchet.report.training import read_training_log
 from ratchet.report.view import DetailReader, View, make_index
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.stage import ExperimentRun, Stage

@@ -1,6 +1,6 @@
 """Read a run's records for the page of a round, once or again and again while the run goes on.
 
-Trajectories are read as lines (`store_lines.py`); what the page shows of one is read when it is shown.
+Trajectories are read as lines (`records.py`); what the page shows of one is read when it is shown.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from ratchet.evaluation.arm_folders import evaluated_splits, read_arms, results_
 from ratchet.evaluation.question_sets import split_of
 from ratchet.evaluation.results import TRAINED, Results, read_results
 from ratchet.questions.load import load_questions
+from ratchet.report.records import Line, LogLine, Replaced, StoreLines, Tally, count_rows, read_training_log
 from ratchet.report.rounds import RoundNumbers, gather_rounds
-from ratchet.report.store_lines import Line, Replaced, StoreLines, Tally
-from ratchet.report.training import LogLine, count_rows, read_training_log
 from ratchet.rounds.ledger import read_ledger
 from ratchet.rounds.promoted import read_promotion
 from ratchet.rounds.records import Entry

@@ -18,8 +18,8 @@ from ratchet.core.plotting import (
 from ratchet.evaluation.measures.measures import BY_NAME
 from ratchet.evaluation.results import BASE, TRAINED, Results
 from ratchet.report.audit import AuditRow, Opinion, audit_rows
+from ratchet.report.records import LogLine
 from ratchet.report.rounds import RoundNumbers
-from ratchet.report.training import LogLine
 
 
 def make_plots(results: Results | None, training: Sequence[LogLine], rounds: Sequence[RoundNumbers] = ()) -> list[Plot]:

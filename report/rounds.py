@@ -16,7 +16,7 @@ from ratchet.evaluation.formats import format_p_value
 from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.measures.measures import BY_NAME, direction
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
-from ratchet.report.training import LogLine, read_training_log
+from ratchet.report.records import LogLine, read_training_log
 from ratchet.rewards.summary import best_reward, mean_reward
 from ratchet.rounds.promoted import read_promotion
 from ratchet.rounds.records import Promotion

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ratchet.core.config import Config
+from ratchet.core.config import Config, ModelConfig
+from ratchet.core.errors import UserError
 from ratchet.core.plugins import short_name
 from ratchet.core.records import (
     Conversation,
@@ -31,12 +32,12 @@ from ratchet.core.records import (
     content_key,
 )
 from ratchet.core.selection import QuestionChoice, Score
+from ratchet.inference.chat import ChatFormat
+from ratchet.inference.chat_formats import open_chat_format
 from ratchet.inference.thoughts import split_thought
 from ratchet.report.gather import Gathered, Section, spread
-from ratchet.report.messages import MessageDecoder, SpanTexts, TextTable
-from ratchet.report.outcomes import OUTCOMES, with_null_scores
-from ratchet.report.store_lines import Line
-from ratchet.report.training import TrainedRow, TrainedRows, read_trained
+from ratchet.report.records import Line, TrainedRow, TrainedRows, read_trained
+from ratchet.report.terms import OUTCOMES, with_null_scores
 
 MAX_OUTPUT, MAX_PASSAGE, MAX_MESSAGE = 6_000, 1_500, 20_000
 """Limits of characters of one output, of one passage and of one message."""
@@ -359,3 +360,79 @@ def cut(text: str | None, limit: int) -> str:
     if text is None or len(text) <= limit:
         return text or ""
     return f"{text[:limit]} … [{len(text) - limit} more characters]"
+
+
+SpanTexts = tuple[tuple[str, ...], ...]
+"""For each span the pieces of its text: ordinary text and control tokens in turn, ordinary text first."""
+
+
+class MessageDecoder:
+    """Decodes conversations with the tokenizers of the config's models. Each is loaded when it is first needed."""
+
+    def __init__(self, models: Mapping[str, ModelConfig]) -> None:
+        self.models = models
+        self._formats: dict[str, ChatFormat | None] = {}
+        self._repeats: dict[tuple[str, tuple[int, ...], bool], tuple[str, ...]] = {}
+        self.problems: list[str] = []
+        """Why the messages of a model cannot be shown, one sentence for each model."""
+
+    def decode(self, conversation: Conversation) -> SpanTexts:
+        """The texts of a conversation's spans; empty where the model's tokenizer is not available."""
+        if conversation.text:
+            pieces = [conversation.text[span.start : span.end] for span in conversation.spans]
+            named = zip(conversation.spans, pieces, strict=True)
+            return tuple(("", piece) if span.author == "template" else (piece,) for span, piece in named)
+        if conversation.model not in self._formats:
+            self._formats[conversation.model] = self._load(conversation.model)
+        chat = self._formats[conversation.model]
+        if chat is None:
+            return ()
+        texts = []
+        for span in conversation.spans:
+            ids = conversation.ids[span.start : span.end]
+            if span.author in ("template", "system"):  # the same in many conversations
+                texts.append(self._repeated(conversation.model, chat, ids, span.author == "template"))
+            else:
+                texts.append(_pieces(chat, ids))
+        return tuple(texts)
+
+    def _repeated(self, model: str, chat: ChatFormat, ids: tuple[int, ...], template: bool) -> tuple[str, ...]:
+        key = (model, ids, template)
+        if key not in self._repeats:
+            self._repeats[key] = ("", chat.decode(ids)) if template else _pieces(chat, ids)
+        return self._repeats[key]
+
+    def _load(self, name: str) -> ChatFormat | None:
+        try:
+            if name not in self.models:
+                raise UserError(f"the config has no model {name!r}")
+            model = self.models[name]
+            return open_chat_format(model)
+        except UserError as error:
+            self.problems.append(f"The messages of model {name} cannot be shown: {error}")
+            return None
+
+
+def _pieces(chat: ChatFormat, ids: tuple[int, ...]) -> tuple[str, ...]:
+    runs: list[list[int]] = [[]]
+    for i in ids:
+        if (i in chat.control_ids) != (len(runs) % 2 == 0):
+            runs.append([])
+        runs[-1].append(i)
+    return tuple(chat.decode(run) if run else "" for run in runs)
+
+
+class TextTable:
+    """Texts of several trajectories, each stored once and named by its position."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        """The position of a text, which is added if it is new."""
+        return self._places.setdefault(text, len(self._places))
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts by position."""
+        return list(self._places)

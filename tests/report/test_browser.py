@@ -13,8 +13,8 @@ import pytest
 from ratchet.core.config import Config
 from ratchet.report import view
 from ratchet.report.gather import Gathered
-from ratchet.report.messages import MessageDecoder
 from ratchet.report.page import render
+from ratchet.report.view import MessageDecoder
 from tests.helpers.browser import needs_chromium
 from tests.helpers.handmade_run import make_run
 from tests.helpers.reported import gathered

@@ -13,10 +13,9 @@ from ratchet.core.selection import Score
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion
-from ratchet.report.messages import MessageDecoder
-from ratchet.report.outcomes import ENDINGS, count_outcomes, outcomes_of, with_null_scores
 from ratchet.report.rounds import tone_of
-from ratchet.report.terms import measure_term, term
+from ratchet.report.terms import ENDINGS, count_outcomes, measure_term, outcomes_of, term, with_null_scores
+from ratchet.report.view import MessageDecoder
 from tests.helpers.handmade_run import HOSTILE, make_config
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_format
 

@@ -25,8 +25,7 @@ from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion
 from ratchet.inference.http.chat_api import TextFormat
 from ratchet.questions.manifest import open_run
-from ratchet.report.messages import MessageDecoder
-from ratchet.report.view import DetailReader, make_view
+from ratchet.report.view import DetailReader, MessageDecoder, make_view
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.rows import build_rows
 from tests.helpers.closed_service import KEY, Service, any_answer, closed_service

@@ -15,7 +15,7 @@ from ratchet.core.config import SelectConfig, TrainingConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question
 from ratchet.core.selection import Score
-from ratchet.report.training import count_rows, read_trained
+from ratchet.report.records import count_rows, read_trained
 from ratchet.rewards.selection import select
 from ratchet.rewards.summary import single_answer
 from ratchet.rounds.trace import trace_lines

@@ -11,7 +11,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RoundFolder
-from ratchet.report.store_lines import Replaced, StoreLines
+from ratchet.report.records import Replaced, StoreLines
 from ratchet.rewards.selection import strict_reward
 from ratchet.rewards.store import stored_scores
 from ratchet.sampling.store import FIRST_SEGMENT, TrajectoryStore
