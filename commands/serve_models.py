@@ -69,18 +69,13 @@ def serve(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     with contextlib.ExitStack() as ports:
         for spec in specs:
             key = keys[spec.model.api_key_env]
-            mine = [
-                _server(Path(config.run), spec, number, placement, ports.enter_context(reserve_port()), key)
-                for number, placement in enumerate(placements[spec.name], 1)
-            ]
-            devices |= {
-                server.title: placement.gpus or ("cpu",)
-                for server, placement in zip(mine, placements[spec.name], strict=True)
-            }
-            addresses |= {url_variable(name): ",".join(server.url for server in mine) for name in spec.names}
-            held = min(placement.concurrency for placement in placements[spec.name])
-            addresses |= {concurrency_variable(name): str(held) for name in spec.names}
-            servers += mine
+            placement = placements[spec.name]
+            server = _server(Path(config.run), spec, placement, ports.enter_context(reserve_port()), key)
+            servers.append(server)
+            devices[server.title] = placement.gpus or ("cpu",)
+            addresses |= {url_variable(name): server.url for name in spec.names}
+            held = str(placement.concurrency * spec.settings.copies)
+            addresses |= {concurrency_variable(name): held for name in spec.names}
 
         def ready() -> None:
             if not command:
@@ -106,7 +101,7 @@ def _specs(config: Config, chosen: Sequence[str] | None) -> list[ServerSpec]:
 
 def _placements(
     specs: Sequence[ServerSpec], config: Config, planned: Sequence[Gpu] | None
-) -> tuple[dict[str, list[Placement]], list[str]]:
+) -> tuple[dict[str, Placement], list[str]]:
     """The placements of every server by spec name, and the lines of the arithmetic. `planned`: GPUs in place of this
     machine's."""
     from ratchet.retrieval.footprint import encoder_memory  # late: --help needs no index
@@ -144,23 +139,15 @@ def _keys(specs: Sequence[ServerSpec], has_command: bool) -> dict[str, str]:
     return {name: key or secrets.token_urlsafe(32) for name, key in keys.items()}
 
 
-def _server(
-    folder: Path,
-    spec: ServerSpec,
-    number: int,
-    placement: Placement,
-    port_socket: socket.socket,
-    key: str,
-) -> Server:
-    title = f"{spec.name}-{number}"
+def _server(folder: Path, spec: ServerSpec, placement: Placement, port_socket: socket.socket, key: str) -> Server:
     # Jobs of an array share the run folder, but each has its own servers.
     job = os.environ.get("SLURM_JOB_ID")
     return Server(
-        title=title,
+        title=spec.name,
         command=server_command(spec, placement, port_socket.getsockname()[1]),
         environment={**server_environment(spec, placement), "VLLM_API_KEY": key},
         served_name=spec.served_name,
-        log=folder / "servers" / (f"{title}.{job}.log" if job else f"{title}.log"),
+        log=folder / "servers" / (f"{spec.name}.{job}.log" if job else f"{spec.name}.log"),
         port_socket=port_socket,
     )
 
@@ -193,8 +180,8 @@ def _dry_run(config: Config, stages: Mapping[tuple[str, ...], str], planned: Seq
         yield from _commands(specs, placements)
 
 
-def _commands(specs: Sequence[ServerSpec], placements: dict[str, list[Placement]]) -> Iterator[str]:
+def _commands(specs: Sequence[ServerSpec], placements: dict[str, Placement]) -> Iterator[str]:
     for spec in specs:
-        for placement in placements[spec.name]:
-            environment = [f"{name}={shell_line([v])}" for name, v in server_environment(spec, placement).items()]
-            yield " ".join([*environment, shell_line(server_command(spec, placement, "PORT"))])
+        placement = placements[spec.name]
+        environment = [f"{name}={shell_line([v])}" for name, v in server_environment(spec, placement).items()]
+        yield " ".join([*environment, shell_line(server_command(spec, placement, "PORT"))])

@@ -65,7 +65,7 @@ class Answerer:
         if not labels and model.form == "claim":
             labels = FEVER
         try:
-            # Its own id: replicas of a model server share work by it, and the evidence memory tells questions apart.
+            # Its own id: several model servers share work by it, and the evidence memory tells questions apart.
             name = content_key("served", text, form, labels)[:16]
             return Question(id=name, text=text.strip(), form=form, labels=labels)
         except ValidationError as error:

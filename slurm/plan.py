@@ -219,7 +219,7 @@ def gpus_of(experiment: ExperimentRun, names: Iterable[str]) -> int:
         if model.device == "cpu" or not (model.engine == "local" or needs_server(name, model)):
             continue
         serve = experiment.config.serve_config(name)
-        gpus.append(serve.replicas * serve.tensor_parallel if model.engine == "vllm" else 1)
+        gpus.append(serve.copies * serve.split if model.engine == "vllm" else 1)
     return max(gpus)
 
 

@@ -18,7 +18,6 @@ SET_BY_KEYS = {
     "max-model-len": "models.*.max_context",
     "quantization": "models.*.quantization",
     "kv-cache-dtype": "models.*.kv_cache_dtype",
-    "tensor-parallel-size": "serve.tensor_parallel",
     "max-lora-rank": "serve.lora_rank",
     "max-loras": "serve.adapters",
     "kv-cache-memory-bytes": "serve.kv_gb",
@@ -28,6 +27,8 @@ SET_BY_KEYS = {
     "trust-remote-code": "nothing: code that comes with a model is never run",
 }
 """Flags of vLLM that other keys set, and which keys."""
+MAX_NUM_SEQS, TENSOR_PARALLEL, DATA_PARALLEL = NUMBERS = ("max-num-seqs", "tensor-parallel-size", "data-parallel-size")
+"""vLLM's flags for the sequences of one batch of a copy of the model, the GPUs of a copy, and the copies."""
 DEFAULT_CONCURRENCY = 64
 """Requests in flight at a server of which nothing else is known."""
 
@@ -38,10 +39,6 @@ class ServeConfig(Section):
     python: PathText = ""
     """Python interpreter that has vLLM installed. Default: the one that runs Ratchet. vLLM may need an environment of
     its own."""
-    replicas: int = Field(1, gt=0)
-    """Number of servers of this model. Each has its own weights and its own cache."""
-    tensor_parallel: int = Field(1, gt=0)
-    """Number of GPUs that one server is split over."""
     lora_rank: int | None = Field(None, ge=0)
     """Largest rank of an adapter that the servers take; 0 means no adapters. Default: `training.lora.r` for the model
     that is trained, 0 for others."""
@@ -52,7 +49,8 @@ class ServeConfig(Section):
     of what is free."""
     arguments: dict[str, bool | int | float | str] = Field(default={})
     """Further flags of vLLM by name, such as `{max-num-seqs: 128}`. `true` and `false` become `--flag` and
-    `--no-flag`. Flags that other keys set are refused."""
+    `--no-flag`. Flags that other keys set are refused. `tensor-parallel-size` splits the model over as many GPUs, and
+    `data-parallel-size` serves as many copies of it, each with its own weights and its own cache."""
 
     @field_validator("arguments")
     @classmethod
@@ -60,7 +58,21 @@ class ServeConfig(Section):
         for name in (name.lstrip("-").removeprefix("no-").replace("_", "-") for name in arguments):
             if name in SET_BY_KEYS:
                 raise ValueError(f"--{name} is set by {SET_BY_KEYS[name]}")
-        return {name.lstrip("-").replace("_", "-"): value for name, value in arguments.items()}
+        named = {name.lstrip("-").replace("_", "-"): value for name, value in arguments.items()}
+        for name in NUMBERS:
+            if type(value := named.get(name, 1)) is not int or value < 1:
+                raise ValueError(f"{name}: {value!r} is not a number from 1")
+        return named
+
+    @property
+    def split(self) -> int:
+        """The number of GPUs that one copy of the model is split over."""
+        return int(self.arguments.get(TENSOR_PARALLEL, 1))
+
+    @property
+    def copies(self) -> int:
+        """The number of copies of the model."""
+        return int(self.arguments.get(DATA_PARALLEL, 1))
 
 
 class ChatApiConfig(Section):
@@ -102,9 +114,9 @@ class ModelConfig(Section):
     `chat-api`: a closed model, such as GPT-4o mini, at a service with OpenAI's chat API; its conversations are recorded
     as text and cannot be trained on. `scripted`: replies from a file."""
     url: str | tuple[str, ...] | None = None
-    """Address of the server for `vllm` and `chat-api`, such as `http://127.0.0.1:8000/v1`. Several addresses
-    are replicas of one model. Default: the server that `ratchet serve-models` has started around the command;
-    `chat-api` needs one address."""
+    """Address of the server for `vllm` and `chat-api`, such as `http://127.0.0.1:8000/v1`. With several addresses of
+    one model, a hash of the question chooses one, so that requests with a common prefix meet in one cache. Default: the
+    server that `ratchet serve-models` has started around the command; `chat-api` needs one address."""
     chat_api: Annotated[ChatApiConfig, AsGiven] = ChatApiConfig()
     """`chat-api`: what the service accepts."""
     serve: Annotated[ServeConfig, AsGiven] = ServeConfig()

@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ratchet.core.config.models import DEFAULT_CONCURRENCY
+from ratchet.core.config.models import DEFAULT_CONCURRENCY, MAX_NUM_SEQS
 from ratchet.core.errors import UserError
 from ratchet.inference.footprint import DTYPE_BYTES, Footprint
 from ratchet.inference.serving.devices import CUDA_CONTEXT_BYTES, Gpu
-from ratchet.inference.serving.specs import GB, MAX_NUM_SEQS, Placement, ServerSpec
+from ratchet.inference.serving.specs import GB, Placement, ServerSpec
 
 ACTIVATION_BYTES = 3 * GB
 """The peak of vLLM's profiling pass, which fills a batch of 8192 tokens (2048 on smaller GPUs) and samples for every
@@ -45,7 +45,6 @@ class MemoryEstimate:
     """The memory of one server on each of its GPUs, in bytes."""
 
     spec: ServerSpec
-    replica: int
     weights: int
     adapters: int
     kv: int
@@ -55,7 +54,7 @@ class MemoryEstimate:
 
     @property
     def title(self) -> str:
-        return f"{self.spec.name}-{self.replica} ({self.spec.model.path})"
+        return f"{self.spec.name} ({self.spec.model.path})"
 
     @property
     def has_fixed_kv(self) -> bool:
@@ -63,8 +62,8 @@ class MemoryEstimate:
 
     def demand(self, by_concurrency: bool) -> float:
         """What it gets of the rest, relative to others; 0 where serve.kv_gb fixes its keys and values."""
-        requests = (self.spec.concurrency or 0) if by_concurrency else self.spec.calls / self.spec.settings.replicas
-        return 0.0 if self.has_fixed_kv else requests * self.spec.tokens * self.token
+        requests = (self.spec.concurrency or 0) if by_concurrency else self.spec.calls
+        return 0.0 if self.has_fixed_kv else requests / self.spec.settings.copies * self.spec.tokens * self.token
 
     def concurrency(self, kv: float) -> int:
         """The requests in flight with `kv` bytes of keys and values on each GPU; models.*.concurrency if it is set."""
@@ -94,10 +93,10 @@ class MemoryEstimate:
         return f"{self.title}: {' + '.join(parts)} = {_gb(self.total)}"
 
 
-def estimate_memory(spec: ServerSpec, replica: int, size: Footprint) -> MemoryEstimate:
-    """The memory of one replica of a server; `replica` counts from 1."""
+def estimate_memory(spec: ServerSpec, size: Footprint) -> MemoryEstimate:
+    """The memory of a server."""
     settings, model = spec.settings, spec.model
-    devices = settings.tensor_parallel
+    devices = settings.split
     # Every adapter has its slot on the GPU from the start.
     adapters = settings.adapters * size.lora_parameters(spec.lora_rank) * DTYPE_BYTES[model.dtype]
     token = size.kv_bytes_per_token / min(devices, size.kv_heads)
@@ -105,7 +104,6 @@ def estimate_memory(spec: ServerSpec, replica: int, size: Footprint) -> MemoryEs
         token /= DTYPE_BYTES[model.dtype]
     return MemoryEstimate(
         spec=spec,
-        replica=replica,
         weights=size.bytes_with(model.quantization, model.dtype) // devices,
         adapters=adapters // devices,
         kv=int(settings.kv_gb * GB / devices) if settings.kv_gb else int(token * model.max_context),
@@ -115,44 +113,39 @@ def estimate_memory(spec: ServerSpec, replica: int, size: Footprint) -> MemoryEs
 
 def assign_gpus(
     specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], gpus: Sequence[Gpu]
-) -> dict[str, list[Placement]]:
+) -> dict[str, Placement]:
     """Place every server; placements by spec name. UserError with the arithmetic where they do not fit."""
-    needs = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
+    needs = [estimate_memory(spec, sizes[spec.name]) for spec in specs]
     assignments = _assign(needs, gpus)
     on = {gpu.name: [need for need, own_gpus in assignments if gpu in own_gpus] for gpu in gpus}
     room = {gpu.name: _usable_bytes(gpu) - sum(need.total for need in on[gpu.name]) for gpu in gpus}
     if any(left < 0 for left in room.values()):
         raise UserError(_overflow_message(gpus, on, room))
-    placements: dict[str, list[Placement]] = {spec.name: [] for spec in specs}
+    placements: dict[str, Placement] = {}
     for need, own_gpus in assignments:
         # The same part on every GPU of a server: the smallest that it gets on any.
         part = min((need.fixed + need.kv + room[gpu.name] * _share(need, on[gpu.name])) / gpu.total for gpu in own_gpus)
         kv = min(_round_down(part) * gpu.total for gpu in own_gpus) - need.fixed
-        placements[need.spec.name].append(
-            Placement(
-                tuple(gpu.name for gpu in own_gpus), _round_down(part), int(kv * len(own_gpus)), need.concurrency(kv)
-            )
-        )
+        names = tuple(gpu.name for gpu in own_gpus)
+        placements[need.spec.name] = Placement(names, _round_down(part), int(kv * len(names)), need.concurrency(kv))
     return placements
 
 
 def plan_cpu_memory(
     specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], available: int
-) -> dict[str, list[Placement]]:
+) -> dict[str, Placement]:
     """Divide main memory between servers without a GPU. UserError with the arithmetic where they do not fit."""
-    needs = [estimate_memory(s, n, sizes[s.name]) for s in specs for n in range(1, s.settings.replicas + 1)]
+    needs = [estimate_memory(spec, sizes[spec.name]) for spec in specs]
     rest = available * CPU_KV_FRACTION - sum(need.kv for need in needs)
-    placements: dict[str, list[Placement]] = {spec.name: [] for spec in specs}
+    placements: dict[str, Placement] = {}
     for need in needs:
         useful = need.token * need.spec.model.max_context * (need.spec.concurrency or DEFAULT_CONCURRENCY)
         more = 0.0 if need.has_fixed_kv else min(max(0.0, rest) * _share(need, needs), max(0.0, useful - need.kv))
-        placements[need.spec.name].append(
-            Placement(
-                kv_bytes=int(need.kv + more),
-                concurrency=need.spec.concurrency or min(need.concurrency(need.kv + more), DEFAULT_CONCURRENCY),
-            )
+        placements[need.spec.name] = Placement(
+            kv_bytes=int(need.kv + more),
+            concurrency=need.spec.concurrency or min(need.concurrency(need.kv + more), DEFAULT_CONCURRENCY),
         )
-    wanted = sum(need.weights for need in needs) + sum(p.kv_bytes for ps in placements.values() for p in ps)
+    wanted = sum(need.weights for need in needs) + sum(placement.kv_bytes for placement in placements.values())
     if wanted > available:
         lines = [f"  {need.title}: weights {_gb(need.weights)} + keys and values {_gb(need.kv)}" for need in needs]
         raise UserError(
@@ -164,26 +157,22 @@ def plan_cpu_memory(
 
 
 def memory_table(
-    specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], placements: Mapping[str, list[Placement]]
+    specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], placements: Mapping[str, Placement]
 ) -> list[str]:
     """The arithmetic behind the placements, one line for each server."""
     lines = []
     for spec in specs:
-        for n, placement in enumerate(placements[spec.name], 1):
-            need = estimate_memory(spec, n, sizes[spec.name])
-            if placement.gpus:
-                lines.append(
-                    f"GPU {','.join(placement.gpus)}: {placement.fraction:.3f} of its memory for {need.line()}"
-                )
-                lines.append(
-                    f"  {_gb(placement.kv_bytes)} for keys and values: {placement.concurrency} requests at once"
-                    + (" (concurrency)" if spec.concurrency else f" of {spec.tokens} tokens")
-                )
-            else:
-                lines.append(
-                    f"CPU: {_gb(placement.kv_bytes)} for keys and values, {_gb(need.weights)} for weights of "
-                    f"{need.title}"
-                )
+        placement, need = placements[spec.name], estimate_memory(spec, sizes[spec.name])
+        kv = f"{_gb(placement.kv_bytes)} for keys and values"
+        if placement.gpus:
+            at_once = placement.concurrency * spec.settings.copies
+            lines += [
+                f"GPU {','.join(placement.gpus)}: {placement.fraction:.3f} of its memory for {need.line()}",
+                f"  {kv}: {at_once} requests at once"
+                + (" (concurrency)" if spec.concurrency else f" of {spec.tokens} tokens"),
+            ]
+        else:
+            lines.append(f"CPU: {kv}, {_gb(need.weights)} for weights of {need.title}")
     return lines
 
 
@@ -192,10 +181,11 @@ def _assign(needs: Sequence[MemoryEstimate], gpus: Sequence[Gpu]) -> list[tuple[
     room = {gpu.name: _usable_bytes(gpu) for gpu in gpus}
     assignments: dict[int, list[Gpu]] = {}
     for i, need in sorted(enumerate(needs), key=lambda pair: -pair[1].total):
-        devices = need.spec.settings.tensor_parallel
+        devices = need.spec.settings.split * need.spec.settings.copies
         if devices > len(gpus):
             raise UserError(
-                f"models.{need.spec.name}.serve.tensor_parallel is {devices}, and there are {len(gpus)} GPUs"
+                f"models.{need.spec.name}.serve.arguments: tensor-parallel-size x data-parallel-size is {devices}, and "
+                f"there are {len(gpus)} GPUs"
             )
         assignments[i] = sorted(gpus, key=lambda gpu: -room[gpu.name])[:devices]
         for gpu in assignments[i]:
@@ -232,8 +222,8 @@ def _overflow_message(gpus: Sequence[Gpu], on: Mapping[str, Sequence[MemoryEstim
         lines += [f"  {need.line()}" for need in on[gpu.name]]
         lines.append(f"  together {_gb(sum(need.total for need in on[gpu.name]))}, {_gb(-room[gpu.name])} too much")
     lines.append(
-        "Use one model at a time (--models), a shorter models.*.max_context, serve.tensor_parallel over more "
-        "GPUs, or a server elsewhere (models.*.url)"
+        "Use one model at a time (--models), a shorter models.*.max_context, tensor-parallel-size under "
+        "serve.arguments, or a server elsewhere (models.*.url)"
         + (", or encoders on the CPU (index.encoder.device, embedder.device)" if any(gpu.kept for gpu in gpus) else "")
     )
     return "\n".join(lines)

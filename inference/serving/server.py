@@ -52,7 +52,7 @@ class Server:
     """One vLLM server process with its port and log."""
 
     title: str
-    """The name of the server in messages, such as agent-1."""
+    """The name of the server in messages, such as agent."""
     command: Sequence[str]
     environment: Mapping[str, str]
     """Variables added to this process's own; the key is in VLLM_API_KEY."""

@@ -8,15 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ratchet.core.config import Config, ModelConfig, ServeConfig, ThoughtsConfig, written
-from ratchet.core.config.models import DEFAULT_CONCURRENCY
+from ratchet.core.config.models import DEFAULT_CONCURRENCY, MAX_NUM_SEQS
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.inference.engines import needs_server
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for --max-lora-rank."""
 GB = 10**9
-MAX_NUM_SEQS = "max-num-seqs"
-"""vLLM's flag for the sequences of one batch."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class ServerSpec:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where one server of a model runs, and the memory it may use."""
+    """Where the server of a model runs, and the memory it may use."""
 
     gpus: tuple[str, ...] = ()
     """Names of GPUs as in CUDA_VISIBLE_DEVICES; empty: the server runs on the CPU."""
@@ -77,7 +75,7 @@ class Placement:
     kv_bytes: int = 0
     """Bytes for keys and values, on all of its GPUs or the CPU together."""
     concurrency: int = DEFAULT_CONCURRENCY
-    """Requests in flight."""
+    """Requests in flight at each copy of the model."""
 
 
 def server_specs(
@@ -147,8 +145,6 @@ def server_command(spec: ServerSpec, placement: Placement, port: int | str) -> l
         command += ["--kv-cache-dtype", model.kv_cache_dtype]
     if MAX_NUM_SEQS not in settings.arguments:
         command += [f"--{MAX_NUM_SEQS}", str(placement.concurrency)]
-    if settings.tensor_parallel > 1:
-        command += ["--tensor-parallel-size", str(settings.tensor_parallel)]
     if placement.gpus:
         command += ["--gpu-memory-utilization", f"{placement.fraction:.3f}"]
     else:

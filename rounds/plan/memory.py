@@ -140,8 +140,8 @@ def serving_row(name: str, model: ModelConfig, serve: ServeConfig, node: Node, u
     if model.engine in ("chat-api", "scripted"):
         return TableRow(f"serve {name}", "elsewhere", f"engine: {model.engine}")
     spec = ServerSpec((name,), model, serve, model.concurrency, use.calls, use.conversation_tokens, use.is_measured)
-    size, over = footprint(model.path, model.revision, model.dtype), spec.settings.tensor_parallel
-    estimate, overhead = estimate_memory(spec, 1, size), ACTIVATION_BYTES + CUDA_GRAPH_BYTES + CUDA_CONTEXT_BYTES
+    size, over = footprint(model.path, model.revision, model.dtype), spec.settings.split
+    estimate, overhead = estimate_memory(spec, size), ACTIVATION_BYTES + CUDA_GRAPH_BYTES + CUDA_CONTEXT_BYTES
     token, one = int(estimate.token), int(estimate.token) * model.max_context
     room = node.gpu * (1 - SPARE_FRACTION) - estimate.weights - estimate.adapters - overhead
     formats = "".join(f", {key} {value}" for key, value in model.reduced_formats.items())
@@ -157,7 +157,7 @@ def serving_row(name: str, model: ModelConfig, serve: ServeConfig, node: Node, u
         "requests at once" + (" (models.*.concurrency)" if model.concurrency else ""),
     )
     if room < one:
-        limit = f"DOES NOT FIT a GPU of {format_gb(node.gpu)}: serve.tensor_parallel, or a shorter max_context"
+        limit = f"DOES NOT FIT a GPU of {format_gb(node.gpu)}: tensor-parallel-size, or a shorter max_context"
     else:
         limit = f"{int(room // one)} complete conversations at once on {f'{over} GPUs' if over > 1 else 'one GPU'}"
     needs = f"{format_gb(estimate.fixed + CUDA_CONTEXT_BYTES + one)} a GPU"

@@ -77,7 +77,7 @@ def wanted(folder: Path, **models: dict[str, Any]) -> list[ServerSpec]:
 def test_qwen_7b_and_falcon_10b_share_an_a100(folder: Path, sizes: dict[str, Footprint]) -> None:
     both = wanted(folder, agent={"serve": {"lora_rank": 16}}, judge={})
     placements = assign_gpus(both, sizes, planned_gpus(1, 80))
-    [agent], [judge] = placements["agent"], placements["judge"]
+    agent, judge = placements["agent"], placements["judge"]
     # By hand, in GB: weights 2 x 7.616 = 15.231, two adapters of 40.37 million parameters 0.161, activations 3,
     # graphs 1.5, 32,000 tokens of 57,344 bytes 1.835; and 20.611 + 3 + 1.5 + 32,000 x 163,840 = 5.243. With two
     # contexts of 0.6 that is 53.281 of 80 less 3% = 77.6; the 24.319 left are divided as 57,344 to 163,840.
@@ -109,7 +109,7 @@ def test_more_requests_and_longer_tokens_get_more_of_the_rest(folder: Path, size
     def parts(**agent: Any) -> tuple[float, float]:
         both = wanted(folder, agent=agent, judge={"concurrency": 64} if "concurrency" in agent else {})
         placements = assign_gpus(both, sizes, planned_gpus(1, 80))
-        return placements["agent"][0].fraction, placements["judge"][0].fraction
+        return placements["agent"].fraction, placements["judge"].fraction
 
     plain, wide = parts(concurrency=64), parts(concurrency=256)
     assert wide[0] > plain[0] and wide[1] < plain[1]
@@ -121,8 +121,8 @@ def test_the_model_with_more_of_the_calls_gets_more_of_the_rest(folder: Path, si
     def rest(uses: dict[str, ModelUse]) -> list[float]:
         specs = specs_of(config(folder, agent={"serve": {"lora_rank": 0}}, judge={}), None, uses)
         placements = assign_gpus(specs, sizes, planned_gpus(1, 80))
-        needed = [estimate_memory(spec, 1, sizes[spec.name]) for spec in specs]
-        return [placements[one.spec.name][0].fraction * 80 * GB - one.total + CUDA_CONTEXT_BYTES for one in needed]
+        needed = [estimate_memory(spec, sizes[spec.name]) for spec in specs]
+        return [placements[one.spec.name].fraction * 80 * GB - one.total + CUDA_CONTEXT_BYTES for one in needed]
 
     agent, judge = rest({"agent": ModelUse(calls=18), "judge": ModelUse(calls=2)})
     assert agent / judge == pytest.approx(9 * 57_344 / 163_840, rel=0.05), "calls x bytes of a token"
@@ -133,7 +133,7 @@ def test_the_model_with_more_of_the_calls_gets_more_of_the_rest(folder: Path, si
 def test_requests_in_flight_are_what_the_cache_holds(folder: Path, sizes: dict[str, Footprint]) -> None:
     def placed(agent: dict[str, Any], use: ModelUse) -> tuple[Placement, list[str]]:
         [spec] = specs_of(config(folder, agent={"serve": {"lora_rank": 0}} | agent), None, {"agent": use})
-        [placement] = assign_gpus([spec], sizes, planned_gpus(1, 40))["agent"]
+        placement = assign_gpus([spec], sizes, planned_gpus(1, 40))["agent"]
         return placement, server_command(spec, placement, 1)
 
     # Of 40 GB: 38.8 less weights 15.231, activations 3, graphs 1.5 and the context 0.6 are 18.469 = 322,000 tokens.
@@ -155,7 +155,7 @@ def test_eight_bits_halve_what_they_may_and_are_told_to_vllm(folder: Path, sizes
         wanted(folder, agent={}, judge={})[1],
         wanted(folder, agent={}, judge={"quantization": "fp8", "kv_cache_dtype": "fp8"})[1],
     )
-    before, after = (estimate_memory(spec, 1, sizes["judge"]) for spec in (plain, small))
+    before, after = (estimate_memory(spec, sizes["judge"]) for spec in (plain, small))
     # Embeddings and head, 131,072 x 3,072 numbers each, keep their 2 bytes.
     assert after.weights == pytest.approx(before.weights / 2 + 131_072 * 3072 * 2, rel=0.001)
     assert after.token == before.token / 2
@@ -174,11 +174,11 @@ def test_eight_bits_are_refused_for_the_trained_model_and_without_vllm(folder: P
 
 def test_encoders_of_the_command_keep_their_memory(folder: Path, sizes: dict[str, Footprint]) -> None:
     one = wanted(folder, agent={})
-    [alone] = assign_gpus(one, sizes, planned_gpus(1, 80))["agent"]
+    alone = assign_gpus(one, sizes, planned_gpus(1, 80))["agent"]
     gpus = keep_free(planned_gpus(2, 80), [("auto", 3 * GB), ("cuda:0", GB)])
     assert [gpu.kept for gpu in gpus] == [4 * GB + CUDA_CONTEXT_BYTES, 0]
-    assert assign_gpus(one, sizes, gpus)["agent"][0].gpus == ("1",), "where there is more room"
-    [beside] = assign_gpus(one, sizes, gpus[:1])["agent"]
+    assert assign_gpus(one, sizes, gpus)["agent"].gpus == ("1",), "where there is more room"
+    beside = assign_gpus(one, sizes, gpus[:1])["agent"]
     assert (alone.fraction - beside.fraction) * 80 * GB == pytest.approx(4 * GB + CUDA_CONTEXT_BYTES, abs=0.1 * GB)
     with pytest.raises(UserError, match=r"60\.6 GB of it kept for encoders(?s:.)*encoders on the CPU \(index\.encoder"):
         assign_gpus(one, sizes, keep_free(planned_gpus(1, 80), [("auto", 60 * GB)]))
@@ -187,31 +187,34 @@ def test_encoders_of_the_command_keep_their_memory(folder: Path, sizes: dict[str
 def test_memory_that_others_use_is_not_given_away(folder: Path, sizes: dict[str, Footprint]) -> None:
     one = wanted(folder, agent={})
     busy = [Gpu("0", 80 * GB, 40 * GB)]
-    part = assign_gpus(one, sizes, busy)["agent"][0].fraction
+    part = assign_gpus(one, sizes, busy)["agent"].fraction
     assert part * 80 * GB + CUDA_CONTEXT_BYTES <= 40 * GB, "vLLM would refuse to start"
     with pytest.raises(UserError, match=r"60\.0 GB of it in use"):
         assign_gpus(one, sizes, [Gpu("0", 80 * GB, 20 * GB)])
 
 
-def test_replicas_and_parallel_servers_spread_over_the_gpus(folder: Path, sizes: dict[str, Footprint]) -> None:
-    both = wanted(folder, agent={"serve": {"replicas": 2}}, second={"serve": {"tensor_parallel": 2}})
+def test_copies_and_parallel_servers_spread_over_the_gpus(folder: Path, sizes: dict[str, Footprint]) -> None:
+    copies, split = ({"serve": {"arguments": {f"{kind}-parallel-size": 2}}} for kind in ("data", "tensor"))
+    both = wanted(folder, agent=copies, second=split)
     gpus = [Gpu(name, 80 * GB, 80 * GB) for name in ("GPU-a", "GPU-b", "3", "4")]
     placements = assign_gpus(both, sizes, gpus)
-    on = [set(placement.gpus) for placement in [*placements["agent"], *placements["second"]]]
-    assert [len(own_gpus) for own_gpus in on] == [1, 1, 2]
-    assert set.union(*on) == {gpu.name for gpu in gpus}, "nothing shares while a GPU is free"
+    assert set(placements["agent"].gpus) | set(placements["second"].gpus) == {gpu.name for gpu in gpus}
+    command = server_command(both[0], placements["agent"], 1)
+    assert command[command.index("--data-parallel-size") + 1] == "2"
+    alone = assign_gpus(wanted(folder, agent={}), sizes, gpus)["agent"]
+    assert (alone.fraction, alone.concurrency) == (placements["agent"].fraction, placements["agent"].concurrency)
     whole = wanted(folder, agent={}, second={})[1]
-    one, two = (estimate_memory(spec, 1, sizes["second"]) for spec in (both[1], whole))
+    one, two = (estimate_memory(spec, sizes["second"]) for spec in (both[1], whole))
     assert (2 * one.weights, 2 * one.kv) == (two.weights, two.kv)
-    with pytest.raises(UserError, match="tensor_parallel is 2, and there are 1 GPUs"):
+    with pytest.raises(UserError, match="tensor-parallel-size x data-parallel-size is 2, and there are 1 GPUs"):
         assign_gpus(both, sizes, planned_gpus(1, 80))
 
 
 def test_main_memory_is_shared_out_where_there_is_no_gpu(folder: Path, sizes: dict[str, Footprint]) -> None:
     one = wanted(folder, agent={"max_context": 1000, "concurrency": 10})
-    [placement] = plan_cpu_memory(one, sizes, 100 * GB)["agent"]
+    placement = plan_cpu_memory(one, sizes, 100 * GB)["agent"]
     assert placement.kv_bytes == 10 * 1000 * 57_344, "all that can be in flight, where there is room for it"
-    [tight] = plan_cpu_memory(one, sizes, 16 * GB)["agent"]
+    tight = plan_cpu_memory(one, sizes, 16 * GB)["agent"]
     assert tight.kv_bytes == 10 * 1000 * 57_344
     with pytest.raises(UserError, match=r"weights 15\.2 GB \+ keys and values 0\.1 GB"):
         plan_cpu_memory(one, sizes, 15 * GB)
@@ -279,7 +282,8 @@ def test_adapters_fit_the_model_that_is_trained(folder: Path) -> None:
         ({"arguments": {"api-key": "x"}}, "--api-key is set by models"),
         ({"arguments": {"trust_remote_code": True}}, "never run"),
         ({"arguments": {"host": "0.0.0.0"}}, "loopback"),
-        ({"replica": 2}, "did you mean 'replicas'"),
+        ({"adapter": 2}, "did you mean 'adapters'"),
+        ({"arguments": {"data_parallel_size": 0}}, "data-parallel-size: 0 is not a number from 1"),
     ],
 )
 def test_settings_that_are_refused(serve: dict[str, Any], message: str) -> None:
@@ -300,6 +304,6 @@ def test_a_dry_run_plans_for_another_machine(
         run(["serve-models", "--config", str(path), "--dry-run", *card, "--", "run", "it"])
     out = capsys.readouterr().out
     assert status.value.code == 0
-    assert re.search(r"GPU 0: 0\.\d+ of its memory for agent-1", out) and out.count("CUDA_VISIBLE_DEVICES=0 ") == 2
+    assert re.search(r"GPU 0: 0\.\d+ of its memory for agent ", out) and out.count("CUDA_VISIBLE_DEVICES=0 ") == 2
     assert out.count("--gpu-memory-utilization") == 2 and out.endswith("then: run it\n")
     assert not Path("unused").exists()

@@ -177,7 +177,7 @@ def test_a_command_beside_its_server(fake: FakeVllm, config: Path, tmp_path: Pat
     [only] = fake.starts()
     assert url == f"http://127.0.0.1:{only.flag('--port')}/v1" and only.flag("--host") == "127.0.0.1"
     assert name == str(tmp_path / "model") == only.flag("--model")
-    log = (tmp_path / "run" / "servers" / "agent-1.log").read_text()
+    log = (tmp_path / "run" / "servers" / "agent.log").read_text()
     assert len(only.key) > 30
     assert not any(only.key in text for text in (out, err, log, " ".join(only.argv)))
 

@@ -276,7 +276,7 @@ def test_what_is_not_known_is_said_and_the_arithmetic_of_memory_is_shown(
     assert "serve judge" in said and "DOES NOT FIT" not in said
     main(["--config", str(path), "--gpu-gb", "24", "--gpus", "8"])
     said = capsys.readouterr().out
-    assert "DOES NOT FIT a GPU of 24.0 GB: serve.tensor_parallel" in said
+    assert "DOES NOT FIT a GPU of 24.0 GB: tensor-parallel-size" in said
     assert "DOES NOT FIT one GPU of 24.0 GB: fits with FSDP" in said
 
 

@@ -83,7 +83,7 @@ def agent(config: Path, **keys: Any) -> dict[str, Any]:
 
 
 def test_servers_are_around_the_jobs_that_ask_them_and_no_others(slurm: Slurm, experiment: Path) -> None:
-    serve = {"replicas": 2, "tensor_parallel": 2}
+    serve = {"arguments": {"data-parallel-size": 2, "tensor-parallel-size": 2}}
     config = changed(experiment, slurm.folder / "config.yaml", **SERVED)
     data = yaml.safe_load(config.read_text())
     data["models"]["judge"]["serve"] = serve

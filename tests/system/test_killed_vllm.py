@@ -33,7 +33,7 @@ SECONDS = 600
 def test_a_round_goes_on_and_samples_nothing_twice(tmp_path: Path) -> None:
     config = _make_config(tmp_path)
     run = RunFolder(tmp_path / "run")
-    log = run.path / "servers" / "agent-1.log"
+    log = run.path / "servers" / "agent.log"
     selftrain = [sys.executable, "selftrain.py", "--config", str(config)]
     served = [sys.executable, "-m", "ratchet", "serve-models", "--config", str(config), "--", *selftrain]
     with _started(served, tmp_path / "said") as loop:
@@ -44,7 +44,7 @@ def test_a_round_goes_on_and_samples_nothing_twice(tmp_path: Path) -> None:
         status = loop.wait(SECONDS)
     said = (tmp_path / "said").read_text()
     assert status == 0 and "Traceback" not in said and not server_processes(_port(log)), said
-    assert "agent-1 ended with status 137" in said and said.count("agent-1 is ready") == 2, said
+    assert "agent ended with status 137" in said and said.count("agent is ready") == 2, said
     sampled, evaluated = _keys(run, "round-1/trajectories"), _keys(run, adapted)
     assert begun < evaluated, "killed too late"
     assert sampled.total() == len(sampled) == 8, "trajectories are lost, or were sampled twice"
