@@ -42,7 +42,7 @@ from ratchet.agents.core.prompts import (
     one_line,
     unanimous,
 )
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.records import Passage, Question
 from ratchet.core.text import fold_typography
@@ -293,10 +293,21 @@ def _normalised(text: str) -> str:
     return " ".join(fold_typography(text).casefold().split())
 
 
+def calls_of(settings: Settings) -> dict[str, Calls]:
+    """Both paths with their arguments and the judge, or one path alone."""
+    reading = Calls(1, settings.documents)
+    knowledge = {"knowledge": Calls(), "knowledge_reader": reading}
+    retrieval = {"retrieval_drafter": reading, "retrieval_reader": reading}
+    if settings.paths != "both":
+        return knowledge if settings.paths == "knowledge" else retrieval
+    return {**knowledge, **retrieval, "knowledge_advocate": reading, "retrieval_advocate": reading, "judge": Calls()}
+
+
 SYSTEM = SystemSpec(
     Settings,
     solve,
     roles=("knowledge", "knowledge_reader", "retrieval_drafter", "retrieval_reader", *ADVOCATES, "judge"),
     prompts=PROMPTS,
     gold_action=gold_action,
+    calls=calls_of,
 )

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ratchet.agents.core.labels import VERDICT, ask_verdict, labels_of, require_label
 from ratchet.agents.core.prompts import DOCUMENTS, Prompt, documents_text
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
 from ratchet.core.records import Question
@@ -51,4 +51,12 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return require_label(tools, Answer(verdict.label, tuple(passages), explanation=verdict.reasons), "thinker")
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("thinker",), prompts=PROMPTS, gives_verdict=True, gold_action=gold_action)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("thinker",),
+    prompts=PROMPTS,
+    gives_verdict=True,
+    gold_action=gold_action,
+    calls=lambda settings: {"thinker": Calls(1, settings.documents)},
+)

@@ -36,7 +36,7 @@ from ratchet.agents.core.prompts import (
     documents_text,
     speakers_text,
 )
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.agents.mad_drag import FORM, MODERATOR, Debater, debate, moderate, unanimous_answer
 from ratchet.core.config import Section
@@ -210,9 +210,24 @@ def read_winner_leniently(text: str) -> Side:
     return "proponent" if named and named.group() == "proponent" else "opponent"
 
 
+def calls_of(settings: Settings) -> dict[str, Calls]:
+    """Between no round of queries and all of them."""
+    queries, answers = (1 + settings.query_rounds) / 2, settings.answer_rounds
+    search = Calls(queries, settings.documents)
+    return {
+        "query_proponent": search,
+        "query_opponent": search,
+        "judge": Calls(queries),
+        "proponent": Calls(answers, settings.documents, 1),
+        "opponent": Calls(answers, 0, 1),
+        "moderator": Calls(answers),
+    }
+
+
 SYSTEM = SystemSpec(
     Settings,
     solve,
     roles=("query_proponent", "query_opponent", "judge", "proponent", "opponent", "moderator"),
     prompts=PROMPTS,
+    calls=calls_of,
 )

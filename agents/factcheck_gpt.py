@@ -36,6 +36,7 @@ from ratchet.agents.core.claims import (
     CLAIM_PROMPTS,
     CheckedClaim,
     ClaimSettings,
+    calls_for_claims,
     claims_answer,
     claims_of,
     document_text,
@@ -48,7 +49,7 @@ from ratchet.agents.core.claims import (
 )
 from ratchet.agents.core.output import object_schema
 from ratchet.agents.core.prompts import DATA, Prompt
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import label_of_stance
 from ratchet.agents.core.tools import Answer, Tools, Unparsed
 from ratchet.core.records import Passage, Question
@@ -163,5 +164,12 @@ def reason(stances: Sequence[str], missing: str = "") -> str:
 
 
 SYSTEM = SystemSpec(
-    Settings, solve, roles=("extractor", "filter", "searcher", "stance"), prompts=PROMPTS, gives_verdict=True
+    Settings,
+    solve,
+    roles=("extractor", "filter", "searcher", "stance"),
+    prompts=PROMPTS,
+    gives_verdict=True,
+    calls=lambda settings: calls_for_claims(
+        settings, ("extractor", "filter"), {"searcher": Calls(), "stance": Calls(settings.evidence, 1)}
+    ),
 )

@@ -24,6 +24,7 @@ from ratchet.agents.core.claims import (
     CLAIM_PROMPTS,
     CheckedClaim,
     ClaimSettings,
+    calls_for_claims,
     claims_answer,
     claims_of,
     evidence_text,
@@ -35,7 +36,7 @@ from ratchet.agents.core.claims import (
 )
 from ratchet.agents.core.output import AnyText, JsonObject, at_most
 from ratchet.agents.core.prompts import DATA, Prompt
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools, Unparsed
 from ratchet.core.records import Passage, Question
 
@@ -99,5 +100,10 @@ async def verify(
 
 
 SYSTEM = SystemSpec(
-    ClaimSettings, solve, roles=("extractor", "searcher", "verifier"), prompts=PROMPTS, gives_verdict=True
+    ClaimSettings,
+    solve,
+    roles=("extractor", "searcher", "verifier"),
+    prompts=PROMPTS,
+    gives_verdict=True,
+    calls=lambda settings: calls_for_claims(settings, ("extractor",), {"searcher": Calls(), "verifier": Calls(1, 4)}),
 )

@@ -29,7 +29,7 @@ from ratchet.agents.core.claims import evidence_text, missing_text, unique
 from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.output import object_schema
 from ratchet.agents.core.prompts import DATA, Prompt, one_line
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools, Unparsed
 from ratchet.core.config import Section
 from ratchet.core.records import Label, Passage, Question, Turn
@@ -162,4 +162,11 @@ async def is_similar_to_all(tools: Tools, texts: Sequence[str], text: str, setti
     return bool((vectors[1:] @ vectors[0]).min() > settings.similarity)
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("verifier",), prompts=PROMPTS, gives_verdict=True)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("verifier",),
+    prompts=PROMPTS,
+    gives_verdict=True,
+    calls=lambda settings: {"verifier": Calls(1 + settings.steps / 2, settings.documents)},
+)

@@ -32,7 +32,7 @@ from pydantic import Field
 
 from ratchet.agents.core.lookahead import EXAMPLE, THINK, Draft, sentence_tokens, stated_answer
 from ratchet.agents.core.prompts import DOCUMENTS_AND_QUESTION, Prompt, documents_text
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
 from ratchet.core.records import Passage, Question
@@ -114,4 +114,10 @@ def sure_words(draft: Draft, beta: float) -> str:
     return " ".join(kept.split()) if any(letter.isalnum() for letter in kept) else ""
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("answerer",),
+    prompts=PROMPTS,
+    calls=lambda settings: {"answerer": Calls(settings.iterations, settings.documents)},
+)

@@ -37,7 +37,7 @@ from ratchet.agents.core.prompts import (
     documents_text,
     final_answer,
 )
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.records import Passage, Question
 
@@ -103,4 +103,13 @@ async def _gather(query: str, pool: dict[str, Passage], tools: Tools, settings: 
             pool.setdefault(passage.id, passage)
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("reasoner", "reader"), prompts=PROMPTS)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("reasoner", "reader"),
+    prompts=PROMPTS,
+    calls=lambda settings: {
+        "reasoner": Calls((1 + settings.sentences) / 2, settings.pool / 2),
+        "reader": Calls(int(settings.reader == "always"), settings.pool),
+    },
+)

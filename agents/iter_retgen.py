@@ -24,7 +24,7 @@ from ratchet.agents.core.prompts import (
     documents_text,
     final_answer,
 )
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.records import Question
 
@@ -48,4 +48,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return tools.so_far
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("answerer",),
+    prompts=PROMPTS,
+    calls=lambda settings: {"answerer": Calls(settings.rounds, settings.documents)},
+)

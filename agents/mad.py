@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field
 
 from ratchet.agents.core.prompts import QUESTION, Prompt, final_answer
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.agents.mad_drag import FORM, debate, open_debaters
 from ratchet.core.config import Section
@@ -64,4 +64,10 @@ def majority(answers: Sequence[str]) -> str:
     return max(votes, key=lambda answer: counts[normalise_answer(answer)])
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("debater",), prompts=PROMPTS)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("debater",),
+    prompts=PROMPTS,
+    calls=lambda settings: {"debater": Calls(settings.agents * settings.rounds, 0, settings.agents)},
+)

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from ratchet.agents.core.output import Malformed
 from ratchet.agents.core.prompts import MARK, QUESTION, Prompt, final_answer, speakers_text, unanimous
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
 from ratchet.core.records import Passage, Question
@@ -126,4 +126,13 @@ def read_response(text: str) -> str:
     return text
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("debater", "moderator"), prompts=PROMPTS)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("debater", "moderator"),
+    prompts=PROMPTS,
+    calls=lambda settings: {
+        "debater": Calls(settings.agents * settings.rounds, 0, settings.agents),
+        "moderator": Calls(settings.rounds),
+    },
+)

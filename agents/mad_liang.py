@@ -29,7 +29,7 @@ from pydantic import Field
 
 from ratchet.agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
 from ratchet.agents.core.prompts import Prompt, quoted, speakers_text
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import labels_text
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
@@ -128,4 +128,14 @@ def round_text(said: Round) -> str:
     return speakers_text({f"{side.capitalize()} side": verdict.text for side, verdict in said.items()})
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=ROLES, prompts=PROMPTS, gives_verdict=True)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=ROLES,
+    prompts=PROMPTS,
+    gives_verdict=True,
+    calls=lambda settings: {
+        **dict.fromkeys(("affirmative", "negative", "moderator"), Calls((1 + settings.rounds) / 2, 0, 1)),
+        "judge": Calls(),
+    },
+)

@@ -44,7 +44,7 @@ from ratchet.agents.core.labels import (
 )
 from ratchet.agents.core.output import Malformed
 from ratchet.agents.core.prompts import DATA, Prompt, documents_text, quoted, speakers_text
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import labels_text, task_with_options
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
@@ -248,6 +248,19 @@ def read_choice_leniently(text: str, size: int) -> tuple[int, ...]:
     return tuple(reversed(dict.fromkeys(known)))
 
 
+def calls_of(settings: Settings) -> dict[str, Calls]:
+    """Between one round and all of them."""
+    rounds, pool = (1 + settings.rounds) / 2, sum(settings.pool.values())
+    each = settings.agents * rounds
+    debate = {"selector": Calls(each, pool), "debater": Calls(each, settings.choose)}
+    return {**debate, "judge": Calls(rounds), "summariser": Calls()}
+
+
 SYSTEM = SystemSpec(
-    Settings, solve, roles=("selector", "debater", "judge", "summariser"), prompts=PROMPTS, gives_verdict=True
+    Settings,
+    solve,
+    roles=("selector", "debater", "judge", "summariser"),
+    prompts=PROMPTS,
+    gives_verdict=True,
+    calls=calls_of,
 )

@@ -18,7 +18,7 @@ from ratchet.agents.core.prompts import (
     final_answer,
     in_form,
 )
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.records import Question
 
@@ -43,4 +43,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return Answer(final_answer(said), tuple(passages))
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS, gold_action=gold_action)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("answerer",),
+    prompts=PROMPTS,
+    gold_action=gold_action,
+    calls=lambda settings: {"answerer": Calls(1, settings.documents)},
+)

@@ -34,7 +34,7 @@ from ratchet.agents.core.lookahead import first_sentence
 from ratchet.agents.core.native import Actions, Said, calls_of, dialogue_with, function
 from ratchet.agents.core.output import Malformed, object_schema
 from ratchet.agents.core.prompts import DOCUMENTS, Prompt, documents_text
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
 from ratchet.core.records import Label, Passage, Question, Turn
@@ -241,4 +241,11 @@ def sentences(text: str) -> list[str]:
     return flat
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("actor",), prompts=PROMPTS, gives_verdict=True)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("actor",),
+    prompts=PROMPTS,
+    gives_verdict=True,
+    calls=lambda settings: {"actor": Calls(1 + settings.steps / 2, settings.documents, 1)},
+)

@@ -35,7 +35,7 @@ from ratchet.agents.core.prompts import (
     final_answer,
     one_line,
 )
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
 from ratchet.core.records import Question
@@ -138,4 +138,15 @@ def _read_score(text: str, words: tuple[str, str]) -> float:
     return float(said[0] == words[0])
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("proposer", "summarizer", "validator", "ranker"), prompts=PROMPTS)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("proposer", "summarizer", "validator", "ranker"),
+    prompts=PROMPTS,
+    calls=lambda settings: {
+        "proposer": Calls(1, settings.documents),
+        "summarizer": Calls(2, settings.documents),
+        "validator": Calls(2),
+        "ranker": Calls(2),
+    },
+)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ratchet.agents.core.output import AnyText, JsonObject, json_text
 from ratchet.agents.core.prompts import DATA, QUESTION, Prompt, one_line, passage_text
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.agents.mrag.brief import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
 from ratchet.agents.mrag.schemas import BriefAnswer
@@ -77,4 +77,11 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     return Answer(read.response.strip(), tuple(passages))
 
 
-SYSTEM = SystemSpec(Settings, solve, roles=("answerer",), prompts=PROMPTS, gold_action=gold_action)
+SYSTEM = SystemSpec(
+    Settings,
+    solve,
+    roles=("answerer",),
+    prompts=PROMPTS,
+    gold_action=gold_action,
+    calls=lambda settings: {"answerer": Calls(1, settings.documents)},
+)

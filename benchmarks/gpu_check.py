@@ -36,8 +36,6 @@ from ratchet.training.memory import Activations
 ROOT = Path(__file__).resolve().parents[1]
 RUN_SECONDS = 420
 """The longest that one measurement may take."""
-MFU = 0.35
-"""The goal for training the 7B shape on rows of 16,000 tokens."""
 PACKED_GAIN = 1.3
 """How many times faster rows of mixed lengths have to be without padding."""
 
@@ -125,19 +123,12 @@ def longest_without_checkpointing(sizes: Sizes) -> int:
 
 
 def training_step(sizes: Sizes) -> Iterator[Line]:
-    """Tokens a second, MFU and memory of the large shape, with and without gradient checkpointing."""
+    """Tokens a second and memory of the large shape, with and without gradient checkpointing."""
     for checkpointing, length in (("always", sizes.length), ("never", longest_without_checkpointing(sizes))):
         words = ("--shape", sizes.large, "--length", length, "--rows", 2, "--steps", 3)
         found = measure(sizes, *words, "--checkpointing", checkpointing)
         what = f"{sizes.large}, rows of {length} tokens, checkpointing {checkpointing}"
         yield Line(f"{what}: speed", f"{found['tokens_per_second']:.0f} tokens/s", "", None)
-        known = found["mfu"] is not None
-        yield Line(
-            f"{what}: MFU",
-            f"{found['mfu']:.1%}" if known else "its peak is not in training/flops.py",
-            f"at least {MFU:.0%}",
-            found["mfu"] >= MFU if known else None,
-        )
         ratio = found["peak_gib"] / found["computed_gib"] if found["computed_gib"] else 0.0
         yield Line(
             f"{what}: memory",

@@ -9,8 +9,7 @@
 It runs the trainer of train.py (same rows, loss, LoRA, optimiser) on synthetic rows and prints one JSON object; with
 --trl it is TRL's own trainer with PEFT on the same rows, model and adapter, as its documentation uses it; under
 `accelerate launch` with a file of configs/accelerate the main process prints it. `losses` are those of every step: the
-same arguments give the same rows on every device and, below a billion parameters, the same model. Model FLOPs and the
-GPUs' peaks are those of training/flops.py; on a CPU no utilisation is given.
+same arguments give the same rows on every device and, below a billion parameters, the same model.
 
 `computed_gib` is weights, adapter and the activations of the largest micro-batch by training/memory.py, beside what was
 there: on a GPU torch's peak, on a CPU how much the process grew while it built the model and trained (set
@@ -44,7 +43,6 @@ from trl import SFTConfig, SFTTrainer
 from ratchet.core.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.core.files import read_log
 from ratchet.training.callback import TrainingCallback
-from ratchet.training.flops import peak_tflops
 from ratchet.training.lessons import TokenRow
 from ratchet.training.lora import add_lora, compute_type, has_fused_layers, on_cpu
 from ratchet.training.memory import OPTIMIZER_BYTES, Activations
@@ -159,10 +157,6 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
     counted = log[1:]
     tokens = sum(line["tokens"] for line in counted)
     speed = tokens / sum(line["tokens"] / line["tokens_per_second"] for line in counted)
-    learnt = sum(sum(row.loss_mask) for row in rows)
-    flops = trainer.compute_flops.of_rows([len(row.ids) for row in rows], learnt)
-    tflops = speed * flops / sum(len(row.ids) for row in rows) / 1e12
-    peak = peak_tflops(torch.cuda.get_device_name()) if is_cuda else None
     return {
         "command": shlex.join(["python", *sys.argv]),
         "device": torch.cuda.get_device_name() if is_cuda else "cpu",
@@ -172,8 +166,6 @@ def benchmark(arguments: argparse.Namespace) -> dict[str, Any]:
         "losses": [line["loss"] for line in log],
         "tokens_per_second": round(speed, 1),
         "tokens_per_cpu_second": clock.rates(sum(len(row.ids) for row in rows))[1],
-        "model_tflops_per_second": float(f"{tflops:.3g}"),
-        "mfu": round(tflops / peak / state.num_processes, 3) if peak else None,
         "peak_gib": round((torch.cuda.max_memory_allocated() if is_cuda else resident() - before) / 2**30, 2),
         "computed_gib": round(computed(trainer, arguments, dtype, rows) / 2**30, 2),
         "seconds": round(spent, 1),
@@ -197,7 +189,7 @@ class Clock(TrainerCallback):
 
 
 def with_trl(learner: Any, settings: SFTConfig, rows: Sequence[TokenRow]) -> dict[str, Any]:
-    """The same of TRL's own trainer, without MFU and memory."""
+    """The same of TRL's own trainer, without memory."""
     labels = [[i if learnt else -100 for i, learnt in zip(row.ids, row.loss_mask, strict=True)] for row in rows]
     data, clock = Dataset.from_dict({"input_ids": [list(row.ids) for row in rows], "labels": labels}), Clock()
     trainer = SFTTrainer(learner, settings, train_dataset=data, processing_class=any_tokenizer(), callbacks=[clock])

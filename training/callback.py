@@ -17,7 +17,6 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, read_log, write_atomic
 from ratchet.core.progress import Progress
 from ratchet.training.checkpoints import EvaluatedAdapters, seal
-from ratchet.training.flops import peak_of
 from ratchet.training.processes import adapter_weights
 from ratchet.training.stop import StopRequest
 
@@ -107,10 +106,6 @@ class TrainingCallback(TrainerCallback):
             "tokens_per_second": round(logs["tokens"] / max(self._seconds, 1e-9), 1),
         }
         note = f"loss {loss:.4f}  {line['tokens_per_second']:.0f} tokens/s"
-        if peak := peak_of(args.device):
-            available = peak * PartialState().num_processes * max(self._seconds, 1e-9)
-            line["mfu"] = round(logs["model_tflops"] / available, 4)
-            note += f"  MFU {line['mfu']:.1%}"
         self._seconds = 0.0
         if self._segment and self._progress:
             self._segment.append(line)

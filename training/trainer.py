@@ -30,7 +30,6 @@ from ratchet.core.errors import UserError
 from ratchet.training.callback import TrainingCallback
 from ratchet.training.checkpointing import CHECKPOINTING
 from ratchet.training.collator import IGNORED, MODEL_INPUTS, Collator
-from ratchet.training.flops import ModelFlops
 from ratchet.training.lora import (
     compute_type,
     fuse_layers,
@@ -137,7 +136,6 @@ class RowTrainer(SFTTrainer):
             round_frozen_products(model)
         if not arguments.use_cpu and training.backend == "peft":
             fuse_layers(model)
-        self.compute_flops = ModelFlops.of(model)
         super().__init__(
             model=model,
             args=arguments,
@@ -156,7 +154,7 @@ class RowTrainer(SFTTrainer):
         self.model_accepts_loss_kwargs = True
         self.lengths = row_lengths(train)
         self.dev = sorted(dev.to_pylist(), key=lambda row: len(row["ids"]))
-        self.tokens, self.flops = 0, 0.0
+        self.tokens = 0
         self.padding_free = training.padding_free
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -189,11 +187,8 @@ class RowTrainer(SFTTrainer):
         return not self.args.use_cpu
 
     def count(self, inputs: Mapping[str, torch.Tensor]) -> None:
-        """Add a micro-batch to the tokens and the model FLOPs of the step; blank rows do not count."""
-        labels = inputs["row_labels"]
-        lengths = inputs["row_lengths"][labels > 0].tolist()
-        self.tokens += sum(lengths)
-        self.flops += self.compute_flops.of_rows(lengths, int(labels.sum()))
+        """Add a micro-batch to the tokens of the step; blank rows do not count."""
+        self.tokens += int(inputs["row_lengths"][inputs["row_labels"] > 0].sum())
 
     def compute_loss(
         self,
@@ -259,9 +254,8 @@ class RowTrainer(SFTTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
-            counted = torch.tensor([self.tokens, self.flops / 1e12], device=self.args.device)
-            logs["tokens"], logs["model_tflops"] = self.accelerator.reduce(counted, "sum").tolist()
-            self.tokens, self.flops = 0, 0.0
+            logs["tokens"] = int(self.accelerator.reduce(torch.tensor(self.tokens, device=self.args.device), "sum"))
+            self.tokens = 0
         super().log(logs, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

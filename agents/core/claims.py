@@ -7,7 +7,7 @@ by the labels' stance, so these systems serve every task that has labels of both
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from pydantic import Field
 from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.output import object_schema
 from ratchet.agents.core.prompts import Prompt, one_line
+from ratchet.agents.core.system import Calls
 from ratchet.agents.core.task import label_of_stance
 from ratchet.agents.core.tools import Answer, Tools, Unparsed
 from ratchet.core.config import Section
@@ -106,6 +107,16 @@ def text_list_schema(max_texts: int, min_texts: int = 0, max_characters: int = 3
     """The JSON schema of a list of short texts. Upper bounds are the grammar's (agents/core/output.py)."""
     item = {"type": "string", "minLength": 1, "maxLength": max_characters}
     return {"type": "array", "items": item, "minItems": min_texts, "maxItems": max_texts}
+
+
+def calls_for_claims(
+    settings: ClaimSettings, extracting: tuple[str, ...], checking: Mapping[str, Calls]
+) -> dict[str, Calls]:
+    """The calls where each claim takes those of `checking`, a text having three claims where they are extracted."""
+    if not settings.extract:
+        return dict(checking)
+    checked = {role: Calls(3 * calls.number, calls.passages) for role, calls in checking.items()}
+    return {**dict.fromkeys(extracting, Calls()), **checked}
 
 
 async def claims_of(question: Question, tools: Tools, settings: ClaimSettings) -> list[str]:

@@ -12,7 +12,7 @@ Adding one is one file and one config:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,17 @@ from ratchet.inference.engine import EngineError
 from ratchet.retrieval.errors import SourceError
 
 S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How often an episode calls a role, as far as its settings tell: the mean of the fewest and the most."""
+
+    number: float = 1
+    passages: float = 0
+    """Passages that each call shows."""
+    conversations: float | None = None
+    """None: each call is one of its own."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,8 @@ class SystemSpec(Generic[S]):
     program. Of other systems, an answer's passages are those that a prompt showed."""
     digest: Callable[[S], str] | None = None
     """Gives the digest of the files that its settings name, for content keys."""
+    calls: Callable[[S], Mapping[str, Calls]] | None = None
+    """The calls of its roles, for `ratchet plan` before a run has measured them. Default: each role once."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.native import Actions, calls_of, dialogue_with
 from ratchet.agents.core.output import ANY, AnyText, JsonObject, at_most
 from ratchet.agents.core.prompts import DATA, Prompt, one_line
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import label_of_stance, labels_text
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
@@ -295,5 +295,14 @@ def signature(tool: str, arguments: dict[str, Any]) -> str:
 
 
 SYSTEM = SystemSpec(
-    Settings, solve, roles=("decomposer", "executor"), prompts=PROMPTS, gives_verdict=True, gold_action=gold_action
+    Settings,
+    solve,
+    roles=("decomposer", "executor"),
+    prompts=PROMPTS,
+    gives_verdict=True,
+    gold_action=gold_action,
+    calls=lambda settings: {
+        "decomposer": Calls(int(settings.decomposer)),
+        "executor": Calls((1 + settings.steps) / 2, settings.documents, 1),
+    },
 )

@@ -11,11 +11,20 @@ Where the paper's own parts disagree or are silent, our guard rails, and what th
 docs/papers/mrag.md.
 """
 
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.mrag.brief import BRIEF_PROMPTS
 from ratchet.agents.mrag.coordinator import gold_action, solve
 from ratchet.agents.mrag.paper import PAPER_PROMPTS
 from ratchet.agents.mrag.settings import AGENTS, Settings
+
+
+def calls_of(settings: Settings) -> dict[str, Calls]:
+    """Each agent once, the coordinator before each of them and at the end; the searcher writes a query and reads ten
+    documents, two at a time, and hands on four."""
+    own = {"planner": Calls(), "searcher": Calls(6, settings.documents_per_turn, 1)}
+    agents = {agent: own.get(agent, Calls(1, 4)) for agent in settings.agents if agent != "finisher"}
+    return {"coordinator": Calls(8, 0, 1), **agents}
+
 
 SYSTEM = SystemSpec(
     Settings,
@@ -23,4 +32,5 @@ SYSTEM = SystemSpec(
     roles=("coordinator", *(agent for agent in AGENTS if agent != "finisher")),
     prompts={**PAPER_PROMPTS, **BRIEF_PROMPTS},
     gold_action=gold_action,
+    calls=calls_of,
 )

@@ -29,7 +29,7 @@ from pydantic import Field
 
 from ratchet.agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
 from ratchet.agents.core.prompts import one_line, quoted
-from ratchet.agents.core.system import SystemSpec
+from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import task_with_options
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.agents.tool_mad.debate import (
@@ -286,10 +286,31 @@ def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[R
     )
 
 
+def calls_of(settings: Settings) -> dict[str, Calls]:
+    """Between one round and all of them, where the debate may end early."""
+    ends_early = settings.stability or settings.without_scores == "agreement"
+    rounds = (1 + settings.rounds) / 2 if ends_early else settings.rounds
+    calls = {"judge": 1.0}
+
+    def add(role: str, number: float) -> None:
+        calls[role] = calls.get(role, 0) + number
+
+    for kind in settings.agents:
+        add(kind, rounds)
+        if settings.query_formulation and kind != "none":
+            add(f"{kind}_query", rounds)
+        if kind in settings.keywords:
+            add("keywords", rounds)
+        if settings.stability:  # statements, their verdicts, and questions; an agent without documents has the last
+            add("scorer", rounds * (settings.questions + 2 * (kind != "none")))
+    return {role: Calls(each, settings.documents * (role in ("rag", "search"))) for role, each in calls.items()}
+
+
 SYSTEM = SystemSpec(
     Settings,
     solve,
     roles=("rag", "search", "none", "rag_query", "search_query", "keywords", "summariser", "judge", "scorer"),
     prompts=PROMPTS,
     gives_verdict=True,
+    calls=calls_of,
 )

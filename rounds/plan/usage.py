@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
 
+from ratchet.agents.core.spec import Calls
 from ratchet.agents.core.system import System, load_system
 from ratchet.core.config import Config, RewardsConfig
 from ratchet.core.errors import UserError
@@ -20,7 +21,6 @@ from ratchet.core.selection import Score
 from ratchet.inference.serving.specs import ModelUse
 from ratchet.rewards.reward import judged, load_reward
 from ratchet.rewards.store import stored_scores
-from ratchet.rounds.plan.calls import SYSTEMS, Turns
 from ratchet.sampling.store import TrajectoryStore
 
 MAX_TRAJECTORIES = 500
@@ -91,26 +91,24 @@ class SystemUse:
 
 def assumed_use(system: System, passage_tokens: float = PASSAGE_TOKENS) -> SystemUse:
     """The calls of a system that has not been sampled, a passage having so many tokens."""
-    turns = SYSTEMS[name](system.settings) if (name := short_name(system.config.name)) in SYSTEMS else {}
+    calls = system.spec.calls(system.settings) if system.spec.calls else dict.fromkeys(system.roles, Calls())
     roles = tuple(
-        _assumed_role(role, system.config.role(role).model, own, passage_tokens)
+        _assumed_role(role, system.config.role(role).model, calls[role], passage_tokens)
         for role in system.roles
-        if (own := turns.get(role) if turns else Turns()) is not None
+        if role in calls and calls[role].number
     )
-    source = (
-        f"assumed (rounds/plan/calls.py): {passage_tokens:,.0f} tokens a passage, {NEW_TOKENS:,.0f} new ones a call"
-    )
+    source = f"assumed: {passage_tokens:,.0f} tokens a passage, {NEW_TOKENS:,.0f} new ones a call"
     return SystemUse(roles, source)
 
 
-def _assumed_role(role: str, model: str, turns: Turns, passage_tokens: float) -> RoleUse:
+def _assumed_role(role: str, model: str, calls: Calls, passage_tokens: float) -> RoleUse:
     """A turn's prompt begins with the last turn's, which is in the prefix cache."""
-    conversations = turns.calls if turns.conversations is None else turns.conversations
-    each = turns.calls / conversations
-    shown = SHOWN_TOKENS + turns.passages * passage_tokens
+    conversations = calls.number if calls.conversations is None else calls.conversations
+    each = calls.number / conversations
+    shown = SHOWN_TOKENS + calls.passages * passage_tokens
     cached = INSTRUCTION_TOKENS + (shown + NEW_TOKENS) * (each - 1) / 2
     length = INSTRUCTION_TOKENS + each * (shown + NEW_TOKENS)
-    return RoleUse(role, model, turns.calls, cached + shown, cached, NEW_TOKENS, length, conversations)
+    return RoleUse(role, model, calls.number, cached + shown, cached, NEW_TOKENS, length, conversations)
 
 
 def use_of(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:

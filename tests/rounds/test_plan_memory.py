@@ -290,7 +290,7 @@ def test_every_judge_call_and_every_assumption_is_counted(tmp_path: Path, capsys
     assert "= 245,000 judge calls" in said
     # Mrag's seven agents, its coordinator eight times, its searcher six: 20 calls of 150 new tokens.
     assert "4,000 trajectories: 80,000 calls, 12,000,000 new tokens" in said
-    assert "calls of a trajectory (mrag): 20.0, assumed (rounds/plan/calls.py): 512 tokens a passage" in said
+    assert "calls of a trajectory (mrag): 20.0, assumed: 512 tokens a passage" in said
     # A turn shows the searcher 2 passages and 200 tokens; 500 of instructions and all former turns are in the cache.
     assert "searcher (agent): 6.0 calls, 5,159 prompt tokens (3,935 cached), 150 new; conversations of 8,744" in said
     assert "assumed: 10 nuggets, 5 runs" in said
