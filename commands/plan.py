@@ -1,16 +1,15 @@
-"""ratchet plan --config X.yaml [--gpu-gb 80] [--gpus 8]: what a run will take, and beside it what it took.
-
-Two parts: which memory each step needs and where it stops fitting; and the trajectories and judge calls of every stage,
-with the arithmetic and every assumption. Where a stage has run, its hours stand beside, and calls and tokens that were
-measured replace the assumed ones.
-"""
+"""ratchet plan --config X.yaml [--gpu H100] [--gpus 8]: what a run will take, and beside it what it took."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import TextIO
+
+from rich.markup import escape
 
 from ratchet.commands.arguments import (
     add_card_arguments,
@@ -22,19 +21,33 @@ from ratchet.commands.arguments import (
 )
 from ratchet.core.config import SplitConfig
 from ratchet.core.errors import UserError
+from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.question_sets import split_of
 from ratchet.inference.serving.devices import CARDS
-from ratchet.inference.serving.specs import ModelUse
+from ratchet.inference.serving.specs import GB
 from ratchet.rounds.ledger import latest_entries
-from ratchet.rounds.plan.memory import GB, Node, TableRow, format_gb, index_row, serving_row, training_row
-from ratchet.rounds.plan.stages import NumQuestions, PlannedStage, RunUse, count, measured_rate, plan_stages, run_use
-from ratchet.rounds.plan.usage import RoleUse, model_uses
+from ratchet.rounds.memory_table import MemoryRow, Node, memory_table
+from ratchet.rounds.plan import (
+    INSTRUCTION_TOKENS,
+    ITEMS,
+    NEW_TOKENS,
+    SHOWN_TOKENS,
+    NumQuestions,
+    PlannedStage,
+    SystemUse,
+    Tokens,
+    cost,
+    count,
+    measured_rate,
+    model_uses,
+    plan_stages,
+    system_use,
+)
 from ratchet.rounds.records import Entry, StageKey
 from ratchet.rounds.stage import ExperimentRun
 
-ABOUT = """Print what a run will take: the memory of each step, the trajectories and judge calls of each stage, and the
-arithmetic with every assumption. Where a stage has run, its hours stand beside. Nothing is written, and no model is
-loaded."""
+ABOUT = """Print what a run will take: the memory of each part, the calls and tokens of each stage and model, and hours
+where a rate is known. Where a stage has run, its hours stand beside. Nothing is written, and no model is loaded."""
 
 
 def main(arguments: Sequence[str], prog: str = "ratchet plan") -> None:
@@ -49,7 +62,6 @@ def main(arguments: Sequence[str], prog: str = "ratchet plan") -> None:
         help="prompt and new tokens together that one GPU computes of a model of 7 billion parameters (default: what "
         "the run's sampling took, else what is published for the GPU; the GPU is A100-80 where none is named)",
     )
-    add("--memory-gb", type=positive_number, help="main memory of a node in 10^9 bytes")
     add("--questions", type=positive_integer, help="questions to sample (default: those of questions.train)")
     add(
         "--held-out", type=positive_integer, help="questions of dev and of the evaluation (default: those of the files)"
@@ -60,85 +72,88 @@ def main(arguments: Sequence[str], prog: str = "ratchet plan") -> None:
     if config.members:
         raise UserError(f"{options.config}: the config has `members`; plan each member with its own config")
     card = card_asked(options) or CARDS["A100-80"]
-    node = Node(card.gb * GB, options.gpus, options.memory_gb * GB if options.memory_gb else None)
-    sets = config.evaluation.question_sets
-    evaluated = [split_of(config, name) for name in sets]
+    node = Node(card.gb * GB, options.gpus)
+    evaluated = [split_of(config, name) for name in config.evaluation.question_sets]
     questions = NumQuestions(
         options.questions or _split_size(config.questions.train, config.seed),
         options.held_out or _split_size(config.questions.dev, config.seed),
         options.held_out or sum(_split_size(split, config.seed) for split in evaluated),
     )
-    experiment = ExperimentRun(config, ())
-    use, uses = run_use(config), model_uses(config)
-    rows = [
-        index_row(config.index, node, options.documents),
-        *(
-            serving_row(name, model, config.serve_config(name), node, uses.get(name, ModelUse()))
-            for name, model in config.models.items()
-        ),
-        training_row(config.training, config.models[config.training.model], node),
-    ]
-    stages = plan_stages(experiment, use, questions)
-    print(render(rows, node, config.run))
+    experiment, use = ExperimentRun(config, ()), system_use(config)
+    costs = {name: cost(model) for name, model in config.models.items()}
     entries = latest_entries(experiment.run)
-    measured = measured_rate(entries.values(), use)
+    measured = measured_rate(entries.values(), use, costs)
     rate = options.tokens_per_second or measured or card.tokens_per_second
     source = "given" if options.tokens_per_second else "measured by the run's sampling" if measured else "published"
-    lines = [*_stage_lines(stages, entries, rate), "", _rate_line(rate, source), *_use_lines(config.system.name, use)]
-    print("\n" + _wrapped(lines))
+    stages = plan_stages(experiment, use, questions)
+    where = f"{config.run} on {node.gpus} GPU{'s' * (node.gpus > 1)} of {card.gb:g} GB"
+    print_memory(memory_table(config, node, model_uses(config), options.documents), where)
+    _print_stages(stages, entries, costs, rate)
+    for line in (*_how_counted(stages, use, config.index.chunk_tokens), _rate_line(rate, source)):
+        # In a terminal lines are broken between words; in a file or pipe they are as long as they are.
+        print(textwrap.fill(line, shutil.get_terminal_size((10_000, 0)).columns, subsequent_indent="    "))
+
+
+def print_memory(rows: Sequence[MemoryRow], where: str, out: TextIO | None = None) -> None:
+    """Print the table of the memory, in GB."""
+    numbers = ("weights", "adapter", "cache or activations", "other", "together")
+    table = new_table(escape(f"{where}: GB (10^9 bytes) a GPU"), ["part"], numbers)
+    table.add_column("")
+    for row in rows:
+        sizes = (row.weights, row.adapter, row.working, row.overhead, row.total)
+        table.add_row(row.part, *(f"{size / GB:.1f}" if size else "" for size in sizes), escape(row.limit))
+    print_table(table, out, wraps=True)
+
+
+def _print_stages(
+    stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry], costs: Mapping[str, float], rate: float | None
+) -> None:
+    numbers = ("calls", "million prompt", "million new", "million trained", "GPU hours", "hours it took")
+    table = new_table("", ["stage", "trajectories", "model"], numbers)
+    several = len({stage.key.round for stage in stages}) > 1
+    total = 0.0
+    for stage in stages:
+        name = f"round {stage.key.round}: {stage.key.title}" if several else stage.key.title
+        took = _hours(entries[stage.key].seconds) if stage.key in entries else ""
+        first = (name, count(stage.trajectories) if stage.trajectories else "")
+        for labels, (model, tokens) in zip_longest([first], stage.models.items() or [("", Tokens())]):
+            work = tokens.computed * costs.get(model, 0.0)
+            total += work
+            millions = (_millions(tokens.prompt), _millions(tokens.new), _millions(tokens.trained))
+            calls = count(tokens.calls) if tokens.calls else ""
+            table.add_row(*(labels or ("", "")), model, calls, *millions, _planned(work, rate), took if labels else "")
+    seconds = sum(entries[stage.key].seconds for stage in stages if stage.key in entries)
+    table.add_row("together", *[""] * 6, _planned(total, rate), _hours(seconds) if seconds else "")
+    print_table(table)
+
+
+def _how_counted(stages: Sequence[PlannedStage], use: SystemUse, passage_tokens: float) -> Iterator[str]:
+    counted: dict[str, list[str]] = {}
+    for stage in stages:
+        counted.setdefault(stage.counted, []).append(stage.key.title)
+    yield from (f"{', '.join(dict.fromkeys(titles))}: {text}" for text, titles in counted.items())
+    roles = ", ".join(f"{role.role} {role.calls:,.3g}" for role in use.roles)
+    yield f"calls of a trajectory, {use.source or 'assumed'}: {use.calls:,.1f} ({roles})"
+    yield (
+        f"assumed of what is not measured: {INSTRUCTION_TOKENS:g} tokens of instructions, {SHOWN_TOKENS:g} shown and "
+        f"{NEW_TOKENS:g} new ones a call, {passage_tokens:,.0f} a passage; {ITEMS:g} nuggets of an answer"
+    )
 
 
 def _rate_line(rate: float | None, source: str) -> str:
     if rate is None:
         return "GPU hours: nothing is published for this GPU here; give --tokens-per-second"
     return (
-        f"GPU hours: {rate:,.0f} tokens a second of a model of 7 billion parameters, prompt and new ones together "
-        f"({source}); others in proportion to their parameters; a trained token is two forward passes and a backward "
-        "pass of one; searches, the index and the start of servers are not counted"
+        f"GPU hours: {rate:,.0f} tokens a second of a model of 7 billion parameters ({source}), others in proportion "
+        "to theirs; a trained token is two or three passes; searches and the start of servers are not counted"
     )
 
 
-def _stage_lines(stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry], rate: float | None) -> list[str]:
-    """The table of the stages, and the arithmetic below it."""
-    several = len({stage.key.round for stage in stages}) > 1
-    rows = [("stage", "trajectories", "judge calls", "GPU hours", "hours it took")]
-    arithmetic: list[str] = []
-    for stage in stages:
-        name = f"round {stage.key.round}: {stage.key.title}" if several else stage.key.title
-        entry = entries.get(stage.key)
-        counts = _cell(stage.trajectories), _cell(stage.judge_calls), _planned_hours(stage.work, rate)
-        rows.append((name, *counts, _hours(entry.seconds) if entry else ""))
-        texts = [*([stage.counted] if stage.counted else []), *([_measured_line(entry)] if entry else [])]
-        arithmetic += ["", name, *(f"  {text}" for text in texts)] if texts else []
-    calls = _cell(sum(stage.judge_calls for stage in stages))
-    seconds = sum(entries[stage.key].seconds for stage in stages if stage.key in entries)
-    planned = _planned_hours(sum(stage.work for stage in stages), rate)
-    rows.append(("together", "", calls, planned, _hours(seconds) if seconds else ""))
-    return [*_aligned(rows, str.rjust), *arithmetic]
+def _millions(tokens: float) -> str:
+    return "" if not tokens else count(tokens / 1e6) if not tokens < 1e7 else f"{tokens / 1e6:,.1f}"
 
 
-def _aligned(rows: Sequence[Sequence[str]], pad: Callable[[str, int], str] = str.ljust) -> list[str]:
-    """The lines of a table, whose cells `pad` fills up; those of the first column stand on the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ((row[0].ljust(widths[0]), *map(pad, row[1:], widths[1:])) for row in rows)
-    return ["  ".join(line).rstrip() for line in lines]
-
-
-def _measured_line(entry: Entry) -> str:
-    """What the ledger says of a stage that has run."""
-    trajectories = entry.facts.get("trajectories")
-    done = f", {trajectories:,} trajectories" if trajectories else ""
-    return (
-        f"took {_hours(entry.seconds)} hours on {entry.machine}, servers' start included{done}; a stage that was "
-        "resumed counts from its last start"
-    )
-
-
-def _cell(number: float) -> str:
-    return count(number) if number else ""
-
-
-def _planned_hours(work: float, rate: float | None) -> str:
+def _planned(work: float, rate: float | None) -> str:
     if not work or not rate:
         return ""
     return "?" if math.isnan(work) else _hours(work / rate)
@@ -147,44 +162,6 @@ def _planned_hours(work: float, rate: float | None) -> str:
 def _hours(seconds: float) -> str:
     hours = seconds / 3600
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:,.2f}" if hours >= 0.01 else f"{hours:.4f}"
-
-
-def _use_lines(system: str, use: RunUse) -> list[str]:
-    lines = [f"calls of a trajectory ({system}): {use.system.calls:,.1f}, {use.system.source}"]
-    lines += [f"  {_role_line(role)}" for role in use.system.roles]
-    lines += [f"{name}: {baseline.calls:,.1f} calls, {baseline.source}" for name, baseline in use.baselines.items()]
-    for name, judged in (("rewards", use.rewards), ("evaluation", use.evaluation)):
-        if judged.total:
-            lines.append(f"judge calls of a trajectory ({name}): {judged.total:,.1f}, {judged.source}")
-    return lines
-
-
-def _role_line(role: RoleUse) -> str:
-    thoughts = f" ({role.thought_tokens:,.0f} of thoughts)" if role.thought_tokens else ""
-    return (
-        f"{role.role} ({role.model}): {role.calls:,.1f} calls, {role.prompt_tokens:,.0f} prompt tokens "
-        f"({role.cached_tokens:,.0f} cached), {role.new_tokens:,.0f} new{thoughts}; conversations of "
-        f"{role.conversation_tokens:,.0f}"
-    )
-
-
-def render(rows: Sequence[TableRow], node: Node, run: str) -> str:
-    """The table of what fits, and the arithmetic below it."""
-    memory = f", {format_gb(node.memory)} of main memory" if node.memory else ""
-    out = [
-        f"{run} on nodes of {node.gpus} GPU{'s' * (node.gpus > 1)} of {format_gb(node.gpu)}{memory}; GB are 10^9 bytes",
-        "",
-        *_aligned([(line.step, line.needs, line.limit) for line in rows]),
-    ]
-    for line in rows:
-        out += [] if not line.arithmetic else ["", line.step, *(f"  {text}" for text in line.arithmetic)]
-    return _wrapped(out)
-
-
-def _wrapped(lines: Sequence[str]) -> str:
-    """In a terminal lines are broken between words; in a file or pipe they are as long as they are."""
-    columns = shutil.get_terminal_size((10_000, 0)).columns
-    return "\n".join(textwrap.fill(line, columns, subsequent_indent="    ") for line in lines)
 
 
 def _split_size(split: SplitConfig, seed: int) -> float:

@@ -94,7 +94,7 @@ def planned_memory(config: Config, models: Sequence[str], card: Card, gpus: int)
 
 
 def _specs(config: Config, chosen: Sequence[str] | None) -> list[ServerSpec]:
-    from ratchet.rounds.plan.usage import model_uses  # late: --help needs no stages
+    from ratchet.rounds.plan import model_uses  # late: --help needs no stages
 
     return server_specs(config, chosen, model_uses(config))
 

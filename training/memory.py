@@ -15,14 +15,21 @@ again for one layer at a time. On top of it come the gradients on their way thro
 whichever is larger. Liger's kernels (`training.lora.fuse_layers`) keep b f + 4h less, in 16 bits: not the activation of
 the gate, and the norms' inputs as they are.
 
-tests/rounds/test_plan_memory.py compares the sums with what a training step allocates on a CPU, and `make gpu-check`
-with what it does on a GPU.
+Beside them a device holds the weights, of which FSDP over g GPUs leaves it 1/g, two complete layers, and b h V: the
+output head, which every process holds complete until the backward pass ends (training/processes.py).
+
+tests/training/test_memory.py compares the sums with what a training step allocates on a CPU, and `make gpu-check` with
+what it does on a GPU.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+
+from ratchet.inference.footprint import Footprint
 
 if TYPE_CHECKING:  # else the help of commands that plan would load it
     import torch
@@ -114,3 +121,45 @@ class Activations:
             return 12 * learnt * self.vocabulary
         tile = min(learnt, TILE_TOKENS) * min(self.vocabulary, TILE_VOCABULARY)
         return self.bytes_each * tile + learnt * self.hidden * (4 + self.bytes_each)
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Memory of training on one device, in bytes."""
+
+    weights: int
+    adapter: int
+    """With its gradients and the optimiser's moments."""
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.adapter + self.activations
+
+
+def training_memory(
+    size: Footprint,
+    parts: Activations,
+    tokens: int,
+    learnt: int | None = None,
+    *,
+    checkpointing: bool = True,
+    four_bit: bool = False,
+    shards: int = 1,
+) -> TrainingMemory:
+    """The memory with `tokens` on the device at once, of which `learnt` have a loss (default: all). `shards`: GPUs that
+    FSDP spreads the weights over."""
+    dtype = "float32" if parts.bytes_each == 4 else "bfloat16"
+    weights = size.bytes_with("four_bit" if four_bit else None, dtype, size.parameters)
+    if shards > 1:
+        weights = weights // shards + 2 * weights // parts.layers + parts.bytes_each * parts.hidden * parts.vocabulary
+    return TrainingMemory(
+        weights,
+        (4 + OPTIMIZER_BYTES) * size.lora_parameters(parts.rank) // shards,
+        parts.total(tokens, tokens if learnt is None else learnt, checkpointing),
+    )
+
+
+def max_tokens(memory: Callable[[int], TrainingMemory], room: float) -> int:
+    """The most tokens whose memory fits in `room` bytes; 0 where the weights alone do not fit."""
+    return max(0, bisect_right(range(1 << 26), room, key=lambda tokens: memory(tokens).total) - 1)

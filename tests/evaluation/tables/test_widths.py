@@ -11,7 +11,7 @@ from typing import TextIO
 import pytest
 from rich.table import Table
 
-from ratchet.commands.plan import render
+from ratchet.commands.plan import print_memory
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.selection import Score
@@ -32,7 +32,7 @@ from ratchet.evaluation.tables.suite import print_members, print_suite
 from ratchet.evaluation.tables.thresholds import TurnScore, threshold_table
 from ratchet.evaluation.tables.verdicts import print_verdicts
 from ratchet.questions.leakage import Leakage, SplitLeakage
-from ratchet.rounds.plan.memory import Node, TableRow
+from ratchet.rounds.memory_table import MemoryRow
 from ratchet.rounds.records import Entry as LedgerEntry
 from ratchet.rounds.status import print_status
 from tests.helpers.arms import make_arm
@@ -88,8 +88,7 @@ def show_status(out: TextIO, folder: Path) -> None:
 
 
 def show_scale(out: TextIO) -> None:
-    rows = [TableRow("train", "123.4 GB a GPU", "DOES NOT FIT one GPU of 80.0 GB" * 3, ("1 x 2 = 3 " * 20,))]
-    out.write(render(rows, Node(80e9, 8, 1e12), "runs/x"))
+    print_memory([MemoryRow("serve answerer", "DOES NOT FIT a GPU of 80 GB " * 3, 15e9, 1e9, 2e9, 5e9)], "runs/x", out)
 
 
 LONG = "iterative_retrieval_generation_with_a_reader"

@@ -1,0 +1,326 @@
+"""What each stage of a run asks of its models: calls and tokens, and what they come to in hours where a rate is known.
+
+Calls and tokens of a system are the means of the run's latest round that was sampled. Before that, its calls are those
+that it declares (`SystemSpec.calls`) and the tokens are the constants below, which `ratchet plan` prints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from statistics import fmean
+
+from ratchet.agents.core.spec import Calls
+from ratchet.agents.core.system import System, load_system
+from ratchet.core.config import Config, ModelConfig, RewardsConfig
+from ratchet.core.errors import UserError
+from ratchet.core.plugins import short_name
+from ratchet.core.records import Conversation, ModelCall, Trajectory
+from ratchet.core.runfolder import RunFolder
+from ratchet.inference.footprint import footprint
+from ratchet.inference.serving.specs import ModelUse
+from ratchet.rewards.reward import judged
+from ratchet.rounds.records import Entry, StageKey
+from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import SAMPLING_STAGES, stages_of
+from ratchet.sampling.store import TrajectoryStore
+from ratchet.training.objectives.objective import load_objective
+from ratchet.training.schedule import held_out, schedule
+
+REFERENCE_PARAMETERS = 7e9
+"""Of the model whose tokens a second `inference/serving/devices.py` and `ratchet plan --tokens-per-second` state."""
+MAX_TRAJECTORIES = 500
+"""The limit of trajectories of a run that are read."""
+INSTRUCTION_TOKENS, SHOWN_TOKENS, NEW_TOKENS = 500.0, 200.0, 150.0
+"""Tokens of a role's instructions, which are in the prefix cache; of what it is shown at a call beside passages; and of
+its reply: an action as JSON, or a short answer."""
+ITEMS = 10.0
+"""Nuggets of a reference answer."""
+JUDGE_PROMPT_TOKENS, JUDGE_CACHED_TOKENS, JUDGE_NEW_TOKENS = 1500.0, 750.0, 150.0
+"""A call of the judge: instructions, question, reference and answer, of which half are in the prefix cache; a verdict
+with its reason as JSON."""
+
+
+@dataclass(frozen=True)
+class RoleUse:
+    """The calls of one role in one trajectory."""
+
+    role: str
+    model: str
+    calls: float
+    prompt_tokens: float
+    """Of one call, without those in the prefix cache."""
+    new_tokens: float
+    conversation_tokens: float
+    """Of a conversation at its end."""
+    conversations: float = 1.0
+    """In one trajectory; each is one training row."""
+
+
+@dataclass(frozen=True)
+class SystemUse:
+    """The calls of one trajectory of a system."""
+
+    roles: tuple[RoleUse, ...]
+    source: str = ""
+    """What they were measured on; empty where they are assumed."""
+
+    @property
+    def calls(self) -> float:
+        return sum(role.calls for role in self.roles)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a stage asks of one model."""
+
+    calls: float = 0.0
+    prompt: float = 0.0
+    """Prompt tokens that are in no cache."""
+    new: float = 0.0
+    trained: float = 0.0
+    passes: int = 1
+    """Forward passes that one of these tokens costs: a backward pass counts as one."""
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(self.calls + other.calls, self.prompt + other.prompt, self.new + other.new)
+
+    @property
+    def computed(self) -> float:
+        return self.passes * (self.prompt + self.new + self.trained)
+
+
+@dataclass(frozen=True)
+class NumQuestions:
+    """The numbers of questions; NaN where they are not known."""
+
+    train: float
+    dev: float
+    evaluated: float
+    """Of the evaluated split and all benchmarks together."""
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """The work of one stage."""
+
+    key: StageKey
+    models: Mapping[str, Tokens]
+    trajectories: float = 0.0
+    counted: str = ""
+    """How its trajectories or rows were counted."""
+
+
+def assumed_use(system: System, passage_tokens: float) -> SystemUse:
+    """The calls of a system that has not been sampled, a passage having so many tokens."""
+    calls = system.spec.calls(system.settings) if system.spec.calls else dict.fromkeys(system.roles, Calls())
+    return SystemUse(
+        tuple(
+            _assumed_role(role, system.config.role(role).model, calls[role], passage_tokens)
+            for role in system.roles
+            if role in calls and calls[role].number
+        )
+    )
+
+
+def _assumed_role(role: str, model: str, calls: Calls, passage_tokens: float) -> RoleUse:
+    """A turn's prompt begins with the last turn's, which is in the prefix cache."""
+    conversations = calls.number if calls.conversations is None else calls.conversations
+    shown = SHOWN_TOKENS + calls.passages * passage_tokens
+    length = INSTRUCTION_TOKENS + calls.number / conversations * (shown + NEW_TOKENS)
+    return RoleUse(role, model, calls.number, shown, NEW_TOKENS, length, conversations)
+
+
+def measured_use(trajectories: Iterable[Trajectory], source: str) -> SystemUse | None:
+    """The mean calls of these trajectories; None without a call."""
+    count, calls, talks = 0, dict[str, list[ModelCall]](), dict[str, list[Conversation]]()
+    for trajectory in trajectories:
+        count += 1
+        for call in trajectory.model_calls:
+            calls.setdefault(call.role, []).append(call)
+        for talk in trajectory.conversations:
+            talks.setdefault(talk.role, []).append(talk)
+    roles = tuple(
+        RoleUse(
+            role,
+            talks[role][-1].model,
+            len(own) / count,
+            fmean(call.prompt_tokens - call.cached_tokens for call in own),
+            fmean(call.new_tokens for call in own),
+            fmean(len(talk.ids) for talk in talks[role]),
+            len(talks[role]) / count,
+        )
+        for role, own in calls.items()
+        if role in talks
+    )
+    return SystemUse(roles, source) if roles else None
+
+
+def system_use(config: Config) -> SystemUse:
+    """The calls of the config's system: of the run's latest round that was sampled, else assumed."""
+    for folder in reversed(RunFolder(config.folder).rounds()):
+        sampled = islice(TrajectoryStore(folder.trajectories).read(), MAX_TRAJECTORIES)
+        finished = [trajectory for trajectory in sampled if trajectory.status != "failed"]
+        source = f"measured on {len(finished):,} trajectories of round {folder.number}"
+        if (use := measured_use(finished, source)) is not None:
+            return use
+    return assumed_use(load_system(config.system), config.index.chunk_tokens)
+
+
+def judge_calls(rewards: RewardsConfig, names: Iterable[str], samples: int) -> dict[str, float]:
+    """By score that a judge gives: its calls for one trajectory, with `samples` trajectories of a question.
+
+    Correctness judges every nugget in a call of its own, and draws the nuggets once for all samples of a question.
+    Faithfulness and precision draw the claims of an answer in one call and judge all of them in another; precision has
+    its claims from faithfulness where both are scored.
+    """
+    runs, scores = rewards.runs, judged(names)
+    draws = runs if rewards.correctness.nuggets == "per_run" else 1
+    claims = runs if rewards.faithfulness.claims == "per_run" else 1
+    known = {
+        "correctness": draws / samples + ITEMS * runs,
+        "faithfulness": claims + runs,
+        "precision": runs + (0 if "faithfulness" in scores else claims),
+    }
+    return {name: float(known.get(short_name(name), runs)) for name in scores}
+
+
+def model_uses(config: Config) -> dict[str, ModelUse]:
+    """By model: how much a trajectory and its scoring use it, for memory and for requests in flight of servers.
+
+    Without those that cannot be told: models are also served for configs that lack a system or a reward.
+    """
+    try:
+        use = system_use(config)
+        names = {*config.rewards.weights, *config.evaluation.scores}
+        asked = sum(judge_calls(config.rewards, names, config.sampling.samples).values())
+    except UserError:
+        return {}
+    uses: dict[str, ModelUse] = {}
+    for model in {role.model for role in use.roles}:
+        own = [role for role in use.roles if role.model == model]
+        calls = sum(role.calls for role in own)
+        mean = sum(role.calls * role.conversation_tokens for role in own) / calls
+        uses[model] = ModelUse(calls, round(mean), bool(use.source))
+    judge = config.rewards.judge
+    if asked and judge in config.models:
+        before = uses.get(judge, ModelUse(calls=0.0))
+        tokens = max(before.conversation_tokens, round(JUDGE_PROMPT_TOKENS + JUDGE_NEW_TOKENS))
+        uses[judge] = ModelUse(before.calls + asked, tokens, before.is_measured)
+    return uses
+
+
+def cost(model: ModelConfig) -> float:
+    """What a token of the model costs, as a part of one of a model of 7 billion parameters: it goes with the parameters
+    that the token passes; 0 where another machine computes it."""
+    if model.engine in ("chat-api", "scripted"):
+        return 0.0
+    return footprint(model.path, model.revision, model.dtype).active_parameters / REFERENCE_PARAMETERS
+
+
+def measured_rate(entries: Iterable[Entry], use: SystemUse, costs: Mapping[str, float]) -> float | None:
+    """Tokens a second, as those of a model of 7 billion parameters, that the run's latest sampling computed."""
+    sampled = [entry for entry in entries if entry.stage == "sample" and entry.facts.get("trajectories_an_hour")]
+    if not sampled or not use.source:
+        return None
+    latest = max(sampled, key=lambda entry: entry.round)
+    computed = sum(costs[model] * tokens.computed for model, tokens in _sampled([(use, 1.0)]).items())
+    return latest.facts["trajectories_an_hour"] / 3600 * computed or None
+
+
+def plan_stages(experiment: ExperimentRun, use: SystemUse, questions: NumQuestions) -> list[PlannedStage]:
+    """The stages of the run that ask models, in their order; in later rounds as many as in the first. UserError."""
+    config = experiment.config
+    baselines = {
+        name: assumed_use(load_system(baseline), config.index.chunk_tokens)
+        for name, baseline in config.evaluation.baselines.items()
+    }
+    keys = [stage.key for stage in stages_of(experiment)]
+    planned = (_planned(experiment, key, keys, use, baselines, questions) for key in keys)
+    return [stage for stage in planned if stage]
+
+
+def _planned(
+    experiment: ExperimentRun,
+    key: StageKey,
+    keys: Sequence[StageKey],
+    use: SystemUse,
+    baselines: Mapping[str, SystemUse],
+    questions: NumQuestions,
+) -> PlannedStage | None:
+    """None for an index, which grows with its documents, and a report, which takes seconds."""
+    config, evaluation, training = experiment.config, experiment.config.evaluation, experiment.config.training
+    learning = [role for role in use.roles if role.model == training.model and config.system.role(role.role).trainable]
+    steps, passes = _steps(config, learning, questions.train)
+    scores, samples = list(config.rewards.weights), config.sampling.samples
+    if key.id in ("train", "train.random", "train.gold"):
+        each = row_tokens(learning, training.max_length)
+        counted = f"{steps:,} steps x {training.batch_size} rows x {each:,.0f} tokens (at most{passes})"
+        times = 3 if training.gradient_checkpointing else 2  # forward, with checkpointing once more, and backward
+        return PlannedStage(
+            key, {training.model: Tokens(trained=steps * training.batch_size * each, passes=times)}, counted=counted
+        )
+    if key.id in ("sample", "score"):
+        asked, text = [(use, questions.train * samples)], f"{count(questions.train)} questions x {samples} samples"
+    elif key.id in ("choose.sample", "choose"):
+        candidates = math.ceil(steps / training.eval_steps)
+        asked = [(use, questions.dev * candidates)]
+        text = f"{count(questions.dev)} questions x {candidates} candidates ({steps:,} steps / eval_steps)"
+    elif key.id in ("promote.sample", "promote"):
+        arms, samples, scores = 2 if key.round == 1 else 3, evaluation.samples, list(evaluation.scores)
+        asked = [(use, questions.dev * samples * arms)]
+        text = f"{count(questions.dev)} questions x {samples} samples x {arms} arms"
+    elif key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
+        arms, samples, scores = 2 + len(evaluation.controls), evaluation.samples, list(evaluation.scores)
+        asked = [(use, questions.evaluated * samples * arms)]
+        asked += [(other, questions.evaluated * evaluation.samples_of(name)) for name, other in baselines.items()]
+        text = f"{count(questions.evaluated)} questions x {samples} samples x {arms + len(baselines)} arms"
+    else:
+        return None
+    trajectories = sum(number for _, number in asked)
+    sampled_by = {str(stage): sampling for stage, sampling in SAMPLING_STAGES.items()} | {"score": "sample"}
+    sampled_before = any((other.round, other.id) == (key.round, sampled_by.get(key.id)) for other in keys)
+    models = {} if sampled_before else _sampled(asked)
+    if key.id not in sampled_by.values():
+        calls = trajectories * sum(judge_calls(config.rewards, scores, samples).values())
+        prompt = JUDGE_PROMPT_TOKENS - JUDGE_CACHED_TOKENS
+        judging = {config.rewards.judge: Tokens(calls, calls * prompt, calls * JUDGE_NEW_TOKENS)} if calls else {}
+        models = {name: models.get(name, Tokens()) + judging.get(name, Tokens()) for name in {**models, **judging}}
+    return PlannedStage(key, models, trajectories, text)
+
+
+def _sampled(asked: Sequence[tuple[SystemUse, float]]) -> dict[str, Tokens]:
+    """By model, for these numbers of trajectories of systems."""
+    models: dict[str, Tokens] = {}
+    for use, number in asked:
+        for role in use.roles:
+            calls = number * role.calls
+            own = Tokens(calls, calls * role.prompt_tokens, calls * role.new_tokens)
+            models[role.model] = models.get(role.model, Tokens()) + own
+    return models
+
+
+def _steps(config: Config, learning: Sequence[RoleUse], questions: float) -> tuple[int, str]:
+    """(the training's steps, what they are as passes over the rows), where as many trajectories are kept as can be."""
+    training, samples = config.training, config.sampling.samples
+    kept_alone = load_objective(training).learns_from_kept_alone
+    kept = min(config.rewards.select.ties, samples) if kept_alone else samples
+    learnt = questions - held_out(round(questions), training.dev_fraction) if questions > 0 else questions  # or NaN
+    rows = learnt * kept * sum(role.conversations for role in learning)
+    if not rows > 0:  # NaN too
+        return training.max_steps, ""
+    plan = schedule(max(1, round(rows)), training, 1)
+    return plan.steps, f": {plan.steps / plan.per_epoch:,.3g} passes over {count(rows)} rows, {kept} kept of a question"
+
+
+def row_tokens(roles: Sequence[RoleUse], max_length: int) -> float:
+    """The mean tokens of a training row: of a conversation of these roles."""
+    rows = sum(role.conversations for role in roles)
+    return sum(role.conversations * min(role.conversation_tokens, max_length) for role in roles) / rows if rows else 0.0
+
+
+def count(number: float) -> str:
+    """A number for people, `?` where it is not known."""
+    return "?" if number != number else f"{number:,.0f}"

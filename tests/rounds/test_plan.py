@@ -1,0 +1,191 @@
+"""`ratchet plan`: memory, calls and tokens of every stage and model, hours; and the memory by stage of a dry run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ratchet.agents.core.system import load_system
+from ratchet.commands.model import serve_models
+from ratchet.commands.plan import main
+from ratchet.core.config import SystemConfig, load_config
+from ratchet.core.errors import UserError
+from ratchet.core.files import write_json, write_jsonl
+from ratchet.core.records import Conversation, ModelCall, Question, Span, Trajectory
+from ratchet.rounds.plan import assumed_use
+from ratchet.rounds.records import Entry
+from tests.agents.test_budgets import TABLE
+from tests.helpers.configs import SPLITS, write_config
+from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
+from tests.helpers.pages import ROOT
+from tests.helpers.stored import store
+
+
+def trajectory(number: int) -> Trajectory:
+    call = ModelCall(
+        role="answerer", conversation=0, start=2, end=22, text="x", parse="free", finish_reason="stop",
+        prompt_tokens=2, new_tokens=20, at=0.0, seconds=4.0,
+    )  # fmt: skip
+    spans = (Span(start=0, end=2, author="user"), Span(start=2, end=22, author="assistant", sampled=True))
+    talk = Conversation(role="answerer", model="agent", trainable=True, ids=(1,) * 22, spans=spans)
+    return Trajectory(
+        key=f"t{number}", question_id="q0", system="mrag", policy="base", sample=number, seed=0, status="finished",
+        answer="x", events=(call,), conversations=(talk,), seconds=5.0,
+    )  # fmt: skip
+
+
+def experiment(folder: Path) -> Path:
+    """A config with the shapes of the paper's agents and judge, and no weights, corpus or run."""
+    for name in SPLITS:
+        write_jsonl(folder / f"{name}.jsonl", [Question(id=f"{name}{n}", text=f"Who is {n}?") for n in range(5)])
+    models = {
+        "agent": {"path": save_shape(folder / "7b", QWEN25_7B), "engine": "vllm"},
+        "judge": {"path": save_shape(folder / "14b", QWEN25_14B), "engine": "vllm"},
+    }
+    return write_config(folder, models=models, rewards=None, sampling={"samples": 4, "concurrency": 8})
+
+
+def said_of(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """The plan, with single spaces."""
+    main(["--config", str(path), *options])
+    return re.sub(" +", " ", capsys.readouterr().out)
+
+
+PLANNED = sorted(path for kind in ("papers", "current") for path in (ROOT / "configs" / kind).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", PLANNED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_the_papers_configs_and_todays_are_planned_before_any_download(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_network(*_: object) -> None:
+        raise AssertionError("the plan asks the network")
+
+    monkeypatch.setattr("socket.socket.connect", no_network)
+    main(["--config", str(path), "--questions", "100", "--held-out", "20"])
+    said = capsys.readouterr().out
+    assert "serve agent" in said and "micro_batch" in said and len(said.splitlines()) < 45, "more than a screen"
+    if path.parent.name == "current":
+        assert "DOES NOT FIT" not in said
+        return
+    text = path.read_text()
+    own, without, thinking = re.findall(r"^  (?:# )?agent: .*$", text, re.MULTILINE)
+    for line, expected in ((without, False), (thinking, True)):
+        swapped = tmp_path / f"{expected}.yaml"
+        swapped.write_text(text.replace(own, line.replace("# ", "", 1)))
+        agent = load_config(swapped).models["agent"]
+        assert (agent.path, agent.thoughts.enabled) == ("Qwen/Qwen3-8B", expected)
+
+
+def test_the_page_on_qwen3_shows_what_its_commands_print(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs/guides/qwen3.md").read_text()
+    for line in page.splitlines():
+        words = shlex.split(line, comments=True) if line.startswith("ratchet ") else []
+        if words[1:2] == ["plan"]:
+            main(words[2:])
+        elif "--dry-run" in words:
+            with pytest.raises(SystemExit) as status:
+                serve_models(words[2:], "ratchet serve-models")
+            assert status.value.code == 0
+    printed = capsys.readouterr().out.splitlines()
+    shown = [line for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    assert len(shown) > 8 and [line for line in shown if line not in printed] == []
+
+
+def test_a_dry_run_without_models_is_by_stage_as_the_loop_serves_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shapes = {"agent": QWEN25_7B, "answerer": FALCON3_10B, "judge": QWEN25_14B}
+    paths = {f"models.{name}.path": save_shape(tmp_path / name, shape) for name, shape in shapes.items()}
+    others = {"index.encoder.device": "cpu", "embedder.device": "cpu", "run": tmp_path / "run"}
+    sets = [word for key, value in {**paths, **others}.items() for word in ("--set", f"{key}={value}")]
+    words = ["--config", str(ROOT / "configs/papers/mrag.yaml"), *sets, "--dry-run", "--gpu", "A100-80"]
+    with pytest.raises(SystemExit) as status:
+        serve_models(words, "ratchet serve-models")
+    assert status.value.code == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.endswith("):")]
+    assert shown == [
+        "agent, answerer (sample; choose: sample; evaluate: sample):",
+        "judge (score and select; choose; evaluate):",
+    ]
+    with pytest.raises(UserError, match="GB too much"):  # the servers of one command are up together
+        serve_models([*words, "--", "ratchet", "evaluate"], "ratchet serve-models")
+
+
+def test_what_does_not_fit_and_what_is_not_known_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = experiment(tmp_path)
+    said = said_of(path, capsys)
+    assert "not built" in said and "nan" not in said and "DOES NOT FIT" not in said
+    # By hand, in GB: 2 x 7.616 of weights, two adapters 0.161, 32,000 x 57,344 bytes 1.835, and vLLM's 3 + 1.5 + 0.6.
+    assert "serve agent 15.2 0.2 1.8 5.1 22.3 31 conversations of 32,000 tokens at once" in said
+    said = said_of(path, capsys, "--gpu-gb", "24", "--gpus", "8")
+    assert "DOES NOT FIT a GPU of 24 GB: tensor-parallel-size" in said
+    assert "DOES NOT FIT a GPU of 24 GB: with FSDP on 8 GPUs" in said
+    with pytest.raises(UserError, match=r"nowhere: cannot tell its size"):
+        said_of(path, capsys, "--set", "models.judge.path=nowhere")
+
+
+@pytest.mark.slow
+def test_every_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = experiment(tmp_path)
+    said = said_of(path, capsys, "--questions", "1000")
+    # Mrag's seven agents, its coordinator eight times, its searcher six: 20 calls of 150 new tokens, and together
+    # 20 x 200 + (6 x 2 + 5 x 4) x 512 prompt tokens that are in no cache.
+    assert "sample 4,000 agent 80,000 82 12" in said
+    assert "assumed: 20.0 (coordinator 8, planner 1, searcher 6," in said
+    # Correctness: 10 nuggets x 5 runs, and 5 calls that draw them for 4 samples; faithfulness: claims and their check.
+    assert "score and select 4,000 judge 245,000 184 37" in said
+    # 3 of the 4 samples at most, each with a conversation of each of mRAG's eight roles, of the 900 not held out.
+    assert "train: 5,000 steps x 128 rows x 3,598 tokens (at most: 29.6 passes over 21,600 rows, 3 kept of" in said
+    # No question is held out: 2 x ceil(24,000 / 128).
+    settings = ("--set", "training.epochs=2", "--set", "training.choose_by=reward")
+    said = said_of(path, capsys, "--questions", "1000", *settings)
+    assert "train: 376 steps x 128 rows x 3,598 tokens (at most: 2 passes over 24,000 rows" in said
+
+
+@pytest.mark.parametrize(("name", "settings"), sorted({(name, json.dumps(settings)) for name, settings, *_ in TABLE}))
+def test_the_calls_that_a_system_declares_are_among_those_that_it_makes(name: str, settings: str) -> None:
+    plays = [calls for other, own, _, calls, _ in TABLE if (other, json.dumps(own)) == (name, settings)]
+    use = assumed_use(load_system(SystemConfig(name=name, settings=json.loads(settings))), 512)
+    assert min(plays) <= use.calls <= max(plays)
+
+
+def test_hours_follow_from_tokens_and_a_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = experiment(tmp_path)
+
+    def hours(*options: str) -> list[str]:
+        said = said_of(path, capsys, "--questions", "1000", *options)
+        return re.findall(r"^sample 4,000 agent 80,000 82 12 ?([\d.,]*)$", said, re.MULTILINE)
+
+    # 20 calls of 150 new tokens, and 20,384 prompt tokens that are in no cache, of 7.6 billion parameters
+    expected = 4000 * (20 * 150 + 20_384) * 7_615_616_512 / 7e9 / 3600
+    assert hours("--tokens-per-second", "10000") == hours("--gpu", "a100-80") == [f"{expected / 10_000:.2f}"]
+    assert hours("--gpu", "H100") == [f"{expected / 19_000:.2f}"] and hours("--gpu", "RTX 4090") == [""]
+
+
+def test_what_a_run_measured_stands_beside_and_replaces_assumptions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = experiment(tmp_path)
+    store(tmp_path / "run" / "round-1" / "trajectories", [trajectory(n) for n in range(10)])
+    write_json(tmp_path / "index" / "manifest.json", {"documents": 10})
+    (tmp_path / "index" / "postings").write_bytes(b"x" * 1_000_000)
+    entry = Entry(
+        round=1, stage="sample", member="", inputs={}, outputs={}, facts={"trajectories_an_hour": 1000.0},
+        began="2026-11-23T10:00:00+00:00", seconds=72.0, machine="node7",
+    )  # fmt: skip
+    write_jsonl(tmp_path / "run" / "ledger.jsonl", [entry])
+    said = said_of(path, capsys, "--questions", "500000", "--documents", "14_000_000")
+    assert "calls of a trajectory, measured on 10 trajectories of round 1: 1.0 (answerer 1)" in said
+    # By the rate, not by the last command: 2,000,000 trajectories of 2 prompt and 20 new tokens.
+    assert re.search(r"^sample 2,000,000 agent 2,000,000 4\.0 40 2,000 0\.02$", said, re.MULTILINE)
+    assert "(measured by the run's sampling)" in said
+    each = sum(file.stat().st_size for file in (tmp_path / "index").iterdir()) / 10
+    assert f"14,000,000 documents x {each:,.0f} bytes: 1.4e+03 GB of main memory" in said
