@@ -43,12 +43,11 @@ JOBS = {
     "rewards": "scores and selection, with the judge's server",
     "train": "`accelerate launch train.py`",
     "evaluate": "the adapter against the base model",
-    "chain": "all of a round as jobs that wait for each other, each with its own resources",
     "round": "all of a round in one job: servers run only while a stage needs them, so one GPU is enough",
     "selftrain": "every round, in one job",
     "sweep": "a sweep's cells as an array, a served judge's scores as another; the tables, and the test of the choice",
 }
-TRAINING = ("train", "chain", "round", "selftrain")
+TRAINING = ("train", "round", "selftrain")
 
 
 def main(words: Sequence[str] | None = None, prog: str = "ratchet slurm") -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ratchet.agents.core.system import models_of
-from ratchet.core.config import Config, IndexConfig, is_missing, load_members
+from ratchet.core.config import Config, is_missing, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.parsing import read_mapping
 from ratchet.evaluation.sweep.cells import plan_sweep
@@ -21,18 +21,13 @@ from ratchet.inference.engines import needs_server
 from ratchet.retrieval.layout import MANIFEST
 from ratchet.rewards.reward import judge_of, scoring_judges
 from ratchet.rounds.promoted import kept_any, last_promoted, read_promotion
-from ratchet.rounds.records import StageId
 from ratchet.rounds.stage import RATCHET, ExperimentRun, Stage
 from ratchet.rounds.stages import (
     CPU_DDP,
     DDP,
     TRAIN,
-    choice_stages,
-    control_stages,
     evaluation_stages,
     judge_runs_apart,
-    promotion_stages,
-    report_stage,
     stages_before_training,
     training_stage,
 )
@@ -81,11 +76,6 @@ class JobRequest:
     def config(self) -> Config:
         return self.experiment.config
 
-    @property
-    def origin(self) -> int | None:
-        """The round whose adapter this round samples with; None: the base model."""
-        return last_promoted(self.experiment.run, before=self.round)
-
     def tasks(self, job: str, default: int = 0) -> int:
         return self.num_tasks or resources_of(self.site, job).tasks or default
 
@@ -96,8 +86,6 @@ def plan(job: str, request: JobRequest) -> list[Job]:
     if config.members and job not in ("train", "round", "selftrain"):
         raise UserError(f"{job}: this config's tasks are its members'; submit theirs, or `selftrain` for all of them")
     _check_round(job, request)
-    if job == "chain":
-        return _chain_jobs(request)
     if job in ("round", "selftrain"):
         return [_selftrain_job(job, request)]
     if job == "sweep":
@@ -105,14 +93,19 @@ def plan(job: str, request: JobRequest) -> list[Job]:
     if job == "index":
         return _index_jobs(request)
     _check_inputs(job, request)
-    experiment, number, origin = request.experiment, request.round, request.origin
+    experiment, number = request.experiment, request.round
+    origin = last_promoted(experiment.run, before=number)
     if job == "evaluate":
-        return _stage_jobs(request, evaluation_stages(experiment, number, with_adapter=True))
-    if job == "train":
-        return _stage_jobs(request, [training_stage(experiment, number, origin)])
-    ids: dict[str, StageId] = {"sample": "sample", "rewards": "score"}
-    before_training = stages_before_training(experiment, number, origin)
-    return _stage_jobs(request, [stage for stage in before_training if stage.id == ids[job]])
+        stages = evaluation_stages(experiment, number, with_adapter=True)
+    elif job == "train":
+        stages = [training_stage(experiment, number, origin)]
+    else:
+        id = "score" if job == "rewards" else "sample"
+        stages = [stage for stage in stages_before_training(experiment, number, origin) if stage.id == id]
+    jobs: list[Job] = []
+    for stage in stages:  # an evaluation whose judge runs apart is two
+        jobs.append(replace(_stage_job(request, stage), after=jobs[-1].name if jobs else ""))
+    return jobs
 
 
 def _index_jobs(request: JobRequest) -> list[Job]:
@@ -129,47 +122,19 @@ def _index_jobs(request: JobRequest) -> list[Job]:
     return [shards, Job("manifest", "merge", command, after="index")]
 
 
-def _stage_jobs(request: JobRequest, stages: Iterable[Stage], after: str = "") -> list[Job]:
-    """A job for each stage, which waits for the one before."""
-    jobs: list[Job] = []
-    for stage in stages:
-        jobs.append(replace(_stage_job(request, stage), after=after))
-        after = jobs[-1].name
-    return jobs
-
-
 def _stage_job(request: JobRequest, stage: Stage) -> Job:
     """The job of one stage, with resources of its own."""
     name = "rewards" if stage.id == "score" else stage.id.replace(".", "-")
-    if stage.id.startswith("train"):
+    if stage.id == "train":
         script = stage.command[stage.command.index(TRAIN[-1]) - len(TRAIN) + 1 :]
         gpus, nodes = training_gpus(request), resources_of(request.site, "train").nodes
         return Job(name, "train", (*accelerate_launch(request, gpus, nodes), *script), gpus)
-    if stage.id == "report":
-        return Job(name, "merge", stage.command)
     resources = name if name in ("sample", "rewards") else "evaluate"
     gpus = gpus_of(request.experiment, stage.asks)
     tasks = request.tasks("sample", 1) if name == "sample" else 1
     if tasks == 1:
         return Job(name, resources, stage.command, gpus)
     return Job(name, resources, (*stage.command, "--part", f"{TASK}/{tasks}"), gpus, tasks)
-
-
-def _chain_jobs(request: JobRequest) -> list[Job]:
-    """One round as separate jobs, each with resources of its own."""
-    if request.config.sampling.pilot is not None:
-        raise UserError("chain: sampling.pilot samples and scores a round twice; submit `round` or `selftrain` instead")
-    experiment, number, origin = request.experiment, request.round, request.origin
-    jobs = _index_jobs(request) if number == 1 and not _has_index(request.config.index) else []
-    stages = [stage for stage in stages_before_training(experiment, number, origin) if stage.id != "index"]
-    stages += [training_stage(experiment, number, origin), *choice_stages(experiment, number)]
-    if request.config.rounds.count > 1:
-        stages += promotion_stages(experiment, number, origin, has_candidate=True)
-    else:
-        stages += control_stages(experiment, number, origin)
-        stages += evaluation_stages(experiment, number, with_adapter=True)
-    stages.append(report_stage(experiment, number))
-    return jobs + _stage_jobs(request, stages, jobs[-1].name if jobs else "")
 
 
 def _selftrain_job(job: str, request: JobRequest) -> Job:
@@ -252,17 +217,12 @@ def accelerate_launch(request: JobRequest, gpus: int, nodes: int = 1) -> tuple[s
     return (*start, *plain, *(("--cpu",) if gpus == 0 else ()), *(("--multi_gpu",) if gpus > 1 else ()))
 
 
-def _has_index(index: IndexConfig) -> bool:
-    """Whether there is nothing to build: the index is there, or the config has none."""
-    return is_missing(index) or index.url is not None or (Path(index.path) / MANIFEST).exists()
-
-
 def _check_round(job: str, request: JobRequest) -> None:
     """A round's adapter is decided on before the next one samples; only `round` and `selftrain` do both."""
     count, before = request.config.rounds.count, request.round - 1
     if not 1 <= request.round <= count:
         raise UserError(f"--round {request.round}: rounds.count is {count}")
-    if job in ("sample", "train", "chain") and before and not read_promotion(request.experiment.run.round(before)):
+    if job in ("sample", "train") and before and not read_promotion(request.experiment.run.round(before)):
         raise UserError(f"--round {request.round}: round {before} is not decided yet; its promotion comes first")
 
 
@@ -270,8 +230,10 @@ def _check_inputs(job: str, request: JobRequest) -> None:
     """Check that the outputs of earlier jobs that this job reads exist."""
     experiment = request.experiment
     folder, shell = experiment.run.round(request.round), f"ratchet slurm {{}} {' '.join(experiment.arguments)}"
-    if job == "sample" and not _has_index(request.config.index):
-        raise UserError(f"{request.config.index.path}: the index is not built; `{shell.format('index')}` builds it")
+    index = request.config.index
+    has_index = is_missing(index) or index.url is not None or (Path(index.path) / MANIFEST).exists()
+    if job == "sample" and not has_index:
+        raise UserError(f"{index.path}: the index is not built; `{shell.format('index')}` builds it")
     if job == "rewards" and not any(folder.trajectories.glob("*.jsonl")):
         raise UserError(f"{folder.trajectories}: no trajectories; `{shell.format('sample')}` samples them")
     if job == "train" and not request.config.members:
@@ -285,5 +247,5 @@ def _check_inputs(job: str, request: JobRequest) -> None:
         if not (control := folder.control(name).adapter).exists():
             raise UserError(
                 f"{control}: there is no adapter of the control {name} (evaluation.controls); "
-                f"`{shell.format('chain')}` trains it before it evaluates"
+                f"`{shell.format('round')}` trains it before it evaluates"
             )

@@ -76,7 +76,7 @@ class Jobs(Section):
     selftrain: Resources = Resources()
     sweep: Resources = Resources()
     merge: Resources = Resources(time="04:00:00", cpus=2, gpus=0)
-    """Jobs that merge an array's results, and the report; they open no model."""
+    """Jobs that merge an array's results; they open no model."""
 
 
 class Apptainer(Section):

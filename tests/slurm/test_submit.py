@@ -54,14 +54,30 @@ def submitted(slurm: Slurm, *arguments: str | Path) -> dict[str, Any]:
     return {options_of(call)["--job-name"].rpartition(".")[2]: call for call in slurm.calls}
 
 
-def test_a_chain_waits_step_by_step_and_each_step_has_its_own_resources(slurm: Slurm, experiment: Path) -> None:
+def prepared(config: Path) -> Path:
+    """The config, after stand-ins for what jobs look for: an index, trajectories, a selection and an adapter."""
+    data = yaml.safe_load(config.read_text())
+    data |= {"run": str(config.parent / "run"), "index": data["index"] | {"path": str(config.parent / "index")}}
+    config.write_text(yaml.safe_dump(data))
+    folder = config.parent / "run" / "round-1"
+    for file in (config.parent / "index" / "manifest.json", folder / "trajectories" / "a.jsonl"):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    (folder / "selection.json").touch()
+    save_adapter(folder / "adapter")
+    return config
+
+
+def test_each_stage_is_a_job_with_resources_of_its_own(slurm: Slurm, experiment: Path) -> None:
     site = slurm.site("partition: gpu\njobs:\n  default: {cpus: 3}\n  train: {gpus: 2, memory: 99G, partition: big}\n")
     config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
-    calls = submitted(slurm, "chain", "--config", config, "--site", site)
-    assert list(calls) == ["index", "manifest", "sample", "rewards", "train", "evaluate", "report"]
+    calls = {}
+    for job in ("index", "sample", "rewards", "train", "evaluate"):
+        calls |= submitted(slurm, job, "--config", prepared(config) if job == "index" else config, "--site", site)
+    assert list(calls) == ["index", "manifest", "sample", "rewards", "train", "evaluate"]
     options = {name: options_of(call) for name, call in calls.items()}
     waits = [options[name].get("--dependency", "") for name in calls]
-    assert waits == ["", *(f"afterok:{number}" for number in range(100, 106))]
+    assert waits == ["", "afterok:100", "", "", "", ""]
     assert options["index"]["--array"] == "0-7" and "--array" not in options["sample"]
     assert {name: found["--cpus-per-task"] for name, found in options.items()} == dict.fromkeys(calls, "3")
     train = options["train"]
@@ -88,8 +104,11 @@ def test_servers_are_around_the_jobs_that_ask_them_and_no_others(slurm: Slurm, e
     data = yaml.safe_load(config.read_text())
     data["models"]["judge"]["serve"] = serve
     config.write_text(yaml.safe_dump(data))
-    calls = submitted(slurm, "chain", "--config", config)
-    assert list(calls)[-4:] == ["train", "evaluate-sample", "evaluate", "report"]
+    prepared(config)
+    calls = {}
+    for job in ("sample", "rewards", "evaluate"):
+        calls |= submitted(slurm, job, "--config", config)
+    assert list(calls) == ["sample", "rewards", "evaluate-sample", "evaluate"]
     served = {
         name: command[command.index("--models") + 1]
         for name, call in calls.items()
@@ -120,7 +139,7 @@ def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: 
         "setup: |\n  echo \"it's $HOME\" `date`\n  source 'a b'\nmodules: [a/1, b]\n"
         "environment: {CACHE: '/x y/$USER'}\noptions: ['--comment=two words; $(date)']\n"
     )
-    asked: list[str | Path] = ["chain", "--config", experiment, "--set", "rewards.weights={f1: 2.0}", "--site", site]
+    asked: list[str | Path] = ["index", "--config", experiment, "--set", "rewards.weights={f1: 2.0}", "--site", site]
     mail = ["--", "--mail-user=me & you"]
     slurm.command(*asked, *mail)
     submitted_calls = slurm.calls
@@ -130,7 +149,7 @@ def test_a_dry_run_is_a_script_that_submits_just_what_would_be_submitted(slurm: 
     assert (ROOT / "slurm" / "job.sh").read_text().splitlines()[-1] in shown.stdout
     ran = subprocess.run(["bash", "-eu", "-c", shown.stdout], check=True, capture_output=True, text=True)
     assert slurm.calls == submitted_calls and not ran.stderr
-    arguments, environment = submitted_calls[3]
+    arguments, environment = submitted_calls[1]
     assert "rewards.weights={f1: 2.0}" in arguments and "--mail-user=me & you" in arguments
     assert "--comment=two words; $(date)" in arguments
     assert environment["RATCHET_SETUP"].splitlines()[0] == 'echo "it\'s $HOME" `date`'
@@ -142,10 +161,9 @@ def test_a_dry_run_says_how_servers_would_share_gpus_that_are_not_here(slurm: Sl
     models = {name: {"path": path, "engine": "vllm"} for name, path in names.items()}
     served = changed(experiment, experiment.parent / "served.yaml", **SERVED | {"models": models})
     asked = ("--config", served, "--dry-run", "--gpu")
-    for job in ("round", "chain"):
-        shown = slurm.command(job, *asked, "a100-80").stdout
-        assert "# The servers of agent, on 1 GPU of 80 GB:\n# GPU 0: " in shown
-        assert "# The servers of judge, on 1 GPU of 80 GB:\n# GPU 0: " in shown
+    shown = slurm.command("round", *asked, "a100-80").stdout
+    assert "# The servers of agent, on 1 GPU of 80 GB:\n# GPU 0: " in shown
+    assert "# The servers of judge, on 1 GPU of 80 GB:\n# GPU 0: " in shown
     assert "the servers do not fit GPU 0 (24.0 GB" in slurm.command("round", *asked, "NVIDIA RTX4090").stderr
     refused = slurm.command("round", *asked, "RTX 490")
     assert refused.returncode == 2 and "did you mean 'RTX 4090'" in refused.stderr and slurm.calls == []
@@ -171,10 +189,10 @@ def test_what_is_in_the_queue_already_is_not_submitted_twice(slurm: Slurm, exper
 
 
 def test_a_refusal_halfway_names_what_was_submitted(slurm: Slurm, experiment: Path) -> None:
-    site = slurm.site("jobs: {sample: {options: [--refused]}}")
-    done = slurm.command("chain", "--config", experiment, "--site", site)
-    assert done.returncode == 2 and len(slurm.calls) == 2
-    assert "refused sample: sbatch: error: invalid partition" in done.stderr and "scancel 100 101" in done.stderr
+    site = slurm.site("jobs: {merge: {options: [--refused]}}")
+    done = slurm.command("index", "--config", experiment, "--site", site)
+    assert done.returncode == 2 and len(slurm.calls) == 1
+    assert "refused manifest: sbatch: error: invalid partition" in done.stderr and "scancel 100" in done.stderr
 
 
 def test_without_slurm_it_says_what_is_missing(slurm: Slurm, experiment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,39 +232,21 @@ def test_what_would_fail_later_is_refused_now(
 
 def test_a_round_comes_after_the_one_before_it_is_decided(slurm: Slurm, experiment: Path) -> None:
     config = changed(experiment, slurm.folder / "config.yaml", rounds={"count": 3})
-    done = slurm.command("chain", "--config", config, "--round", "2")
+    done = slurm.command("sample", "--config", config, "--round", "2")
     assert done.returncode == 2 and "round 1 is not decided yet" in done.stderr
     done = slurm.command("round", "--config", config, "--round", "4")
     assert done.returncode == 2 and "rounds.count is 3" in done.stderr
     calls = submitted(slurm, "round", "--config", config, "--round", "2")
     assert command_of(calls["round"])[-2:] == ["--until", "2"]
-    calls = submitted(slurm, "chain", "--config", config)
-    assert "promote" in calls and "evaluate" not in calls
 
 
-def test_a_chain_chooses_the_adapter_by_reward_before_it_is_evaluated(slurm: Slurm, experiment: Path) -> None:
-    training = yaml.safe_load(experiment.read_text())["training"] | {"choose_by": "reward"}
-    config = changed(experiment, slurm.folder / "config.yaml", training=training)
-    calls = submitted(slurm, "chain", "--config", config)
-    names = list(calls)
-    assert names[names.index("train") :] == ["train", "choose", "evaluate", "report"]
-    assert command_of(calls["choose"])[-5] == "choose"
-
-
-def test_a_chain_trains_the_control_before_it_evaluates(slurm: Slurm, experiment: Path) -> None:
+def test_an_evaluation_needs_the_adapters_of_its_controls(slurm: Slurm, experiment: Path) -> None:
     evaluation = yaml.safe_load(experiment.read_text())["evaluation"] | {"controls": ["random"]}
-    config = changed(experiment, slurm.folder / "config.yaml", evaluation=evaluation)
-    calls = submitted(slurm, "chain", "--config", config)
-    names = list(calls)
-    assert names[names.index("train") :] == ["train", "train-random", "evaluate", "report"]
-    control = command_of(calls["train-random"])
-    assert control[-2:] == ["--control", "random"] and control[:-2] == command_of(calls["train"])
-    save_adapter(slurm.folder / "run" / "round-1" / "adapter")
-    alone = ["evaluate", "--config", str(config), "--set", f"run={slurm.folder / 'run'}"]
-    refused = slurm.command(*alone)
+    config = prepared(changed(experiment, slurm.folder / "config.yaml", evaluation=evaluation))
+    refused = slurm.command("evaluate", "--config", config)
     assert refused.returncode == 2 and "no adapter of the control random" in refused.stderr
     save_adapter(slurm.folder / "run" / "round-1" / "control-random" / "adapter")
-    assert "evaluate" in submitted(slurm, *alone)
+    assert "evaluate" in submitted(slurm, "evaluate", "--config", config)
 
 
 def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm: Slurm, experiment: Path) -> None:
@@ -280,14 +280,15 @@ def test_in_an_image_the_command_runs_by_its_python_with_the_checkout_seen(slurm
 def test_training_over_two_nodes_starts_on_each_and_meets_at_the_first(slurm: Slurm, experiment: Path) -> None:
     config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
     site = slurm.site("jobs:\n  train: {nodes: 2, gpus: 4}\n")
-    calls = submitted(slurm, "chain", "--config", config, "--site", site)
-    options, command = options_of(calls["train"]), command_of(calls["train"])
+    train = submitted(slurm, "train", "--config", prepared(config), "--site", site)["train"]
+    options, command = options_of(train), command_of(train)
     assert (options["--nodes"], options["--ntasks-per-node"], options["--gres"]) == ("2", "1", "gpu:4")
     assert (options["--cpus-per-task"], options["--mem"]) == ("32", "256G"), "of each node"
     assert command[:4] == ["srun", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=32"]
     assert command[5:8] == ["bash", str(ROOT / "slurm" / "node.sh"), sys.executable]
     assert {"--num_machines=2", "--num_processes=8", "--machine_rank=@NODE@"} <= set(command)
-    assert options_of(calls["sample"])["--nodes"] == "1" and "srun" not in command_of(calls["sample"])
+    sample = submitted(slurm, "sample", "--config", config, "--site", site)["sample"]
+    assert options_of(sample)["--nodes"] == "1" and "srun" not in command_of(sample)
 
 
 def test_training_is_launched_as_the_sites_accelerate_config_says(slurm: Slurm, experiment: Path) -> None:
@@ -296,7 +297,7 @@ def test_training_is_launched_as_the_sites_accelerate_config_says(slurm: Slurm, 
     processes = yaml.safe_load(file.read_text())["num_processes"]
     config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
     site = slurm.site(f"accelerate: {file}\n")
-    call = submitted(slurm, "chain", "--config", config, "--site", site)["train"]
+    call = submitted(slurm, "train", "--config", prepared(config), "--site", site)["train"]
     assert options_of(call)["--gres"] == f"gpu:{processes}"
     assert command_of(call)[3:6] == ["--config_file", str(file), f"--num_processes={processes}"]
     slurm.forget()
@@ -306,8 +307,9 @@ def test_training_is_launched_as_the_sites_accelerate_config_says(slurm: Slurm, 
 
 def test_the_example_site_file_is_one(slurm: Slurm, experiment: Path) -> None:
     example = ROOT / "slurm" / "site.example.yaml"
-    calls = submitted(slurm, "chain", "--config", experiment, "--site", example)
-    sample = options_of(calls["sample"])
+    config = prepared(changed(experiment, slurm.folder / "config.yaml"))
+    calls = submitted(slurm, "index", "--config", config, "--site", example)
+    sample = options_of(submitted(slurm, "sample", "--config", config, "--site", example)["sample"])
     assert sample["--array"] == "0-3" and sample["--account"] == "my-project" and sample["--time"] == "12:00:00"
     assert options_of(calls["index"])["--array"] == "0-15%8" and options_of(calls["index"])["--partition"] == "cpu"
     commented = re.sub(

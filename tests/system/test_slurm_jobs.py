@@ -1,4 +1,4 @@
-"""Under a real SLURM: a round as one job or a chain of jobs, training over two nodes, and a sweep as an array give what
+"""Under a real SLURM: a round as one job or stage by stage, training over two nodes, and a sweep as an array give what
 the commands give."""
 
 from __future__ import annotations
@@ -94,22 +94,18 @@ def outcome(folder: RoundFolder) -> dict[str, Any]:
     }
 
 
-def test_a_round_as_one_job_and_as_a_chain_of_jobs(cluster: SlurmCluster, config: Path) -> None:
+def test_a_round_as_one_job_and_stage_by_stage(cluster: SlurmCluster, config: Path) -> None:
     plain = outcome(RunFolder(config.parent / "plain").round(1))
     assert len(plain["trajectories"]) == 4 * 4
-    one, chain = config.parent / "one job", config.parent / "chain"
-    jobs = submit(cluster, "round", config, f"run={one}")
-    # The chain builds an index of its own, in two tasks, and samples in two.
-    chained = submit(cluster, "chain", config, f"run={chain}", f"index.path={config.parent / 'index 2'}")
-    assert list(chained) == ["index", "manifest", "sample", "rewards", "train", "evaluate", "report"]
-    finish(cluster, jobs, one)
-    assert outcome(RunFolder(one).round(1)) == plain
-    finish(cluster, chained, chain)
-    sampled = RunFolder(chain).round(1).trajectories
-    assert len(list(sampled.glob("*.jsonl"))) == 2
-    assert len(outcome(RunFolder(chain).round(1))["trajectories"]) == 4 * 4
-    assert outcome(RunFolder(chain).round(1)) == plain
-    assert "<html" in RunFolder(chain).report.read_text()
+    one, stages = config.parent / "one job", config.parent / "stages"
+    finish(cluster, submit(cluster, "round", config, f"run={one}"), one)
+    assert outcome(RunFolder(one).round(1)) == plain and "<html" in RunFolder(one).report.read_text()
+    # The single stages build an index of their own, in two tasks, and sample in two.
+    own = (f"run={stages}", f"index.path={config.parent / 'index 2'}")
+    for job in ("index", "sample", "rewards", "train", "evaluate"):
+        finish(cluster, submit(cluster, job, config, *own), stages)
+    assert len(list(RunFolder(stages).round(1).trajectories.glob("*.jsonl"))) == 2
+    assert outcome(RunFolder(stages).round(1)) == plain
 
 
 def test_training_over_two_nodes_gives_what_one_process_gives(config: Path) -> None:
