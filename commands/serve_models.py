@@ -19,10 +19,9 @@ from ratchet.core.escape import shell_line
 from ratchet.inference.engines import concurrency_variable, url_variable
 from ratchet.inference.footprint import footprint
 from ratchet.inference.serving.devices import Card, Gpu, available_memory, keep_free, planned_gpus, visible_gpus
-from ratchet.inference.serving.memory import assign_gpus, memory_table, plan_cpu_memory
-from ratchet.inference.serving.server import Server, reserve_port
+from ratchet.inference.serving.memory import assign_gpus, placement_lines, plan_cpu_memory
+from ratchet.inference.serving.server import Server, ServingFailed, Supervisor, print_status, reserve_port
 from ratchet.inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment, server_specs
-from ratchet.inference.serving.supervisor import ServingFailed, Supervisor, print_status
 
 DESCRIPTION = """Start vLLM servers for the models that have engine: vllm and no url, wait until they are ready, run
 COMMAND with their addresses and key in its environment, stop them, and exit with COMMAND's status. Without COMMAND they
@@ -124,7 +123,7 @@ def _placements(
         for gpu in gpus
         if gpu.kept
     ]
-    return placements, [*kept, *memory_table(specs, sizes, placements)]
+    return placements, [*kept, *placement_lines(specs, sizes, placements)]
 
 
 def _keys(specs: Sequence[ServerSpec], has_command: bool) -> dict[str, str]:

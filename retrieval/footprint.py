@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,19 +35,18 @@ def encoder_memory(config: Config) -> list[EncoderMemory]:
 
     A model whose files are not on this machine is left out: it cannot be loaded here.
     """
-    memory = [] if is_missing(config.index) else _index_memory(config.index)
-    return memory + (_encoder("embedder", config.embedder) if config.embedder.engine == "local" else [])
-
-
-def _index_memory(index: IndexConfig) -> list[EncoderMemory]:
-    if index.url is not None or index.kind not in ENCODERS:
-        return []
-    settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
-    try:
-        encoder = parse(ENCODERS[index.kind], settings, "index.encoder")
-    except UserError:  # an index of another version, which no command opens
-        return []
-    return _encoder("index.encoder", encoder)
+    index, encoders = config.index, list[tuple[str, EncoderConfig | DenseConfig]]()
+    if not is_missing(index) and index.url is None and index.kind in ENCODERS:
+        settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
+        with suppress(UserError):  # an index of another version, which no command opens
+            encoders.append(("index.encoder", parse(ENCODERS[index.kind], settings, "index.encoder")))
+    if config.embedder.engine == "local":
+        encoders.append(("embedder", config.embedder))
+    return [
+        EncoderMemory(f"{key} {encoder.path}", encoder.device, parameters * DTYPE_BYTES[encoder.dtype] + WORK_BYTES)
+        for key, encoder in encoders
+        if encoder.device != "cpu" and encoder.path and (parameters := _parameters(encoder))
+    ]
 
 
 def _built_with(index: IndexConfig) -> dict[str, Any]:
@@ -57,15 +57,6 @@ def _built_with(index: IndexConfig) -> dict[str, Any]:
         return read_manifest(Path(index.path)).encoder
     except UserError:
         return {}
-
-
-def _encoder(key: str, config: EncoderConfig | DenseConfig) -> list[EncoderMemory]:
-    if config.device == "cpu" or not config.path:
-        return []
-    parameters = _parameters(config)
-    if not parameters:
-        return []
-    return [EncoderMemory(f"{key} {config.path}", config.device, parameters * DTYPE_BYTES[config.dtype] + WORK_BYTES)]
 
 
 def _parameters(config: EncoderConfig | DenseConfig) -> int:

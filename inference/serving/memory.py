@@ -156,7 +156,7 @@ def plan_cpu_memory(
     return placements
 
 
-def memory_table(
+def placement_lines(
     specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], placements: Mapping[str, Placement]
 ) -> list[str]:
     """The arithmetic behind the placements, one line for each server."""

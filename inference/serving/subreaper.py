@@ -7,7 +7,7 @@ hold their memory, and nothing ends them. So this process runs between the super
 subreaper (prctl(2)) it adopts orphans below it, and it kills the rest of the tree when the server ends, when it gets
 SIGTERM, and when the supervisor dies, of which the kernel notifies it with SIGTERM. It exits with the server's status.
 
-It imports only the standard library, so it starts in milliseconds. It runs on Linux only.
+It imports nothing of Ratchet, so it starts in milliseconds. It runs on Linux only.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
 
 SET_DEATH_SIGNAL, SET_SUBREAPER = 1, 36
 """PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of prctl(2)."""
@@ -66,25 +66,11 @@ def _terminate(server: subprocess.Popen[bytes], grace: float) -> None:
 
 def _kill_descendants() -> None:
     """Kill the processes below this one until none is left: orphans become its children."""
-    while True:
-        for child in _children():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        try:
-            if os.waitpid(-1, os.WNOHANG) == (0, 0):
-                time.sleep(0.02)
-        except ChildProcessError:
-            return
-
-
-def _children() -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            # "pid (name) state parent ...", where the name may hold anything
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.append(int(stat.parent.name))
-    return found
+    while children := psutil.Process().children(recursive=True):
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, timeout=1)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from ratchet.core.errors import UserError
-from ratchet.inference.serving.server import Server, reserve_port
-from ratchet.inference.serving.supervisor import ServingFailed, Supervisor
+from ratchet.inference.serving.server import Server, ServingFailed, Supervisor, reserve_port
 from tests.helpers.experiment import preloaded, running
 from tests.helpers.fake_vllm import FakeVllm, alive, no_leftovers
 from tests.helpers.model_shapes import QWEN25_7B, save_shape
