@@ -108,20 +108,21 @@ def print_memory(rows: Sequence[MemoryRow], where: str, out: TextIO | None = Non
 def _print_stages(
     stages: Sequence[PlannedStage], entries: Mapping[StageKey, Entry], costs: Mapping[str, float], rate: float | None
 ) -> None:
-    numbers = ("calls", "million prompt", "million new", "million trained", "GPU hours", "hours it took")
-    table = new_table("", ["stage", "trajectories", "model"], numbers)
+    numbers = ("trajectories", "calls", "million prompt", "million new", "million trained", "GPU hours", "hours taken")
+    table = new_table("", ["stage", "model"], numbers)
     several = len({stage.key.round for stage in stages}) > 1
     total = 0.0
     for stage in stages:
         name = f"round {stage.key.round}: {stage.key.title}" if several else stage.key.title
         took = _hours(entries[stage.key].seconds) if stage.key in entries else ""
-        first = (name, count(stage.trajectories) if stage.trajectories else "")
-        for labels, (model, tokens) in zip_longest([first], stage.models.items() or [("", Tokens())]):
+        number = count(stage.trajectories) if stage.trajectories else ""
+        for first, (model, tokens) in zip_longest([True], stage.models.items() or [("", Tokens())]):
             work = tokens.computed * costs.get(model, 0.0)
             total += work
             millions = (_millions(tokens.prompt), _millions(tokens.new), _millions(tokens.trained))
             calls = count(tokens.calls) if tokens.calls else ""
-            table.add_row(*(labels or ("", "")), model, calls, *millions, _planned(work, rate), took if labels else "")
+            shown = (name, number, took) if first else ("", "", "")
+            table.add_row(shown[0], model, shown[1], calls, *millions, _planned(work, rate), shown[2])
     seconds = sum(entries[stage.key].seconds for stage in stages if stage.key in entries)
     table.add_row("together", *[""] * 6, _planned(total, rate), _hours(seconds) if seconds else "")
     print_table(table)

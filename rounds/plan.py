@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
 
-from ratchet.agents.core.spec import Calls
-from ratchet.agents.core.system import System, load_system
+from ratchet.agents.core.system import Calls, System, load_system
 from ratchet.core.config import Config, ModelConfig, RewardsConfig
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import short_name

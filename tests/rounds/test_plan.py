@@ -94,8 +94,8 @@ def test_the_page_on_qwen3_shows_what_its_commands_print(
             with pytest.raises(SystemExit) as status:
                 serve_models(words[2:], "ratchet serve-models")
             assert status.value.code == 0
-    printed = capsys.readouterr().out.splitlines()
-    shown = [line for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    shown = [line.strip() for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
     assert len(shown) > 8 and [line for line in shown if line not in printed] == []
 
 
@@ -138,10 +138,10 @@ def test_every_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pyte
     said = said_of(path, capsys, "--questions", "1000")
     # Mrag's seven agents, its coordinator eight times, its searcher six: 20 calls of 150 new tokens, and together
     # 20 x 200 + (6 x 2 + 5 x 4) x 512 prompt tokens that are in no cache.
-    assert "sample 4,000 agent 80,000 82 12" in said
+    assert "sample agent 4,000 80,000 82 12" in said
     assert "assumed: 20.0 (coordinator 8, planner 1, searcher 6," in said
     # Correctness: 10 nuggets x 5 runs, and 5 calls that draw them for 4 samples; faithfulness: claims and their check.
-    assert "score and select 4,000 judge 245,000 184 37" in said
+    assert "score and select judge 4,000 245,000 184 37" in said
     # 3 of the 4 samples at most, each with a conversation of each of mRAG's eight roles, of the 900 not held out.
     assert "train: 5,000 steps x 128 rows x 3,598 tokens (at most: 29.6 passes over 21,600 rows, 3 kept of" in said
     # No question is held out: 2 x ceil(24,000 / 128).
@@ -162,7 +162,7 @@ def test_hours_follow_from_tokens_and_a_rate(tmp_path: Path, capsys: pytest.Capt
 
     def hours(*options: str) -> list[str]:
         said = said_of(path, capsys, "--questions", "1000", *options)
-        return re.findall(r"^sample 4,000 agent 80,000 82 12 ?([\d.,]*)$", said, re.MULTILINE)
+        return re.findall(r"^ ?sample agent 4,000 80,000 82 12 ?([\d.,]*) ?$", said, re.MULTILINE)
 
     # 20 calls of 150 new tokens, and 20,384 prompt tokens that are in no cache, of 7.6 billion parameters
     expected = 4000 * (20 * 150 + 20_384) * 7_615_616_512 / 7e9 / 3600
@@ -185,7 +185,7 @@ def test_what_a_run_measured_stands_beside_and_replaces_assumptions(
     said = said_of(path, capsys, "--questions", "500000", "--documents", "14_000_000")
     assert "calls of a trajectory, measured on 10 trajectories of round 1: 1.0 (answerer 1)" in said
     # By the rate, not by the last command: 2,000,000 trajectories of 2 prompt and 20 new tokens.
-    assert re.search(r"^sample 2,000,000 agent 2,000,000 4\.0 40 2,000 0\.02$", said, re.MULTILINE)
+    assert re.search(r"^ ?sample agent 2,000,000 2,000,000 4\.0 40 2,000 0\.02 ?$", said, re.MULTILINE)
     assert "(measured by the run's sampling)" in said
     each = sum(file.stat().st_size for file in (tmp_path / "index").iterdir()) / 10
     assert f"14,000,000 documents x {each:,.0f} bytes: 1.4e+03 GB of main memory" in said
