@@ -1,4 +1,4 @@
-"""`ratchet models check`, and the tables of the guide that are made of what it finds."""
+"""`ratchet models check`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from ratchet.commands import models
 from ratchet.core.errors import UserError
+from ratchet.inference.model_check import check_chat
 from tests.helpers.families import save_family
-from tests.helpers.model_table import PAGE, page
+from tests.helpers.templates import NAMES, templated_tokenizer
 
 EXPECTED: dict[str, dict[str, str]] = {
     "llama": {
@@ -69,5 +70,8 @@ def test_what_is_no_model_is_one_line(tmp_path: Path) -> None:
         models.main(["check", str(folder), "--template", "{"])
 
 
-def test_the_tables_of_the_guide_are_up_to_date() -> None:
-    assert PAGE.read_text() == page(), "run `python -m tests.helpers.model_table`"
+@pytest.mark.parametrize("name", NAMES)
+def test_every_template_can_be_checked(name: str) -> None:
+    findings = check_chat(templated_tokenizer(name), name)
+    assert [one.part for one in findings] == ["chat format", "system messages", "thinking", "tools", "grammar"]
+    assert findings[-1].works == "yes"
