@@ -14,7 +14,7 @@ from typing import Literal
 from ratchet.agents.core.prompts import QUESTION, Prompt
 from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
-from ratchet.agents.mrag.settings import LENGTHS, Length
+from ratchet.agents.mrag.state import LENGTHS, Length
 from ratchet.core.config import Section
 from ratchet.core.records import Question
 

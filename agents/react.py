@@ -31,11 +31,10 @@ from pydantic import Field
 from ratchet.agents.core.label_forms import find_label
 from ratchet.agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
 from ratchet.agents.core.lookahead import first_sentence
-from ratchet.agents.core.native import Actions, Said, calls_of, dialogue_with, function
 from ratchet.agents.core.output import Malformed, object_schema
 from ratchet.agents.core.prompts import DOCUMENTS, Prompt, documents_text
 from ratchet.agents.core.system import Calls, SystemSpec
-from ratchet.agents.core.tools import Answer, Tools
+from ratchet.agents.core.tools import Actions, Answer, Said, Tools, calls_of, dialogue_with, function
 from ratchet.core.config import Section
 from ratchet.core.records import Label, Passage, Question, Turn
 from ratchet.retrieval.sources.source import ToolResult

@@ -16,9 +16,9 @@ from ratchet.agents.core.output import AnyText, JsonObject, json_text
 from ratchet.agents.core.prompts import DATA, QUESTION, Prompt, one_line, passage_text
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
-from ratchet.agents.mrag.brief import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
+from ratchet.agents.mrag.paper import ANSWER_EXAMPLE, BRIEF_PROMPTS, document_line
 from ratchet.agents.mrag.schemas import BriefAnswer
-from ratchet.agents.mrag.settings import LENGTHS, Length
+from ratchet.agents.mrag.state import LENGTHS, Length
 from ratchet.core.config import Section
 from ratchet.core.records import Question
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ratchet.agents.core.checks import shown_passages, why_cut_off
+from ratchet.agents.core.episode import shown_passages, why_cut_off
 from ratchet.agents.core.labels import with_constrained_label
 from ratchet.agents.core.resources import Resources, open_resources
 from ratchet.agents.core.system import System, load_system

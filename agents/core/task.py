@@ -51,7 +51,7 @@ class Answer:
 
     text: str
     passages: tuple[Passage, ...] = ()
-    """Supporting documents. Those that no model was shown are left out of the record (`agents.core.checks`)."""
+    """Supporting documents. Those that no model was shown are left out of the record (`agents.core.episode`)."""
     status: Literal["finished", "out_of_budget", "unparsed"] = "finished"
     error: str = ""
     """Why it is unparsed or out of budget: the role and the cause."""

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ratchet.agents.core.episode import Episode, free_text
 from ratchet.agents.core.lookahead import Draft, check_continues
@@ -22,7 +23,8 @@ from ratchet.core.config import Thresholds
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import LookupState, Passage, Recall, ToolCall
 from ratchet.inference.chat import MAX_CHARACTERS, Dialogue
-from ratchet.inference.completion import Completion
+from ratchet.inference.completion import Completion, FunctionCall
+from ratchet.inference.tool_calls import CallForm
 from ratchet.retrieval.encoders.embed import Embed, end_of
 from ratchet.retrieval.errors import SourceError
 from ratchet.retrieval.memory.pieces import Evidence
@@ -276,3 +278,39 @@ class Tools(Episode):
     def thresholds(self) -> Thresholds:
         """The config's `embedder.thresholds`."""
         return self._resources.thresholds
+
+
+Actions = Literal["text", "native"]
+Said = tuple[str, tuple[FunctionCall, ...]]
+
+
+def function(name: str, about: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as OpenAI's API has it. `parameters`: the JSON schema of its arguments."""
+    return {"type": "function", "function": {"name": name, "description": about, "parameters": dict(parameters)}}
+
+
+def dialogue_with(tools: Tools, role: str, system: str, offered: Sequence[Mapping[str, Any]]) -> Dialogue:
+    """Open a role's conversation in which it may call these tools. UserError where the model has no form for calls."""
+    config, chat = tools.role(role), tools.chat_format(role)
+    if chat.calls is None:
+        raise UserError(
+            f"models.{config.model}: its chat template has no form for calls of tools, which {role} makes; set "
+            "system.settings.actions: text"
+        )
+    if config.examples:
+        raise UserError(f"system.roles.{role}.examples: they are texts, and {role} calls tools (actions: native)")
+    return tools.open(Dialogue(role, config.model, chat, config.trainable, system or None, offered))
+
+
+def calls_of(dialogue: Dialogue) -> Callable[[str], Said]:
+    """The reader of a dialogue with tools: (what is said before the calls, the calls). It raises Malformed."""
+    assert dialogue.chat.calls is not None, "a dialogue with tools is opened with a form for them"
+    return partial(read_calls, dialogue.chat.calls, dialogue.tools or ())
+
+
+def read_calls(form: CallForm, tools: Sequence[Mapping[str, Any]], text: str) -> Said:
+    """`CallForm.read`, which raises Malformed here."""
+    try:
+        return form.read(text, tools)
+    except ValueError as error:
+        raise Malformed(str(error)) from None

@@ -25,7 +25,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ratchet.agents.core.checks import shown_passages
+from ratchet.agents.core.episode import shown_passages
 from ratchet.agents.core.label_forms import find_label
 from ratchet.agents.core.labels import require_label
 from ratchet.agents.core.system import SystemSpec

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ratchet.agents.core.native import read_calls
 from ratchet.agents.core.output import read_output, without_bounds
-from ratchet.agents.core.tools import OutOfBudget, Tools
+from ratchet.agents.core.tools import OutOfBudget, Tools, read_calls
 from ratchet.agents.external.program import ProgramAnswer, ProgramError
 from ratchet.core.errors import UserError, fault_in
 from ratchet.core.http.openai import ONCE, ApiError, ChatMessage, ChatRequest

@@ -29,12 +29,11 @@ from pydantic import Field
 
 from ratchet.agents.core.claims import distinct, document_text, unique
 from ratchet.agents.core.labels import labels_of
-from ratchet.agents.core.native import Actions, calls_of, dialogue_with
 from ratchet.agents.core.output import ANY, AnyText, JsonObject, at_most
 from ratchet.agents.core.prompts import DATA, Prompt, one_line
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import label_of_stance, labels_text
-from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
+from ratchet.agents.core.tools import Actions, Answer, OutOfBudget, Tools, Unparsed, calls_of, dialogue_with
 from ratchet.agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
 from ratchet.core.config import Section
 from ratchet.core.errors import UserError

@@ -14,9 +14,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ratchet.agents.core.native import Said, function
 from ratchet.agents.core.output import Malformed, object_schema, read_output, without_bounds
 from ratchet.agents.core.prompts import one_line
+from ratchet.agents.core.tools import Said, function
 from ratchet.core.errors import UserError
 from ratchet.core.records import Label
 from ratchet.retrieval.sources.source import ToolSpec

@@ -12,10 +12,9 @@ docs/papers/mrag.md.
 """
 
 from ratchet.agents.core.system import Calls, SystemSpec
-from ratchet.agents.mrag.brief import BRIEF_PROMPTS
 from ratchet.agents.mrag.coordinator import gold_action, solve
-from ratchet.agents.mrag.paper import PAPER_PROMPTS
-from ratchet.agents.mrag.settings import AGENTS, Settings
+from ratchet.agents.mrag.paper import BRIEF_PROMPTS, PAPER_PROMPTS
+from ratchet.agents.mrag.state import AGENTS, Settings
 
 
 def calls_of(settings: Settings) -> dict[str, Calls]:

@@ -11,11 +11,9 @@ from dataclasses import replace
 
 from ratchet.agents.core.output import json_text
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools
-from ratchet.agents.mrag.brief import Brief
-from ratchet.agents.mrag.paper import Output, Paper
+from ratchet.agents.mrag.paper import Brief, Output, Paper
 from ratchet.agents.mrag.schemas import BriefAnswer, Fields, Refusal, Response
-from ratchet.agents.mrag.settings import Settings
-from ratchet.agents.mrag.state import State
+from ratchet.agents.mrag.state import Settings, State
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage, Question
 

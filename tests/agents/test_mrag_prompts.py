@@ -10,9 +10,8 @@ import pytest
 
 from ratchet.agents.core.output import json_schema
 from ratchet.agents.mrag import SYSTEM
-from ratchet.agents.mrag.brief import Brief
-from ratchet.agents.mrag.paper import Paper
-from ratchet.agents.mrag.settings import AGENTS, Settings
+from ratchet.agents.mrag.paper import Brief, Paper
+from ratchet.agents.mrag.state import AGENTS, Settings
 from ratchet.core.records import Note
 from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.tokenizer import load_tokenizer

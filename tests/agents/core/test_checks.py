@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ratchet.agents.core.checks import shown_passages
+from ratchet.agents.core.episode import shown_passages
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import RoleConfig, SystemConfig
 from ratchet.core.records import Note, Passage
