@@ -9,7 +9,7 @@ from ratchet.core.errors import UserError
 DISTRIBUTION = "ratchet-agents"
 """The name that pip knows: `ratchet` on PyPI is another project."""
 EXTRAS = {
-    "dense": ("sentence_transformers",),
+    "dense": ("sentence_transformers", "faiss"),
     "documents": ("trafilatura", "pypdf"),
     "gguf": ("gguf",),
     "gpu": ("liger_kernel",),

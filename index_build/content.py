@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,30 +76,28 @@ def _sparse_contents(config: IndexConfig) -> ContentFactory:
 
 
 def _dense_contents(config: IndexConfig) -> ContentFactory:
-    from ratchet.retrieval.backends.codes import BLOCK_ROWS, MAX_DIMENSION, encode_blocks
+    from ratchet.retrieval.backends.dense import FILE, build_faiss, new_index
     from ratchet.retrieval.encoders.dense import load_dense_encoder
 
     if not isinstance(config.encoder, DenseConfig) or not config.encoder.path:
         raise UserError(ENCODER_MISSING)
     encoder = load_dense_encoder(config.encoder)
-    if encoder.dimension > MAX_DIMENSION:
-        raise UserError(f"{config.encoder.path}: vectors of more than {MAX_DIMENSION:,} dimensions cannot be indexed")
+    if config.engine == "ratchet":
+        new_index(encoder.dimension, config.faiss)  # a wrong string must not end a build after hours of encoding
 
     def make(folder: Path, kept: Path) -> ContentWriter:
         parts: list[_Matrix] = []
 
         def write(files: FolderWriter) -> dict[str, Any]:
-            out = files.array("vectors", "<f4")
-            codes = files.array("codes", "|u1") if config.engine == "ratchet" else None
-            rest = np.empty((0, encoder.dimension), np.float32)
-            for number, part in enumerate(parts, 1):
-                rows = np.load(part.path, allow_pickle=False)
-                out.append(rows)
-                if codes is not None:
-                    rest = np.concatenate([rest, rows])
-                    whole = len(rest) if number == len(parts) else len(rest) // BLOCK_ROWS * BLOCK_ROWS
-                    codes.append(encode_blocks(rest[:whole]))
-                    rest = rest[whole:]
+            def matrices() -> Iterator[np.ndarray]:
+                return (np.load(part.path, allow_pickle=False) for part in parts)
+
+            if config.engine == "ratchet":
+                build_faiss(encoder.dimension, config.faiss, matrices, files.array(FILE, "|u1").append)
+            else:
+                vectors = files.array("vectors", "<f4")
+                for rows in matrices():
+                    vectors.append(rows)
             return {"terms": encoder.dimension, "postings": 0, "total_length": 0, "top": 1.0}
 
         def save(path: Path, texts: Sequence[str]) -> None:

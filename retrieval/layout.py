@@ -66,6 +66,8 @@ class IndexSettings(Record):
     """Digest of the sparse or dense encoder; '' where there is none."""
     chunks_fit: tuple[str, ...] = ()
     """The limit of its encoder that every chunk was made to fit, in words."""
+    faiss: str = ""
+    """The string for faiss's index_factory, where it ranks the chunks."""
     word_rules: int = 0
     """`WORD_RULES` of core/words.py where the texts were split into words (BM25), else 0."""
 
@@ -85,6 +87,7 @@ class IndexSettings(Record):
             stop_words=config.kind != "bm25",
             encoder=encoder_digest,
             chunks_fit=chunks_fit,
+            faiss=config.faiss if (config.kind, config.engine) == ("dense", "ratchet") else "",
             word_rules=WORD_RULES if config.kind == "bm25" else 0,
         )
 
@@ -133,8 +136,7 @@ class Manifest(Record):
     def content(self) -> str:
         """The digest that a manifest of this content must have."""
         cut = {"tokenizer", "chunk_tokens", "chunk_overlap", "chunks_fit"}
-        # An index without words keeps the digest that it has always had.
-        scoring = self.settings.model_dump(exclude=cut if self.settings.word_rules else {*cut, "word_rules"})
+        scoring = self.settings.model_dump(exclude=cut)
         shards = [(shard.digest, shard.documents, shard.chunks) for shard in self.shards]
         return content_key(FORMAT, scoring, shards, None)  # None: of documents that could be removed once
 
@@ -168,7 +170,7 @@ def read_manifest(folder: Path) -> Manifest:
 def searched_digest(manifest: Manifest, config: IndexConfig) -> str:
     """The digest of an index that is searched as this config says: equal digest, equal search results."""
     if manifest.settings.kind != "bm25":
-        return manifest.digest
+        return content_key(manifest.digest, config.faiss_search) if config.faiss_search else manifest.digest
     asked = config.k1, config.b, sorted(read_stop_words(config.stop_words))
     return manifest.digest if asked == (K1, B, sorted(STOP_WORDS)) else content_key(manifest.digest, *asked)
 

@@ -102,7 +102,7 @@ def _ranker(folder: Path, manifest: Manifest, store: Store, config: IndexConfig)
             )
         return lucene
     if settings.engine == "milvus" or settings.kind == "dense":
-        return _vector_ranker(folder, manifest, store, encoder, config.milvus)
+        return _vector_ranker(folder, manifest, store, encoder, config)
     # Late: Numba takes longer to import than a command that opens no index takes in all.
     from ratchet.retrieval.sparse.engine import Bm25, Engine
     from ratchet.retrieval.sparse.terms import encoded_queries, word_queries
@@ -148,20 +148,22 @@ def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, An
     return get
 
 
-def _vector_ranker(folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], milvus: str) -> Ranker:
+def _vector_ranker(
+    folder: Path, manifest: Manifest, store: Store, encoder: dict[str, Any], config: IndexConfig
+) -> Ranker:
     settings = manifest.settings
     load = _encoder_loader(folder, settings, encoder)
     if settings.engine == "milvus":
         from ratchet.retrieval.backends.milvus import MilvusRanker
 
         return MilvusRanker(
-            milvus_uri(folder, milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
+            milvus_uri(folder, config.milvus), vector_space(manifest, store), lambda texts: load().encode_queries(texts)
         )
-    from ratchet.retrieval.backends.dense import DenseRanker
+    from ratchet.retrieval.backends.dense import FILE, DenseRanker
 
-    matrices = [shard.array("vectors").reshape(len(shard), -1) for shard in store.shards]
-    codes = [shard.array("codes") for shard in store.shards]
-    return DenseRanker(matrices, codes, lambda texts: load().encode_queries(texts))
+    files = [shard.folder / FILE for shard in store.shards]
+    gpu = encoder.get("device") != "cpu"
+    return DenseRanker(files, lambda texts: load().encode_queries(texts), config.faiss_search, gpu)
 
 
 def milvus_uri(folder: Path, address: str) -> str:

@@ -11,7 +11,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import read_json_file, write_json
 from ratchet.core.records import Record, content_key
 
-FORMAT = 4
+FORMAT = 5
 SHARD = "shard.json"
 
 

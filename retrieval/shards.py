@@ -9,7 +9,7 @@ postings, regions               the posting file (postings.py); uint32 per term:
 exception_keys, exception_values  int64 ascending: term << 32 | chunk; uint32: what the code does not say
 BM25: term_hashes               uint64 ascending, of the terms; lengths: uint32 per chunk
 learned sparse: weights         float32 per value number; code_values: uint32 [256]; terms are vocabulary numbers
-dense: vectors                  float32 [chunks, dimension]; codes: the same in int8 (backends/codes.py)
+dense: faiss                    a faiss index of the chunks' vectors; Milvus: vectors, float32 [chunks, dimension]
 """
 
 from __future__ import annotations

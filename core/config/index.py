@@ -28,8 +28,8 @@ class IndexConfig(Section):
     """How chunks are ranked. `sparse`: by a learned sparse encoder such as Lion-SP or SPLADE. `dense`: by a dense
     encoder."""
     engine: Literal["ratchet", "lucene", "milvus"] = "ratchet"
-    """What ranks the chunks. `lucene` is for `kind: bm25` (extra `[lucene]`), `milvus` for `sparse` and `dense` (extra
-    `[milvus]`)."""
+    """What ranks the chunks. `ratchet` is faiss for `kind: dense`; `lucene` is for `kind: bm25` (extra `[lucene]`),
+    `milvus` for `sparse` and `dense` (extra `[milvus]`)."""
     url: str | None = None
     """Address of a `ratchet serve-index`, such as `http://127.0.0.1:8088`. No other setting is
     needed then."""
@@ -61,6 +61,11 @@ class IndexConfig(Section):
     """`bm25`: how much longer chunks are held back. A change needs no new index."""
     encoder: Annotated[EncoderConfig | DenseConfig | None, AsGiven] = None
     """`sparse`, `dense`: the encoder. Its keys depend on `kind`."""
+    faiss: str = "Flat"
+    """`dense`: string for faiss's `index_factory`, such as `IVF1024,Flat` or `HNSW32`. Each shard has an index of its
+    own. `Flat` is exact."""
+    faiss_search: str = ""
+    """`dense`: faiss's parameters of a search, such as `nprobe=16` or `efSearch=64`. A change needs no new index."""
     milvus: str = ""
     """Address of a Milvus cluster. Default: Milvus Lite, on a file in the index folder."""
 
@@ -88,6 +93,9 @@ class IndexConfig(Section):
             raise ValueError(f"{ranking[0]} is set where the index is served: it does not go with a url")
         if ranking and self.kind != "bm25":
             raise ValueError(f"kind: {self.kind} takes no {ranking[0]}; remove it, or set kind: bm25")
+        faiss = [key for key in ("faiss", "faiss_search") if getattr(self, key) != fields[key].default]
+        if faiss and (self.url is not None or (self.kind, self.engine) != ("dense", "ratchet")):
+            raise ValueError(f"{faiss[0]} goes with kind: dense and engine: ratchet, and with no url")
         if self.kind != "bm25" and self.engine == "lucene":
             raise ValueError("engine: lucene ranks kind: bm25 only")
         if self.kind == "bm25" and self.engine == "milvus":

@@ -1,112 +1,187 @@
-"""Dense retrieval: every chunk ranked by the exact inner product of its vector with the query's."""
+"""Dense retrieval with faiss: chunks ranked by the inner product of their vectors with the query's.
+
+Every shard has a faiss index of its own, in faiss's file format and memory-mapped where faiss can do that (`Flat`,
+inverted lists); a vector's number is that of its chunk in the shard. The default, `Flat`, is exact: faiss finds every
+chunk that the rounding of float32 could have kept out of the best k, and these are scored in float64.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ratchet.core.errors import UserError
-from ratchet.core.numba_cache import njit
-from ratchet.retrieval.arrays import Bytes, Doubles, Floats, Numbers
-from ratchet.retrieval.backends.codes import CodeScorer
+from ratchet.core.errors import UserError, first_line
+from ratchet.core.extras import install
+from ratchet.retrieval.arrays import Doubles, Floats, Numbers
 from ratchet.retrieval.index import Ranking
 
+FILE = "faiss"
+"""A shard's file."""
 QUERY_GROUP = 256
+SPARE = 16
+"""How many more than k are asked for, so that ties at the end seldom need a second search."""
 SCORED_AT_ONCE = 1 << 22
-"""Numbers of the vectors that are scored exactly at once: 16 MiB."""
+"""Numbers of the vectors that are scored exactly at once."""
+GPU_MAX_K = 2048
+"""faiss's own limit."""
+
+logger = logging.getLogger(__name__)
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise UserError(f"index.kind: dense needs faiss: {install('dense')}") from error
+    return faiss
+
+
+def new_index(dimension: int, factory: str) -> Any:
+    """An empty faiss index of this many dimensions by a string for faiss's `index_factory`, such as `Flat`."""
+    faiss = _faiss()
+    try:
+        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise UserError(
+            f"index.faiss: {factory!r} is not a string for faiss's index_factory, or does not suit vectors of "
+            f"{dimension} dimensions ({first_line(error)}); `Flat` is exact"
+        ) from error
+
+
+def build_faiss(dimension: int, factory: str, parts: Callable[[], Iterable[Floats]], append: Any) -> None:
+    """Write the index of a shard's vectors (float32 [n_i, dimension], rows of length 1) by `append`, which takes bytes.
+
+    An index with clusters is trained on all of the shard's vectors; a shard with too few for that becomes `Flat`.
+    """
+    faiss, index = _faiss(), new_index(dimension, factory)
+    if not index.is_trained:
+        vectors = np.concatenate([*parts(), np.empty((0, dimension), np.float32)])
+        try:
+            index.train(vectors)
+        except RuntimeError as error:
+            logger.warning(
+                "a shard of %d vectors is too small for index.faiss: %s (%s); it is searched exactly",
+                len(vectors),
+                factory,
+                first_line(error),
+            )
+            index = new_index(dimension, "Flat")
+    for part in parts():
+        index.add(part)
+    faiss.write_index(index, faiss.PyCallbackIOWriter(append))
 
 
 class DenseRanker:
-    """Every chunk ranked by the exact inner product of its vector with the query's; threads may call it at once.
+    """Chunks ranked by the inner products of unit vectors; threads may call it at once.
 
-    From int8 codes of the vectors come the chunks that rounding could have kept out of the best k
-    (`retrieval.backends.codes`). These are then scored in float64 from the stored vectors, the products added in the
-    order of the dimensions: a score depends on the two vectors alone, not on threads, shards or other queries.
+    Where every shard is `Flat`, the ranking is exact, equal scores come in ascending chunk number, and a score depends
+    on the two vectors alone, not on shards, threads or other queries. Other indexes have faiss's own scores.
     """
 
     def __init__(
         self,
-        shards: Sequence[Floats],
-        codes: Sequence[Bytes],
+        files: Sequence[Path],
         encode_queries: Callable[[Sequence[str]], Floats],
-        threads: int | None = None,
+        parameters: str = "",
+        gpu: bool = False,
     ) -> None:
-        """`shards` are float32 [n_i, dimension], memory-mapped or not, with rows of length 1 (or less), and `codes` the
-        bytes of `encode_blocks` of each; chunk numbers run through them in order. `encode_queries` gives float32
-        [n, dimension]. `threads`: at most so many for one search."""
-        if len({shard.shape[1:] for shard in shards}) > 1 or any(shard.ndim != 2 for shard in shards):
+        """`files` are the shards' indexes; chunk numbers run through them in order. `encode_queries` gives float32
+        [n, dimension]. `parameters`: faiss's for a search, such as `nprobe=16`. `gpu`: search on all GPUs that this
+        build of faiss can use."""
+        faiss = _faiss()
+        shards = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC) for file in files]
+        if len({shard.d for shard in shards}) > 1:
             raise UserError("the shards of dense vectors do not have the same dimension; build the index again")
-        self._shards = list(shards)
-        self._firsts = np.cumsum([0, *map(len, shards)])
+        flat = [isinstance(shard, faiss.IndexFlat) for shard in shards]
+        try:
+            for shard in (shard for shard, is_flat in zip(shards, flat, strict=True) if parameters and not is_flat):
+                faiss.ParameterSpace().set_index_parameters(shard, parameters)
+        except RuntimeError as error:
+            raise UserError(f"index.faiss_search: {parameters!r}: {first_line(error)}") from error
+        self.dimension: int = shards[0].d
         self._encode = encode_queries
-        self._codes = CodeScorer(shards, codes, threads)
+        self._firsts = np.cumsum([0, *(shard.ntotal for shard in shards)])
+        self._shards = shards  # which own the memory of the rows
+        self._rows = [
+            faiss.rev_swig_ptr(shard.get_xb(), shard.ntotal * shard.d).reshape(-1, shard.d) if shard.ntotal else None
+            for shard in (shards if all(flat) else ())
+        ]
+        self._index = _together(faiss, shards)
+        self._on_gpu = gpu and faiss.get_num_gpus() > 0
+        self._gpu = _together(faiss, [faiss.index_cpu_to_all_gpus(shard) for shard in shards]) if self._on_gpu else None
 
     def __len__(self) -> int:
         """Number of chunks."""
         return int(self._firsts[-1])
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
-        """Return the best k for every query. Memory: the candidates, about k a query."""
+        """Return the best k for every query; fewer where an index that is not exact finds no more."""
         if k < 0:
             raise ValueError(f"k must not be negative, got {k}")
         k = min(k, len(self))
         if k == 0 or not queries:
             return [Ranking.empty() for _ in queries]
         vectors = np.asarray(self._encode(queries), np.float32)
-        dimension = self._shards[0].shape[1]
-        if vectors.shape != (len(queries), dimension):
+        if vectors.shape != (len(queries), self.dimension):
             raise UserError(
-                f"the index has vectors of {dimension} dimensions, and the model gives {vectors.shape[1]}: it is not "
-                "the model that the index was built with; set that one, or build the index again"
+                f"the index has vectors of {self.dimension} dimensions, and the model gives {vectors.shape[1]}: it is "
+                "not the model that the index was built with; set that one, or build the index again"
             )
-        return [
-            ranking
-            for first in range(0, len(queries), QUERY_GROUP)
-            for ranking in self._rank_group(vectors[first : first + QUERY_GROUP], k)
-        ]
+        rank = self._rank_exactly if self._rows else self._rank_as_faiss
+        groups = (vectors[first : first + QUERY_GROUP] for first in range(0, len(queries), QUERY_GROUP))
+        return [ranking for group in groups for ranking in rank(group, k)]
 
-    def _rank_group(self, vectors: Floats, k: int) -> list[Ranking]:
-        exact = [functools.partial(self._scores, vector.astype(np.float64)) for vector in vectors]
-        candidates = self._codes.candidates(vectors, k, exact)
-        return [_best(chunks, scores(chunks), k) for chunks, scores in zip(candidates, exact, strict=True)]
+    def _search(self, vectors: Floats, k: int) -> tuple[Floats, Numbers]:
+        """faiss's scores and chunks: [queries, k], -1 for none."""
+        index = self._gpu if self._on_gpu and k <= GPU_MAX_K else self._index
+        scores, chunks = index.search(vectors, k)
+        return scores, chunks
 
-    def _scores(self, vector: Doubles, chunks: Numbers) -> Doubles:
-        """Exact scores of chunks; `vector` is float64."""
-        scores = np.empty(len(chunks))
-        step = max(1, SCORED_AT_ONCE // len(vector))
-        for at in range(0, len(chunks), step):
-            part = chunks[at : at + step]
-            numbers = np.searchsorted(self._firsts, part, side="right") - 1
-            for number in np.unique(numbers):
-                here = np.flatnonzero(numbers == number)
-                rows = self._shards[number][part[here] - self._firsts[number]]
-                _add_products(rows, vector, here + at, scores)
-        return scores
+    def _rank_as_faiss(self, vectors: Floats, k: int) -> list[Ranking]:
+        found = zip(*self._search(vectors, k), strict=True)
+        return [_best(chunks[chunks >= 0], scores[chunks >= 0].astype(np.float64), k) for scores, chunks in found]
+
+    def _rank_exactly(self, vectors: Floats, k: int) -> list[Ranking]:
+        # The float32 product of unit vectors is off by at most dimension * 2**-24 (a little more, as lengths are
+        # rounded, too); what is that far below the k-th best score, twice, is not among the best k.
+        margin = 2.1 * self.dimension * 2.0**-24
+        rankings = [Ranking.empty()] * len(vectors)
+        left, wanted = np.arange(len(vectors)), min(k + SPARE, len(self))
+        while len(left):
+            scores, chunks = self._search(vectors[left], wanted)
+            limits = scores[:, k - 1] - margin
+            done = (scores[:, -1] < limits) | (wanted == len(self))
+            for at in np.flatnonzero(done):
+                candidates = np.sort(chunks[at][scores[at] >= limits[at]])
+                exact = self._scores(candidates, vectors[left[at]].astype(np.float64))
+                rankings[left[at]] = _best(candidates, exact, k)
+            left, wanted = left[~done], min(4 * wanted, len(self))
+        return rankings
+
+    def _scores(self, chunks: Numbers, vector: Doubles) -> Doubles:
+        """Inner products in float64, in which the product of two float32 numbers is exact; `chunks` ascend."""
+        parts: list[Doubles] = []
+        step = max(1, SCORED_AT_ONCE // self.dimension)
+        for rows, first, end in zip(self._rows, self._firsts, self._firsts[1:], strict=False):
+            here = chunks[np.searchsorted(chunks, first) : np.searchsorted(chunks, end)] - first
+            parts += [
+                (rows[here[at : at + step]].astype(np.float64) * vector).sum(axis=1) for at in range(0, len(here), step)
+            ]
+        return np.concatenate(parts)
+
+
+def _together(faiss: Any, shards: Sequence[Any]) -> Any:
+    """One index over the shards, searched side by side, with the numbers of one following those of another."""
+    whole = faiss.IndexShards(shards[0].d, len(shards) > 1, True)
+    for shard in shards:
+        whole.add_shard(shard)
+    return whole
 
 
 def _best(chunks: Numbers, scores: Doubles, k: int) -> Ranking:
-    best = np.argsort(-scores, kind="stable")[:k]
+    best = np.lexsort((chunks, -scores))[:k]
     return Ranking(scores[best], chunks[best])
-
-
-@njit(nogil=True, cache=True)
-def _add_products(rows: Floats, vector: Doubles, places: Numbers, scores: Doubles) -> None:
-    """Put the inner products of rows with a vector at their places: float64, added from left to right.
-
-    The product of two float32 is exact in float64. Four rows at a time, as an addition waits for the one before it.
-    """
-    last = len(rows) - 1
-    for i in range(0, len(rows), 4):
-        a, b, c, d = rows[i], rows[min(i + 1, last)], rows[min(i + 2, last)], rows[min(i + 3, last)]
-        total_a, total_b, total_c, total_d = a[0] * vector[0], b[0] * vector[0], c[0] * vector[0], d[0] * vector[0]
-        for j in range(1, len(vector)):
-            total_a += a[j] * vector[j]
-            total_b += b[j] * vector[j]
-            total_c += c[j] * vector[j]
-            total_d += d[j] * vector[j]
-        scores[places[min(i + 3, last)]] = total_d
-        scores[places[min(i + 2, last)]] = total_c
-        scores[places[min(i + 1, last)]] = total_b
-        scores[places[i]] = total_a

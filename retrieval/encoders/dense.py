@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
 import importlib.util
 import re
@@ -31,6 +30,11 @@ DOCUMENTS_AT_ONCE = 64
 UNLIMITED = 1 << 40
 CODE_CARRYING = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 E5 = re.compile(r"(?<![a-z0-9])e5[-_]")
+BGE = re.compile(r"(?<![a-z0-9])bge-(?:small|base|large)-(en|zh)")
+BGE_TASKS = {
+    "en": "Represent this sentence for searching relevant passages: ",
+    "zh": "为这个句子生成表示以用于检索相关文章\uff1a",
+}
 E5_TASK = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
 
 
@@ -120,16 +124,18 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
         )
     except Exception as error:  # the readers of damaged files raise anything
         raise UserError(f"{folder}: cannot load the model: {first_line(error)}") from error
+    if config.max_seq_length is not None:
+        model.max_seq_length = config.max_seq_length
     prefixes = default_prefixes(model.prompts, model_names(config.path, folder))
+    if config.prompts is not None:
+        prefixes = config.prompts.get("query", ""), config.prompts.get("document", "")
     return DenseEncoder(model.eval(), config, prefixes, _digest(folder))
 
 
 _loading = threading.Lock()
 
 
-@functools.cache
-def _load_once(config: DenseConfig, folder: Path | None) -> DenseEncoder:
-    return load_dense_encoder(config)
+_loaded: dict[tuple[str, Path | None], DenseEncoder] = {}
 
 
 def shared_encoder(config: DenseConfig) -> DenseEncoder:
@@ -138,15 +144,19 @@ def shared_encoder(config: DenseConfig) -> DenseEncoder:
     # A path from the working directory names another folder, or a model of the hub, when that directory is another.
     folder = path.resolve() if path.is_dir() else None
     with _loading:  # two threads that ask first must not both load it
-        return _load_once(config, folder)
+        key = config.model_dump_json(), folder
+        if key not in _loaded:
+            _loaded[key] = load_dense_encoder(config)
+        return _loaded[key]
 
 
 def model_folder(config: DenseConfig) -> Path:
     """The model's files on this disk."""
-    path = Path(config.path)
+    path, package = Path(config.path), PACKAGED.get(config.path)
+    if config.revision is not None and (package is not None or path.is_dir()):
+        raise UserError(f"{config.path}: revision is of a model on the hub, and this one is on this machine; remove it")
     if path.is_dir():
         return path
-    package = PACKAGED.get(config.path)
     if package is not None:
         spec = importlib.util.find_spec(package)  # found without importing it
         for place in (spec and spec.submodule_search_locations) or ():
@@ -158,7 +168,9 @@ def model_folder(config: DenseConfig) -> Path:
 
     leave_unreachable_hub(config.path)
     try:
-        return Path(snapshot_download(config.path, allow_patterns=list(MODEL_FILES), max_workers=2))
+        return Path(
+            snapshot_download(config.path, revision=config.revision, allow_patterns=list(MODEL_FILES), max_workers=2)
+        )
     except HFValidationError as error:
         raise UserError(f"{path}: no such model folder") from error
     except Exception as error:  # offline, no such model, no access: each has a class of its own
@@ -179,7 +191,8 @@ def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) ->
 
     The model's own prompts if it has any; else, for E5 by its name, those of Wang et al. 2022 ("Text Embeddings by
     Weakly-Supervised Contrastive Pre-training", section 4) or, for the instruction-tuned ones, of Wang et al. 2024
-    ("Improving Text Embeddings with Large Language Models", section 3).
+    ("Improving Text Embeddings with Large Language Models", section 3), and for BGE by its name the query instructions
+    of Xiao et al. 2023 ("C-Pack: Packed Resources For General Chinese Embeddings", arXiv 2309.07597).
     """
     query = prompts.get("query")
     document = next((prompts[name] for name in ("document", "passage", "corpus") if prompts.get(name)), None)
@@ -188,6 +201,8 @@ def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) ->
     for name in map(str.lower, names):
         if E5.search(name):
             return (E5_TASK, "") if name.endswith("instruct") else ("query: ", "passage: ")
+        if bge := BGE.search(name):
+            return BGE_TASKS[bge[1]], ""
     return "", ""
 
 

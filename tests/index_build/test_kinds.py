@@ -191,7 +191,6 @@ def test_dense_is_brute_force_over_the_encoder(
     tmp_path: Path, table: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ratchet.core.config import DenseConfig
-    from ratchet.retrieval.backends import codes
     from ratchet.retrieval.encoders.dense import DenseEncoder, load_dense_encoder
 
     monkeypatch.setattr(content, "CHUNKS_PER_PART", 16)
@@ -212,10 +211,6 @@ def test_dense_is_brute_force_over_the_encoder(
         assert [p.score for p in passages] == pytest.approx(best, rel=1e-5)
         number = {index.store.passage(chunk, 0).id: chunk for chunk in range(len(index))}
         assert [scores[number[p.id]] for p in passages] == pytest.approx(best, rel=1e-5)
-    # Every shard has the int8 codes of its vectors.
-    for shard in index.store.shards:
-        rows = shard.array("vectors").reshape(len(shard), -1)
-        assert shard.array("codes").tobytes() == codes.encode_blocks(rows).tobytes()
     more = write_documents(tmp_path / "more.jsonl", [{"id": "d3", "text": "harbour"}])
     with pytest.raises(UserError, match="'d3'"):
         build(with_sources(config, more))

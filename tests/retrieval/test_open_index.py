@@ -80,7 +80,7 @@ def test_no_index_says_how_to_build_one(tmp_path: Path) -> None:
 def test_another_format_is_refused(folder: Path, known: object) -> None:
     path = folder / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": known}))
-    with pytest.raises(UserError, match=rf"{folder}: .*format {known}, and this version reads format 4\. Delete this"):
+    with pytest.raises(UserError, match=rf"{folder}: .*format {known}, and this version reads format 5\. Delete this"):
         open_folder(folder)
 
 

