@@ -73,7 +73,6 @@ COMMANDS = {
     ),
     "serve-index": Subcommand("serve indexes over HTTP", "ratchet.commands.serve_index:main"),
     "mcp": Subcommand("serve a config's index and sources to MCP clients", "ratchet.commands.mcp:main"),
-    "memory": Subcommand("inspect a run's evidence memory", "ratchet.commands.memory:main"),
     "slurm": Subcommand("submit any of the stages as SLURM jobs", "ratchet.commands.slurm:main"),
 }
 

@@ -365,13 +365,14 @@ class Line:
             raise UserError(f"{self.path}:{self.number}: cannot read ({error.strerror})") from error
 
 
-def read_lines(path: Path) -> Iterator[tuple[Line, bytes]]:
-    """The lines of one segment; a torn last one is skipped."""
+def read_lines(path: Path, after: Line | None = None) -> Iterator[tuple[Line, bytes]]:
+    """The lines of one segment, or those after one of them; a torn last one is skipped."""
     if not path.exists():
         return
     with path.open("rb") as file:
-        start = 0
-        for number, data in enumerate(file, 1):
+        start, read = (after.start + after.length, after.number) if after else (0, 0)
+        file.seek(start)
+        for number, data in enumerate(file, read + 1):
             if not data.endswith(b"\n"):
                 return
             yield Line(path, number, start, len(data)), data

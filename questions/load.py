@@ -37,7 +37,7 @@ from ratchet.questions.benchmark import Benchmark, HubDataset, PlacedRow, load_b
 from ratchet.questions.cells import Cell
 from ratchet.questions.choices import NO_ANSWER, field_name
 from ratchet.questions.formats import BY_NAME, DATAMORGANA, RATCHET, Format, Row, separate
-from ratchet.retrieval.memory.names import by_shared_names
+from ratchet.retrieval.names import by_shared_names
 
 logger = logging.getLogger(__name__)
 

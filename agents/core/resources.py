@@ -20,7 +20,7 @@ from ratchet.retrieval.sources.source import Source, ToolResult
 if TYPE_CHECKING:
     import numpy as np
 
-    from ratchet.retrieval.memory.memory import Memory
+    from ratchet.retrieval.memory import Memory
 
 INDEX = "index"
 """The name of the config's own index among the sources."""
@@ -86,7 +86,7 @@ class Resources:
 def open_resources(config: Config, retriever: Retriever) -> Resources:
     """The sources, the memory and the embedder. The embedder's model is loaded by the first text. UserError."""
     from ratchet.retrieval.encoders.embedder import open_embedder  # late: a system is looked up without what it reaches
-    from ratchet.retrieval.memory.memory import memory_of
+    from ratchet.retrieval.memory import memory_of
     from ratchet.retrieval.sources.registry import open_sources
 
     embedder = config.embedder

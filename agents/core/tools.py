@@ -27,7 +27,7 @@ from ratchet.inference.completion import Completion, FunctionCall
 from ratchet.inference.tool_calls import CallForm
 from ratchet.retrieval.encoders.embed import Embed, end_of
 from ratchet.retrieval.errors import SourceError
-from ratchet.retrieval.memory.pieces import Evidence
+from ratchet.retrieval.memory import Evidence
 from ratchet.retrieval.sources.source import ToolError, ToolResult, ToolSpec
 
 if TYPE_CHECKING:

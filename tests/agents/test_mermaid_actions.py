@@ -15,7 +15,7 @@ from ratchet.agents.mermaid.actions import action_schema, arguments_schema, tool
 from ratchet.core.config import MemoryConfig
 from ratchet.core.records import ToolCall
 from ratchet.questions.labels import FEVER
-from ratchet.retrieval.memory.memory import Memory
+from ratchet.retrieval.memory import Memory
 from ratchet.retrieval.sources.source import QUERY_SCHEMA, ToolResult, ToolSpec
 from tests.helpers.playing import CLAIM, engine, play, say
 from tests.helpers.tiny import tiny_tokenizer

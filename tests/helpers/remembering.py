@@ -9,7 +9,7 @@ from typing import Any
 
 from ratchet.core.config import MemoryConfig
 from ratchet.core.records import Passage
-from ratchet.retrieval.memory.memory import Evidence, Memory, MemoryLimits
+from ratchet.retrieval.memory import Evidence, Memory, MemoryLimits
 
 
 def passage(text: str, title: str = "") -> Passage:

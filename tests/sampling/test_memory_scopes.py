@@ -22,7 +22,7 @@ from ratchet.evaluation.round_arms import evaluate
 from ratchet.inference.engine import EngineError
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.questions.manifest import open_run
-from ratchet.retrieval.memory.memory import Memory
+from ratchet.retrieval.memory import Memory
 from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index

@@ -24,7 +24,7 @@ from tests.helpers.tiny_index import tiny_index
 
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
 FILE = re.compile(r"^`(?P<path>[\w/.]+)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-GROUPS = ("index", "evaluate", "questions", "slurm", "memory", "models")
+GROUPS = ("index", "evaluate", "questions", "slurm", "models")
 SUBCOMMANDS = {
     name: tuple(importlib.import_module(str(COMMANDS[name].target).partition(":")[0]).SUBCOMMANDS) for name in GROUPS
 }

@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.core.config import DenseConfig, MemoryConfig
 from ratchet.retrieval.encoders.dense import DenseEncoder, load_dense_encoder
-from ratchet.retrieval.memory.memory import Memory
+from ratchet.retrieval.memory import Memory
 from tests.helpers.remembering import leave, opened, texts
 
 COMPANY = [

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.config import Config, MemoryConfig
-from ratchet.retrieval.memory.memory import memory_of
-from ratchet.retrieval.memory.records import entity_key
+from ratchet.retrieval.memory import memory_of
+from ratchet.retrieval.names import entity_key
 from tests.helpers.remembering import leave, opened, passage, recalled
 
 

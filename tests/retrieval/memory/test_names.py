@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.retrieval.memory.names import by_shared_names, names_in
+from ratchet.retrieval.names import by_shared_names, names_in
 
 
 @pytest.mark.parametrize(

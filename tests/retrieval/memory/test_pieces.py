@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.core.records import content_key
-from ratchet.retrieval.memory.pieces import Pieces
-from ratchet.retrieval.memory.records import EvidenceRecord
+from ratchet.retrieval.memory import EvidenceRecord, Pieces
 from tests.helpers.remembering import passage
 
 RECORDS = st.lists(

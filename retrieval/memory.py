@@ -35,21 +35,223 @@ entities come first, then the newest.
 from __future__ import annotations
 
 import math
+import os
+import platform
+import re
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from ratchet.core.config import Config, MemoryConfig
-from ratchet.core.records import Passage, content_key, with_title
+from ratchet.core.errors import UserError
+from ratchet.core.files import Line, Segment, read_lines
+from ratchet.core.records import Passage, Record, content_key, with_title
 from ratchet.core.text import replace_surrogates
 from ratchet.retrieval.encoders.embed import Embed
-from ratchet.retrieval.memory.files import MemoryFiles
-from ratchet.retrieval.memory.pieces import Evidence, Pieces
-from ratchet.retrieval.memory.records import EvidenceRecord, entity_key
+from ratchet.retrieval.names import entity_key
+
+
+class EvidenceRecord(Record):
+    """One passage that one question left under its entities: a line of a segment. Lines never change."""
+
+    scope: str
+    entities: tuple[str, ...]
+    """Keys."""
+    passage: Passage
+    text: str
+    """What it was looked up for, such as the claim."""
+    question_id: str
+    time: float
+    """Unix time."""
+    place: int = 0
+    """Among the passages left at once, the first being the best."""
+    writer: str = ""
+    """The segment that it was first written to: machine, process and a random part."""
+
+    def content(self) -> str:
+        """Equal passage text, equal evidence, whoever found it and wherever."""
+        return content_key(self.passage.text)
+
+    def order(self) -> tuple[float, int, str, str, str, str]:
+        """From old to new; the same everywhere, whatever was read first."""
+        return self.time, -self.place, self.writer, self.question_id, self.passage.id, self.text
+
+
+Order = tuple[float, int, str]
+"""Time, place and key."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A piece as another question left it."""
+
+    passage: Passage
+    entity: str
+    """The key that it was found under."""
+    text: str
+    """What it was looked up for."""
+    question_id: str
+    """Who left it."""
+    scope: str
+    time: float
+    writer: str
+    key: str
+    """Of the passage's text."""
+    order: Order
+    """When it was left: the greater, the newer."""
+
+
+@dataclass
+class Piece:
+    """One text under one entity in one scope."""
+
+    entity: str
+    key: str
+    by_question: dict[str, EvidenceRecord] = field(default_factory=dict)
+    """By question: its latest record."""
+    order: Order = (float("-inf"), 0, "")
+    """Of the latest of them all."""
+
+    def add(self, record: EvidenceRecord) -> None:
+        known = self.by_question.get(record.question_id)
+        if known is None or record.order() > known.order():
+            self.by_question[record.question_id] = record
+            self.order = max(self.order, self._order_of(record))
+
+    def _order_of(self, record: EvidenceRecord) -> Order:
+        return record.time, -record.place, self.key
+
+    def order_without(self, question_id: str | None) -> Order | None:
+        """Of the latest that another question left; None where no other has. None leaves out nobody."""
+        if question_id not in self.by_question:
+            return self.order
+        others = (self._order_of(record) for record in self.by_question.values() if record.question_id != question_id)
+        return max(others, default=None)
+
+    def records(self) -> list[EvidenceRecord]:
+        """One of each question that left it, from old to new."""
+        return sorted(self.by_question.values(), key=EvidenceRecord.order)
+
+    def as_seen_by(self, question_id: str) -> Evidence | None:
+        """The piece as the first of the other questions left it; None where no other has.
+
+        So whatever a question leaves itself changes neither what it is given, nor how well that fits, nor its order.
+        """
+        others = [record for record in self.records() if record.question_id != question_id]
+        if not others:
+            return None
+        first = others[0]
+        return Evidence(
+            passage=first.passage,
+            entity=self.entity,
+            text=first.text,
+            question_id=first.question_id,
+            scope=first.scope,
+            time=first.time,
+            writer=first.writer,
+            key=self.key,
+            order=self._order_of(first),
+        )
+
+
+class Pieces:
+    """Limit: the `per_entity` newest pieces of an entity in a scope. What it leaves out stays here, and counts again if
+    it is left again."""
+
+    def __init__(self, per_entity: int) -> None:
+        self._per_entity = per_entity
+        self._scopes: dict[str, dict[str, dict[str, Piece]]] = {}
+        self.latest = float("-inf")
+        """The time of the newest record."""
+
+    def add(self, records: Iterable[EvidenceRecord]) -> None:
+        for record in records:
+            self.latest = max(self.latest, record.time)
+            key = record.content()
+            groups = self._scopes.setdefault(record.scope, {})
+            for entity in record.entities:
+                groups.setdefault(entity, {}).setdefault(key, Piece(entity, key)).add(record)
+
+    def scopes(self) -> list[str]:
+        return sorted(self._scopes)
+
+    def size(self, scope: str) -> int:
+        """Pieces, those that the limit leaves out included."""
+        return sum(map(len, self._scopes.get(scope, {}).values()))
+
+    def questions(self, scope: str) -> set[str]:
+        """Those that left a piece, within the limit or not."""
+        groups = self._scopes.get(scope, {}).values()
+        return {question for group in groups for piece in group.values() for question in piece.by_question}
+
+    def entities(self, scope: str) -> list[str]:
+        return sorted(self._scopes.get(scope, {}))
+
+    def under(self, scope: str, entity: str) -> list[Piece]:
+        """The pieces within the limit, newest first."""
+        return self._newest(scope, entity, None)
+
+    def as_seen_by(self, question_id: str, scope: str, entity: str) -> list[Evidence]:
+        """What other questions left, within the limit that there is without this question's own pieces."""
+        seen = (piece.as_seen_by(question_id) for piece in self._newest(scope, entity, question_id))
+        return [evidence for evidence in seen if evidence is not None]
+
+    def _newest(self, scope: str, entity: str, without: str | None) -> list[Piece]:
+        pieces = self._scopes.get(scope, {}).get(entity, {}).values()
+        known = [(order, piece) for piece in pieces if (order := piece.order_without(without)) is not None]
+        known.sort(key=lambda entry: entry[0], reverse=True)
+        return [piece for _, piece in known[: self._per_entity]]
+
+
+class MemoryFiles:
+    """Threads must take turns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.writer = _fresh_name()
+        self._segment: Segment | None = None
+        self._read: dict[Path, Line] = {}
+        """By segment: the last line that was read."""
+
+    def append(self, record: EvidenceRecord) -> None:
+        """Durable when it returns."""
+        if self._segment is None:
+            self._segment = Segment(self.folder / f"{self.writer}.jsonl")
+        self._segment.append(record)
+
+    def read_new(self) -> list[EvidenceRecord]:
+        """What has come since the last call, of all segments. Raises UserError, and reads the same again then."""
+        records, read = list[EvidenceRecord](), {}
+        for path in self.segments():
+            try:
+                for line, data in read_lines(path, self._read.get(path)):
+                    records.append(line.parse(data, EvidenceRecord))
+                    read[path] = line
+            except OSError as error:
+                raise UserError(f"{path}: cannot read ({error.strerror}); fix the folder's permissions") from error
+        self._read |= read
+        return records
+
+    def segments(self) -> list[Path]:
+        return sorted(self.folder.glob("*.jsonl"))
+
+    def close(self) -> None:
+        """A later `append` opens the folder again, under a new name."""
+        if self._segment is not None:
+            self._segment.close()
+        self._segment = None
+        self.writer = _fresh_name()
+
+
+def _fresh_name() -> str:
+    host = re.sub(r"[^A-Za-z0-9_-]", "", platform.node())[:40] or "host"
+    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
 
 __all__ = ["Evidence", "Memory", "memory_of"]
 

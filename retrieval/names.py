@@ -1,12 +1,41 @@
-"""The names in a text, and an order of texts by the names that they share."""
+"""The entity behind a name, the names in a text, and an order of texts by the names that they share."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from ratchet.core.words import without_invisible
-from ratchet.retrieval.memory.records import entity_key
+
+ARTICLE = re.compile(r"^(a|an|the) (?=.)", re.IGNORECASE)
+PLAIN = str.maketrans({"'": "", "’": "", "`": "", "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-"})
+"""Apostrophes vanish, and one sign stands for all that are written for a minus."""
+DOT = re.compile(r"(?<=[^\W\d])\.|\.(?!\d)")
+"""But not that of 3.5 and .5, which are other numbers than 35 and 5."""
+THOUSANDS = re.compile(r"(?<![\w.,])-?\d{1,3}(?:,\d{3})+(?![\d,])")
+INITIAL = re.compile(r"(\b[^\W\d_]\.)\s+(?=[^\W\d_]\.)")
+"""Before another one: J. K. is J.K."""
+NUMBER_SIGN = re.compile(r"(?<!\w)-(?=\.?\d)|\.(?=\d)|(?<=\d)[%‰]|#")
+"""Punctuation that makes another number or name: a minus, the point of a fraction, a percent sign, and C#."""
+LONGEST_ACRONYM = 4
+
+
+def entity_key(name: str) -> str:
+    """The entity behind a name: case, blanks, punctuation and a leading article make no other entity.
+
+    Signs stay (C, C++ and C# differ; 5, -5 and 5% too), and so do accents. A word of two to four letters that is all
+    in capitals is an acronym and another entity than the word: WHO is not The Who. Empty where the name has no letter,
+    number or sign.
+    """
+    text = DOT.sub("", INITIAL.sub(r"\1", without_invisible(name).translate(PLAIN)))
+    text = THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+    text = re.sub(r"(?<=\d)\s+(?=[%‰])", "", text)
+    signs = {sign.start() for sign in NUMBER_SIGN.finditer(text)}
+    kept = "".join(c if i in signs or unicodedata.category(c)[0] in "LMNS" else " " for i, c in enumerate(text))
+    key = ARTICLE.sub("", " ".join(kept.split()))
+    return key if key.isalpha() and key.isupper() and 2 <= len(key) <= LONGEST_ACRONYM else key.casefold()
+
 
 FUNCTION = """\
 a about above across after again against all almost along already also although always am amid among an and another
