@@ -53,7 +53,7 @@ from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import label_of_stance
 from ratchet.agents.core.tools import Answer, Tools, Unparsed
 from ratchet.core.records import Passage, Question
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 
 WORTH = """\
 Say of each text whether it is worth checking: true for a statement of fact, false for an opinion, a question or a \

@@ -29,7 +29,7 @@ from ratchet.questions.flaws import question_flaws
 from ratchet.questions.formats import BY_NAME
 from ratchet.questions.leakage import MAX_SHOWN, find_leakage
 from ratchet.questions.load import LoadedSplit, load_split, read_rows, share_of_questions
-from ratchet.retrieval.shards import key_hash
+from ratchet.retrieval.index import key_hash
 
 JUDGE = "Qwen/Qwen2.5-14B-Instruct"
 """The judge of Salemi et al. (2025, arXiv 2506.10844)."""

@@ -14,7 +14,7 @@ from ratchet.core.extras import need_extra
 from ratchet.core.http.server import address_of, listen, read_key, serve_until_stopped
 
 if TYPE_CHECKING:
-    from ratchet.retrieval.serving.tools import Server
+    from ratchet.retrieval.serving.mcp import Server
     from ratchet.retrieval.sources.source import Source
 
 
@@ -45,8 +45,7 @@ async def _serve(
     server: Server[Any], sources: Mapping[str, Source], listener: socket.socket | None = None, key: str | None = None
 ) -> None:
     """Over stdin and stdout, or where `listener` listens; the sources are closed in the end."""
-    from ratchet.retrieval.serving.mcp import guarded_app
-    from ratchet.retrieval.serving.tools import serve_stdio
+    from ratchet.retrieval.serving.mcp import guarded_app, serve_stdio
 
     async with contextlib.AsyncExitStack() as stack:
         for source in sources.values():

@@ -14,7 +14,7 @@ from ratchet.core.config import Config
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import Passage
 from ratchet.core.text import plain_line
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 
 ABOUT = "Search the index of a config, or one of its sources."
 SHOWN_CHARACTERS = 600

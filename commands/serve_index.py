@@ -17,7 +17,7 @@ from ratchet.core.errors import UserError, fault_in
 from ratchet.core.extras import need_extra
 from ratchet.core.http.server import address_of, listen, read_key, serve_until_stopped
 from ratchet.core.processor import usable_cores
-from ratchet.retrieval.protocol import Limits
+from ratchet.retrieval.backends.remote import Limits
 
 if TYPE_CHECKING:
     from ratchet.retrieval.retriever import Retriever

@@ -23,18 +23,20 @@ from ratchet.index_build.writing import lock_of
 from ratchet.retrieval.index import Store
 from ratchet.retrieval.layout import (
     MANIFEST,
+    SHARD,
     SHARDS,
     IndexSettings,
     Manifest,
     ShardEntry,
+    ShardManifest,
     Source,
     read_manifest,
+    read_shard_manifest,
     read_stamps,
     stamp_of,
     write_stamps,
 )
 from ratchet.retrieval.loader import open_store
-from ratchet.retrieval.shard_manifest import SHARD, ShardManifest, read_shard_manifest
 
 # Ids that are looked up together.
 IDS = 1 << 16

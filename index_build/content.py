@@ -19,7 +19,7 @@ from ratchet.index_build.shard import ContentWriter
 from ratchet.index_build.writing import FolderWriter
 from ratchet.retrieval.encoders.limits import TokenLimit
 from ratchet.retrieval.layout import K1, B
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.sparse.terms import Analyzer
 
 # Chunks that are encoded together, and the most that a kill can lose.
 CHUNKS_PER_PART = 1024
@@ -50,7 +50,7 @@ def open_content_factory(config: IndexConfig) -> ContentFactory:
 
 
 def _sparse_contents(config: IndexConfig) -> ContentFactory:
-    from ratchet.retrieval.encoders.loading import load_encoder
+    from ratchet.retrieval.encoders.sparse import load_encoder
     from ratchet.retrieval.encoders.vectors import WEIGHTS, load_vectors, save_vectors
 
     if not isinstance(config.encoder, EncoderConfig) or not config.encoder.path:

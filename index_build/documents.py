@@ -25,7 +25,7 @@ from ratchet.core.parquet import parquet_rows
 from ratchet.core.records import document_id
 from ratchet.core.tags import without_tags
 from ratchet.index_build.folder import MARKUP_SUFFIXES, TEXT_SUFFIXES, Listing, cannot_read, folder_listing, folder_rows
-from ratchet.retrieval.shards import key_hash
+from ratchet.retrieval.index import key_hash
 
 READ = "A folder is read for its text, Markdown, HTML and PDF files; JSONL and Parquet files are named one by one"
 FIELDS = ("id", "text", "title")

@@ -6,18 +6,19 @@ import numpy as np
 
 from ratchet.core.numba_cache import inner, njit
 from ratchet.retrieval.arrays import Bytes, Numbers, Words
-from ratchet.retrieval.sparse.lows import SAMPLE_BITS, lows_shape
 from ratchet.retrieval.sparse.postings import (
     BITS,
     BLOCKS,
     FULL,
     LOWS,
     RANK,
+    SAMPLE_BITS,
     WINDOW,
     WINDOW_BITS,
     block_bytes,
     code_bytes,
     head_bytes,
+    lows_shape,
 )
 from ratchet.retrieval.sparse.quantisation import FAR, NARROW_LAST, frequency_code, length_norm, smallest_frequency
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from ratchet.core.config import IndexConfig
 from ratchet.core.progress import Progress
-from ratchet.retrieval.index import Store
+from ratchet.retrieval.index import Shard, Store
 from ratchet.retrieval.layout import K1, B, Manifest
 from ratchet.retrieval.loader import milvus_uri, open_store, vector_space
-from ratchet.retrieval.shards import Shard
 
 # Rows that are handed to Milvus at once.
 ROWS = 4096

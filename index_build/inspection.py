@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from ratchet.retrieval.layout import IndexSettings, Manifest, read_manifest, read_shards, verify
+from ratchet.retrieval.layout import IndexSettings, Manifest, ShardManifest, read_manifest, read_shards, verify
 from ratchet.retrieval.loader import MILVUS_LITE
-from ratchet.retrieval.shard_manifest import ShardManifest
 
 
 def main(arguments: Sequence[str], prog: str = "ratchet index inspect") -> None:

@@ -17,10 +17,10 @@ from ratchet.index_build.encode import encode_lists, frequency_codes, max_region
 from ratchet.index_build.words import Growing, TermCounter
 from ratchet.index_build.writing import FolderWriter
 from ratchet.retrieval.arrays import Bytes, Floats, Halves, Numbers, Words
-from ratchet.retrieval.shards import NOT_THERE
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.index import NOT_THERE
 from ratchet.retrieval.sparse.bits import OVERREAD
 from ratchet.retrieval.sparse.quantisation import value_codes
+from ratchet.retrieval.sparse.terms import Analyzer
 
 # Postings that are sorted in memory at once: about 20 bytes each.
 SLICE = 1 << 23

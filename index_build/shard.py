@@ -14,8 +14,8 @@ from ratchet.index_build.chunks import Chunker, chunk_texts
 from ratchet.index_build.documents import Document, read_documents
 from ratchet.index_build.plan import PlannedShard
 from ratchet.index_build.writing import FolderWriter, building_folder
-from ratchet.retrieval.shard_manifest import ShardManifest
-from ratchet.retrieval.shards import key_hashes
+from ratchet.retrieval.index import key_hashes
+from ratchet.retrieval.layout import ShardManifest
 
 # Documents that are tokenised together.
 BATCH = 64

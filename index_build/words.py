@@ -10,8 +10,8 @@ import numpy as np
 from ratchet.core.numba_cache import njit
 from ratchet.index_build.word_table import WordTable
 from ratchet.retrieval.arrays import Numbers, Places, Words
-from ratchet.retrieval.shards import key_hashes
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.index import key_hashes
+from ratchet.retrieval.sparse.terms import Analyzer
 
 
 class Growing:

@@ -13,7 +13,7 @@ from ratchet.index_build.documents import Document
 from ratchet.question_generation.categories import Category
 from ratchet.question_generation.language import same_script
 from ratchet.questions.load import same_question_key
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.sparse.terms import Analyzer
 
 QUESTION_WORDS = (1, 80)
 """Minimum and maximum number of words of a question. Its category may be stricter."""

@@ -13,7 +13,7 @@ from ratchet.core.config import DenseConfig, EncoderConfig, IndexConfig, is_miss
 from ratchet.core.errors import UserError
 from ratchet.core.records import content_key
 from ratchet.core.stop_words import read_stop_words
-from ratchet.retrieval.index import Index, Ranker, Store
+from ratchet.retrieval.index import Index, Ranker, Shard, Store
 from ratchet.retrieval.layout import (
     SHARDS,
     IndexSettings,
@@ -24,7 +24,6 @@ from ratchet.retrieval.layout import (
     verify,
 )
 from ratchet.retrieval.retriever import NoIndex, Retriever
-from ratchet.retrieval.shards import Shard
 
 MILVUS_LITE = "milvus.db"
 
@@ -108,7 +107,7 @@ def _ranker(folder: Path, manifest: Manifest, store: Store, config: IndexConfig)
     from ratchet.retrieval.sparse.terms import encoded_queries, word_queries
 
     if settings.kind == "bm25":
-        from ratchet.retrieval.sparse.analyzer import Analyzer
+        from ratchet.retrieval.sparse.terms import Analyzer
 
         read = word_queries(Analyzer(settings.stemmer, read_stop_words(config.stop_words)))
         return Engine(store.shards, Bm25(config.k1, config.b), None, read, Bm25(settings.k1, settings.b))
@@ -131,7 +130,7 @@ def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, An
 
             loaded = load_dense_encoder(parse(DenseConfig, encoder, "index.encoder"))
         else:
-            from ratchet.retrieval.encoders.loading import load_encoder
+            from ratchet.retrieval.encoders.sparse import load_encoder
 
             loaded = load_encoder(parse(EncoderConfig, encoder, "index.encoder"))
         if loaded.digest != settings.encoder:

@@ -52,7 +52,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import Line, Segment, read_lines
 from ratchet.core.records import Passage, Record, content_key, with_title
 from ratchet.core.text import replace_surrogates
-from ratchet.retrieval.encoders.embed import Embed
+from ratchet.retrieval.encoders.limits import Embed
 from ratchet.retrieval.names import entity_key
 
 

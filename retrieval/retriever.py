@@ -8,6 +8,13 @@ from ratchet.core.config import IndexConfig
 from ratchet.core.records import Passage
 
 
+class SourceError(Exception):
+    """A service cannot be reached, or keeps refusing, after all retries.
+
+    An agent that can go on without it is told so (`agents.core.tools`); else the trajectory fails and is sampled again.
+    """
+
+
 class Retriever(Protocol):
     """Anything that can be searched for passages."""
 

@@ -11,7 +11,7 @@ from ratchet.core.config import RewardsConfig
 from ratchet.core.records import Question
 from ratchet.core.selection import Score
 from ratchet.core.text import Normalise
-from ratchet.retrieval.encoders.embed import Embed
+from ratchet.retrieval.encoders.limits import Embed
 from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict
 from ratchet.rewards.material import fill
 from ratchet.rewards.nuggets import NuggetStore

@@ -28,7 +28,7 @@ from ratchet.core.text import NORMALISATIONS, plain_text
 from ratchet.inference.engine import Engine, asking_about
 from ratchet.inference.engines import close_engines, max_requests, open_engines
 from ratchet.retrieval.encoders.embedder import open_embedder
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 from ratchet.rewards.inputs import Inputs, ScoreJudge
 from ratchet.rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, cut_off
 from ratchet.rewards.nuggets import NuggetStore

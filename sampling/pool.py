@@ -31,9 +31,8 @@ from ratchet.core.tasks import gather_or_cancel, run_or_cancel
 from ratchet.inference.adapters import checked_digest
 from ratchet.inference.engine import Engine, EngineError, asking_about
 from ratchet.inference.engines import close_engines, max_requests, memory_line, open_engines
-from ratchet.retrieval.errors import SourceError
 from ratchet.retrieval.loader import open_index
-from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.retriever import Retriever, SourceError
 from ratchet.sampling.passes import Pass, check_sequence, with_memory_scope
 from ratchet.sampling.store import Manifest, TrajectoryStore
 from ratchet.sampling.work import Work

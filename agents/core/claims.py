@@ -22,7 +22,7 @@ from ratchet.agents.core.tools import Answer, Tools, Unparsed
 from ratchet.core.config import Section
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage, Question, Stance, Turn
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources.source import ToolResult
 
 TITLE_CHARACTERS = 200

@@ -51,8 +51,7 @@ from ratchet.inference.chat_formats import with_thoughts
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import Engine, EngineError, generate
 from ratchet.inference.thoughts import without_thoughts
-from ratchet.retrieval.errors import SourceError
-from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.retriever import Retriever, SourceError
 from ratchet.retrieval.sources.source import ToolResult
 
 

@@ -13,7 +13,7 @@ from ratchet.core.records import content_key
 from ratchet.core.text import shortened
 from ratchet.inference.chat import first_tokens
 from ratchet.inference.engine import Engine
-from ratchet.retrieval.encoders.embed import Embed
+from ratchet.retrieval.encoders.limits import Embed
 from ratchet.retrieval.retriever import Retriever
 from ratchet.retrieval.sources.source import Source, ToolResult
 

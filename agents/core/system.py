@@ -26,7 +26,7 @@ from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.plugins import Plugin, known_plugins, load_plugin, short_name
 from ratchet.core.records import Question
 from ratchet.inference.engine import EngineError
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 
 S = TypeVar("S", bound=Section)
 

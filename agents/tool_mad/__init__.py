@@ -56,7 +56,7 @@ from ratchet.agents.tool_mad.debate import (
 from ratchet.agents.tool_mad.ragas import F, Measurement, answer_relevance, check_support, extract_statements
 from ratchet.core.config import Section, Thresholds
 from ratchet.core.records import Label, Question, Turn
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 
 
 class Sources(Section):

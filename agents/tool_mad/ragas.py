@@ -43,7 +43,7 @@ from pydantic import Field, create_model
 from ratchet.agents.core.output import JsonObject, at_most
 from ratchet.agents.core.prompts import FillIn, Prompt
 from ratchet.core.records import Passage, Question
-from ratchet.retrieval.encoders.embed import Embed, end_of
+from ratchet.retrieval.encoders.limits import Embed, end_of
 
 STATEMENTS = """Below is a question or a claim, and an answer to it. Break the answer down into statements: short \
 sentences that each say one thing and can be understood alone, with names in place of pronouns. Write none that the \

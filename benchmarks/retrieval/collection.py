@@ -28,7 +28,7 @@ from ratchet.core.words import padded_words
 from ratchet.index_build.build import build_index
 from ratchet.index_build.tokenizer import word_tokenizer
 from ratchet.retrieval.loader import open_folder
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.sparse.terms import Analyzer
 
 DEPTH = 1000
 

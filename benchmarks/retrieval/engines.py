@@ -18,13 +18,11 @@ from ratchet.index_build.shard import BATCH
 from ratchet.index_build.writing import FolderWriter
 from ratchet.retrieval.backends.lucene import LuceneRanker, build_lucene
 from ratchet.retrieval.encoders.vectors import WEIGHTS
-from ratchet.retrieval.index import Ranking
-from ratchet.retrieval.shard_manifest import ShardManifest, read_shard_manifest
-from ratchet.retrieval.shards import Shard, key_hash
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.index import Ranking, Shard, key_hash
+from ratchet.retrieval.layout import ShardManifest, read_shard_manifest
 from ratchet.retrieval.sparse.engine import Bm25
 from ratchet.retrieval.sparse.engine import Engine as SparseEngine
-from ratchet.retrieval.sparse.terms import SparseQuery
+from ratchet.retrieval.sparse.terms import Analyzer, SparseQuery
 
 MAX_THREADS = 8
 # Rows of learned vectors that are handed over at once, as a builder hands over an encoder's batches.

@@ -30,7 +30,7 @@ from ratchet.core.extras import install
 from ratchet.core.progress import Progress
 from ratchet.core.text import replace_surrogates
 from ratchet.retrieval.index import Ranking
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.sparse.terms import Analyzer
 
 AnalyzerName = Literal["words", "lucene"]
 """words: our own terms, so that rankings compare term for term. lucene: its English analyzer (Porter's stemmer and 33

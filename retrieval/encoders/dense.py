@@ -111,7 +111,7 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
             f"{folder}: has weights that are not in safetensors; other formats are not loaded, because they may run "
             "code: convert the model with SentenceTransformer.save_pretrained(..., safe_serialization=True)"
         )
-    from ratchet.retrieval.encoders.loading import usable_device
+    from ratchet.retrieval.encoders.sparse import usable_device
 
     device = usable_device(config.device)
     try:

@@ -22,8 +22,8 @@ from ratchet.core.http.responses import Answer, BadResponse, send_request_sync
 from ratchet.core.http.retry import TRANSIENT, Backoff, TryAgain, read_retry_after, retry
 from ratchet.core.text import read_json, short_line
 from ratchet.retrieval.encoders.dense import shared_encoder
-from ratchet.retrieval.encoders.embed import Embed
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.encoders.limits import Embed
+from ratchet.retrieval.retriever import SourceError
 
 MAX_BYTES = 64 << 20
 """Of one response: 64 vectors of 4,096 numbers, as text, are about 6 MB."""

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ratchet.core.records import content_key
 from ratchet.core.text import replace_surrogates
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Embed = Callable[[Sequence[str]], "np.ndarray"]
+"""A function from n texts to float32 [n, dimension], with rows of length 1."""
+
+
+def end_of(embed: Embed, text: str) -> tuple[str, int]:
+    """The end of a text that the embedder reads, and how many tokens before it are left out.
+
+    A model of this process reads no more than its limit; what a server reads is not known, and taken to be all.
+    """
+    own_end: Callable[[str], tuple[str, int]] | None = getattr(embed, "end_of", None)
+    return (text, 0) if own_end is None else own_end(text)
+
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.http.app import add_health, open_app
 from ratchet.core.http.document import errors
 from ratchet.core.http.openai import plain_error_response
-from ratchet.retrieval.protocol import (
+from ratchet.retrieval.backends.remote import (
     IndexesAnswer,
     Limits,
     SearchAnswer,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from ratchet.core.errors import UserError, did_you_mean
-from ratchet.retrieval.errors import SourceError
-from ratchet.retrieval.mcp_results import NOTICE
+from ratchet.retrieval.retriever import SourceError
+from ratchet.retrieval.sources.mcp import NOTICE
 from ratchet.retrieval.sources.source import ToolError
 
 try:

@@ -24,8 +24,8 @@ from ratchet.core.http.clients import is_local, no_cookies
 from ratchet.core.http.environment import check_environment
 from ratchet.core.records import Passage, content_key
 from ratchet.core.text import read_json, short_line, short_text
-from ratchet.retrieval.errors import SourceError
-from ratchet.retrieval.mcp_results import read_results
+from ratchet.retrieval.retriever import SourceError
+from ratchet.retrieval.serving.mcp import read_results
 from ratchet.retrieval.sources.source import ToolError, ToolResult, ToolSpec
 
 try:

@@ -9,7 +9,7 @@ result to the last bit; the machine's features choose when the kernels are compi
     others               one posting after another
 
 On an AMD EPYC with AVX-512 the first adds 17 chunks in the time of one posting of another kind of block. With VBMI it
-also has coarse bounds, of one byte (screening.py), of which it adds about 30.
+also has coarse bounds, of one byte (lists.py), of which it adds about 30.
 """
 
 from __future__ import annotations

@@ -6,16 +6,17 @@ import numpy as np
 
 from ratchet.core.numba_cache import inner
 from ratchet.retrieval.arrays import Bm25Numbers, Doubles, Files, Halves, Numbers, Places, Pointer, Store, Workspace
-from ratchet.retrieval.sparse.lows import OVERWRITE, read_lows
 from ratchet.retrieval.sparse.postings import (
     BITS,
     LOWS,
+    OVERWRITE,
     RANK,
     SHORT,
     WINDOW,
     code_at,
     find_entry,
     posting_weight,
+    read_lows,
 )
 from ratchet.retrieval.sparse.reading import fetch, pointer
 

@@ -1,25 +1,62 @@
-"""From texts to posting lists: a query's terms and weights, in one order, and each term's region in a shard."""
+"""From texts to posting lists: a query's terms and weights, in one order, and each term's region in a shard.
+
+From text to index terms: the same ones for documents and queries, or nothing would match."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import Stemmer
 
+from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.numba_cache import njit
+from ratchet.core.stop_words import content_terms
 from ratchet.core.text import replace_surrogates
+from ratchet.core.words import split_words
 from ratchet.retrieval.arrays import Doubles, Floats, Hashes, Numbers, Words
-from ratchet.retrieval.shards import NOT_THERE, key_hash
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.index import NOT_THERE, key_hash
 from ratchet.retrieval.sparse.postings import BLOCKS
 
 if TYPE_CHECKING:
     from ratchet.retrieval.encoders.sparse import SparseEncoder
+
+
+class Analyzer:
+    """Splits text into words as core/words.py says, and stems them where asked for. Every word of a document is
+    indexed; stop words are left out of queries alone.
+
+    `stemmer` is the name of a Snowball algorithm; an unknown one is a UserError. `stop_words` are folded words.
+    """
+
+    def __init__(self, stemmer: str | None, stop_words: Set[str] = frozenset()) -> None:
+        if stemmer is not None and stemmer not in Stemmer.algorithms():
+            raise UserError(
+                f"index.stemmer: there is no stemmer {stemmer!r}{did_you_mean(stemmer, Stemmer.algorithms())}; "
+                "null turns stemming off"
+            )
+        # Its own cache is off (0): callers keep one, and without it a call is one step that threads cannot interleave.
+        self._stemmer = Stemmer.Stemmer(stemmer, 0) if stemmer else None
+        self._stop_words = stop_words
+        self._cached_term = lru_cache(maxsize=1 << 16)(self.term)
+
+    def term(self, word: str) -> str:
+        """The index term of one word."""
+        return str(self._stemmer.stemWord(word)) if self._stemmer else word
+
+    def terms(self, text: str) -> list[str]:
+        """The index terms of a document's text in order, repeats included."""
+        return list(map(self._cached_term, split_words(text)))
+
+    def query_terms(self, query: str) -> list[str]:
+        """The terms of a query in order, repeats included, without stop words."""
+        return self.terms(" ".join(content_terms(query, self._stop_words)) if self._stop_words else query)
+
 
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 # Distances of a Shell sort (Ciura 2001). It takes Numba a second to compile its own sort.

@@ -18,7 +18,7 @@ from ratchet.core.files import Segment, read_segments
 from ratchet.core.progress import Progress
 from ratchet.core.records import Label, Question, Search, ToolCall, Trajectory
 from ratchet.questions.labels import TRUE_FALSE
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 from ratchet.sampling.pool import Task, run_pool
 from tests.helpers.playing import CLAIM, SETTING, DownSource, Shelf, apart, engine, passage, play, reach_over, say
 

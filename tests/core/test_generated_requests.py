@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from ratchet.retrieval.protocol import Limits
+from ratchet.retrieval.backends.remote import Limits
 from ratchet.retrieval.serving.app import create_app as search_app
 from tests.helpers.gateway import NAME, numbered, record
 from tests.helpers.listening import listening

@@ -19,7 +19,7 @@ import pytest
 
 from ratchet.agents.external import app as gateway
 from ratchet.core.http import guard, timed_protocol
-from ratchet.retrieval.protocol import Limits
+from ratchet.retrieval.backends.remote import Limits
 from ratchet.retrieval.serving.app import create_app as search_app
 from ratchet.retrieval.serving.mcp import create_server, guarded_app
 from tests.helpers.listening import listening

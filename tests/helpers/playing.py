@@ -22,8 +22,8 @@ from ratchet.inference.completion import Completion, Message, SamplingParams
 from ratchet.inference.engine import Engine
 from ratchet.inference.scripted import Replies, ScriptedEngine
 from ratchet.questions.labels import FEVER
-from ratchet.retrieval.errors import SourceError
 from ratchet.retrieval.memory import Memory
+from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources.source import SearchSource, Source
 from ratchet.sampling.pool import run_episode
 from tests.helpers.tiny import Style, tiny_format

@@ -14,12 +14,10 @@ import numpy as np
 from ratchet.index_build.postings import Bm25Postings, SparsePostings
 from ratchet.index_build.writing import FolderWriter
 from ratchet.retrieval.encoders.vectors import WEIGHTS
-from ratchet.retrieval.index import Ranking
-from ratchet.retrieval.shard_manifest import ShardManifest
-from ratchet.retrieval.shards import Shard, key_hash
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.index import Ranking, Shard, key_hash
+from ratchet.retrieval.layout import ShardManifest
 from ratchet.retrieval.sparse.engine import Bm25, Engine
-from ratchet.retrieval.sparse.terms import SparseQuery
+from ratchet.retrieval.sparse.terms import Analyzer, SparseQuery
 
 Query = Sequence[tuple[int, float]]
 """(term, weight) pairs; a term may come twice, or not be in the corpus."""

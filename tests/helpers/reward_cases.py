@@ -15,7 +15,7 @@ from ratchet.core.selection import Score
 from ratchet.core.text import normalise_answer
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
-from ratchet.retrieval.encoders.embed import Embed
+from ratchet.retrieval.encoders.limits import Embed
 from ratchet.rewards import reward
 from ratchet.rewards.inputs import Inputs, ScoreJudge
 from ratchet.rewards.judge import CallLog, Judge

@@ -18,7 +18,7 @@ from ratchet.core.records import Question
 from ratchet.index_build import documents, markup
 from ratchet.index_build.documents import Document, ScannedSource, read_documents, scan_documents, source_files
 from ratchet.index_build.folder import LINKS
-from ratchet.retrieval.shards import key_hash, key_hashes
+from ratchet.retrieval.index import key_hash, key_hashes
 from tests.helpers.pdf import pdf
 
 ROWS: list[dict[str, Any]] = [

@@ -104,7 +104,7 @@ def ranked(index: Index, scores: Sequence[float], k: int) -> list[tuple[str, flo
 
 def sparse_scores(encoder: Settings, texts: list[str], query: str) -> list[float]:
     """Products of the encoder's weights, added in the order of the vocabulary, in Python's floats."""
-    from ratchet.retrieval.encoders.loading import load_encoder
+    from ratchet.retrieval.encoders.sparse import load_encoder
 
     model = load_encoder(EncoderConfig(**encoder))
     documents, asked = model.encode_documents(texts), model.encode_queries([query])

@@ -78,7 +78,7 @@ def test_all_of_a_long_document_is_in_its_sparse_vectors(
 ) -> None:
     """An encoder that reads ten times as much makes the same vectors of the same chunks."""
     from ratchet.core.config import EncoderConfig
-    from ratchet.retrieval.encoders.loading import load_encoder
+    from ratchet.retrieval.encoders.sparse import load_encoder
 
     named: dict[str, Any] = (
         {} if measured == "by the encoder" else {"tokenizer": str(save_tiny_tokenizer(tmp_path / "words", "falcon3"))}
@@ -105,7 +105,7 @@ def test_what_a_long_title_leaves_no_room_for_is_counted(
     tmp_path: Path, lion: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     from ratchet.core.config import EncoderConfig
-    from ratchet.retrieval.encoders.loading import load_encoder
+    from ratchet.retrieval.encoders.sparse import load_encoder
 
     documents = [{"id": "a", "text": FILLER, "title": "A very long title of a report " * 9}, *DOCUMENTS]
     config = config_of(tmp_path, documents, kind="sparse", encoder=lion)
@@ -127,7 +127,7 @@ def test_what_a_long_title_leaves_no_room_for_is_counted(
 def test_a_worker_cuts_the_same_chunks(lion: dict[str, Any]) -> None:
     """It is sent the chunker; and what other documents are cut with it changes nothing either."""
     from ratchet.core.config import EncoderConfig
-    from ratchet.retrieval.encoders.loading import load_encoder
+    from ratchet.retrieval.encoders.sparse import load_encoder
 
     limit = load_encoder(EncoderConfig(**lion)).document_limit
     chunker = Chunker(limit.tokenizer, 40, 10, "lion", limit)

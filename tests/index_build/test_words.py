@@ -16,8 +16,8 @@ from ratchet.core.config import IndexConfig
 from ratchet.core.words import MARKS
 from ratchet.index_build import postings, word_table
 from ratchet.index_build.words import TermCounter
-from ratchet.retrieval.shards import key_hash
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.index import key_hash
+from ratchet.retrieval.sparse.terms import Analyzer
 from tests.helpers.building import DOCUMENTS, build, corpus, tree
 from tests.helpers.tiny_index import write_documents
 

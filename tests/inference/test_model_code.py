@@ -18,7 +18,7 @@ LOADERS = {
     "training": "from ratchet.training.lora import load_model as load; load(MODEL)",
     "the tokenizer": "from ratchet.inference.tokenizer import load_tokenizer as load; load(MODEL.path)",
     "sizes": "from ratchet.inference.footprint import footprint as load; load(MODEL.path, None, 'float32')",
-    "the sparse encoder": "from ratchet.retrieval.encoders.loading import load_encoder as load; "
+    "the sparse encoder": "from ratchet.retrieval.encoders.sparse import load_encoder as load; "
     "from ratchet.retrieval.encoders.sparse import EncoderConfig as C; load(C(path=MODEL.path))",
     "the dense encoder": "from ratchet.retrieval.encoders.dense import load_dense_encoder as load, DenseConfig as C; "
     "load(C(path=MODEL.path))",

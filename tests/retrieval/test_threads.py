@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ratchet.retrieval.threads import run_tasks
+from ratchet.retrieval.sparse.engine import run_tasks
 
 
 def test_results_are_in_the_order_of_tasks_and_an_error_of_any_is_raised() -> None:

@@ -16,8 +16,7 @@ from ratchet.core.config import EncoderConfig
 from ratchet.core.errors import UserError
 from ratchet.index_build.chunks import Chunker
 from ratchet.retrieval.encoders import sparse
-from ratchet.retrieval.encoders.loading import load_encoder
-from ratchet.retrieval.encoders.sparse import SparseEncoder
+from ratchet.retrieval.encoders.sparse import SparseEncoder, load_encoder
 from ratchet.retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
 from tests.helpers import plain_encoders as plain
 

@@ -12,11 +12,9 @@ from mcp import Client
 
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
-from ratchet.retrieval.errors import SourceError
 from ratchet.retrieval.index import Index
-from ratchet.retrieval.mcp_results import NOTICE
-from ratchet.retrieval.retriever import Retriever
-from ratchet.retrieval.serving.mcp import MAX_CHARACTERS, create_server
+from ratchet.retrieval.retriever import Retriever, SourceError
+from ratchet.retrieval.serving.mcp import MAX_CHARACTERS, NOTICE, create_server
 from ratchet.retrieval.sources.source import SearchSource, Source
 from tests.helpers.served import Plain
 from tests.helpers.tiny_index import tiny_index

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from ratchet.core.http.retry import Backoff
+from ratchet.retrieval.sources import client as client
 from ratchet.retrieval.sources.registry import SERVICES
-from ratchet.retrieval.sources.web import client
 from tests.helpers.web_upstream import KEY, Upstream, upstream
 
 

@@ -17,7 +17,7 @@ import uvicorn
 
 from ratchet.core.config import McpConfig, parse
 from ratchet.core.errors import UserError
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources import mcp
 from ratchet.retrieval.sources.mcp import McpSource
 from ratchet.retrieval.sources.source import ToolError

@@ -15,10 +15,10 @@ from ratchet.core.config import McpConfig
 from ratchet.core.http.retry import Backoff
 from ratchet.retrieval.backends import remote as remote_index
 from ratchet.retrieval.backends.remote import RemoteIndex
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
+from ratchet.retrieval.sources import client as web_client
 from ratchet.retrieval.sources import mcp as mcp_client
 from ratchet.retrieval.sources.mcp import McpSource
-from ratchet.retrieval.sources.web import client as web_client
 from tests.helpers.odd_answers import DEEP, ODD, bomb, wire
 from tests.helpers.served import QUICK
 from tests.helpers.web_upstream import KEY, opened

@@ -10,7 +10,7 @@ import yaml
 from ratchet.commands.config import open_config
 from ratchet.core.config import PluginConfig
 from ratchet.core.errors import UserError
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources.registry import open_sources
 from ratchet.retrieval.sources.source import ToolError
 from tests.helpers.playing import Shelf

@@ -10,7 +10,7 @@ import pytest
 from ratchet.core.config import DEFAULT_EMBEDDER
 from ratchet.retrieval.encoders.embedder import open_embedder
 from ratchet.retrieval.sources.registry import open_sources
-from ratchet.retrieval.sources.summariser import Summariser, central, sentences
+from ratchet.retrieval.sources.service import Summariser, central, sentences
 from tests.helpers.served import Plain
 from tests.helpers.web_upstream import sources
 

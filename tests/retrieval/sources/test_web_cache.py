@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
 from tests.helpers.web_upstream import Upstream, opened, stored
 
 pytestmark = pytest.mark.server

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.http.retry import Backoff
-from ratchet.retrieval.errors import SourceError
-from ratchet.retrieval.sources.web import client
+from ratchet.retrieval.retriever import SourceError
+from ratchet.retrieval.sources import client as client
 from tests.helpers.waiting import wait_for
 from tests.helpers.web_upstream import KEY, Reply, Upstream, opened, stored
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ratchet.core.http.retry import Backoff
-from ratchet.retrieval.errors import SourceError
+from ratchet.retrieval.retriever import SourceError
+from ratchet.retrieval.sources import client as client
 from ratchet.retrieval.sources.registry import SERVICES
-from ratchet.retrieval.sources.web import client
-from ratchet.retrieval.sources.web.openalex import abstract
-from ratchet.retrieval.sources.web.parsing import keywords, shorter_queries
+from ratchet.retrieval.sources.service import keywords, shorter_queries
+from ratchet.retrieval.sources.services import abstract
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened
 
 pytestmark = pytest.mark.server

@@ -4,7 +4,7 @@ import pytest
 
 from ratchet.core.errors import UserError
 from ratchet.core.stop_words import STOP_WORDS
-from ratchet.retrieval.sparse.analyzer import Analyzer
+from ratchet.retrieval.sparse.terms import Analyzer
 
 
 def test_documents_keep_every_word_and_queries_leave_stop_words_out() -> None:

@@ -79,7 +79,7 @@ import numpy as np
 from ratchet.index_build.encode import encode_lists, max_region_bytes
 from ratchet.core.numba_cache import njit
 from ratchet.retrieval.sparse import bits, lists, postings
-from ratchet.retrieval.sparse.lows import OVERWRITE
+from ratchet.retrieval.sparse.postings import OVERWRITE
 from ratchet.retrieval.sparse.postings import WINDOW
 from ratchet.retrieval.sparse.quantisation import NARROW_FIRST, NARROW_LAST, NARROW_STEP, STEPS
 from ratchet.retrieval.sparse.selection import AT, BASE, ENTRIES, KIND, ROW
