@@ -23,15 +23,9 @@ from ratchet.core.config import Thresholds
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import LookupState, Passage, Recall, ToolCall
 from ratchet.inference.chat import MAX_CHARACTERS, Dialogue
-<<<<<<< HEAD
 from ratchet.inference.completion import Completion, FunctionCall
 from ratchet.inference.tool_calls import CallForm
 from ratchet.retrieval.encoders.limits import Embed, end_of
-from ratchet.retrieval.retriever import SourceError
-=======
-from ratchet.inference.completion import Completion
-from ratchet.retrieval.encoders.limits import Embed, end_of
->>>>>>> 9c480159 (Merge retrieval's modules by what a reader looks for)
 from ratchet.retrieval.memory import Evidence
 from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources.source import ToolError, ToolResult, ToolSpec
