@@ -38,8 +38,7 @@ from ratchet.agents.mermaid.actions import action_schema, offered_tools, read_ca
 from ratchet.core.config import Section
 from ratchet.core.errors import UserError
 from ratchet.core.records import Label, Passage, Question, Turn, content_key
-from ratchet.retrieval.names import names_in
-from ratchet.retrieval.names import entity_key
+from ratchet.retrieval.names import entity_key, names_in
 from ratchet.retrieval.sources.source import ToolResult
 
 DECOMPOSE = """\

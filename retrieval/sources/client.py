@@ -4,10 +4,12 @@ A request is sent again, after growing waits, where that may help: 429 and 5xx (
 that says it is none now, no complete answer in time, a broken connection. All else is a SourceError at once. Redirects
 are not followed: a key never goes to another host. Keys are in no message, log line, cache file or digest.
 
-`ResponseCache` keeps responses on disk, one JSON file a request: the same request gets the same response, which makes a run repeatable.
+`ResponseCache` keeps responses on disk, one JSON file a request: the same request gets the same response, which makes a
+run repeatable.
 
 The file's name is a digest of service, address and request, without key or contact. Nothing expires: a run that is to
-see today's web has a folder of its own. A damaged file counts as none (replay says which one it is)."""
+see today's web has a folder of its own. A damaged file counts as none (replay says which one it is).
+"""
 
 from __future__ import annotations
 

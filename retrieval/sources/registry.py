@@ -14,7 +14,8 @@ A source plug-in, found as `core/plugins.py` says, is a module with
     class Settings(Section)                  its own part of the config, checked strictly
     class Source(SearchSource)               made as Source(name, settings); SearchSource says what it may override
 
-A source that returns something else tomorrow, such as one over a folder of files, sets `digest` to what identifies it."""
+A source that returns something else tomorrow, such as one over a folder of files, sets `digest` to what identifies it.
+"""
 
 from __future__ import annotations
 

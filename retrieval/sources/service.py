@@ -1,12 +1,14 @@
 """The base classes of search services: from a query to passages, over the network or from a local index instead.
 
-Responses from outside become plain text, checked JSON and XML without entities. `Summariser` takes the sentences of a text that say most of it, word for word and in their order.
+Responses from outside become plain text, checked JSON and XML without entities. `Summariser` takes the sentences of a
+text that say most of it, word for word and in their order.
 
 Tool-MAD (section IV-D, figure 7) shortens each abstract with a DistilBERT extractive summariser, of which it names no
 published model. Ours needs none of its own: sentences are compared by the config's embedder (all-MiniLM-L6-v2 by
 default) and taken one by one, near the centroid of the text and far from those taken before (centroid-based
 summarisation: Radev et al. 2004; the trade-off: maximal marginal relevance, Carbonell and Goldstein 1998). The same
-text gives the same summary, whatever was asked for. No model calls, no retrievals."""
+text gives the same summary, whatever was asked for. No model calls, no retrievals.
+"""
 
 from __future__ import annotations
 

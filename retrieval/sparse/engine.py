@@ -7,12 +7,13 @@ The exact score of a chunk is the float64 sum, in ascending term order, of query
 nothing but the query and the chunk, and equal scores rank by chunk number, so any split of the work over threads,
 shards or windows gives the same result to the last bit.
 
-The search of one shard is one compiled function. Window by window and term by term, the codes of the query's postings add up to an upper bound of every chunk's score
-(lists.py), a whole number of 16 bits; once there are k results, and where the machine can, to a coarser one of 8
-(`screen_window`). Only chunks whose bound reaches the k-th best score so far are scored exactly (selection.py). Most
-windows end with that one test on the maxima of their bounds, as block-max indexes skip blocks (Ding and Suel 2011,
-"Faster top-k document retrieval using block-max indexes"); picking, not adding, is what makes the published kernels
-slow."""
+The search of one shard is one compiled function. Window by window and term by term, the codes of the query's postings
+add up to an upper bound of every chunk's score (lists.py), a whole number of 16 bits; once there are k results, and
+where the machine can, to a coarser one of 8 (`screen_window`). Only chunks whose bound reaches the k-th best score so
+far are scored exactly (selection.py). Most windows end with that one test on the maxima of their bounds, as block-max
+indexes skip blocks (Ding and Suel 2011, "Faster top-k document retrieval using block-max indexes"); picking, not
+adding, is what makes the published kernels slow.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
 """A query's posting lists, window by window: what a list has in a window is added to the upper bounds of its chunks.
 
-Coarse bounds of one byte say which chunks of a window can still belong to the best, once these are k. They are as fine as they can be for that question: SATURATED stands for the k-th best score so far, and sums stop
-there. So a chunk whose sum stays below cannot belong, and only the others are looked at one by one. Adding a BITS block
-takes a third of the instructions that bounds of 16 bits take: the sums of 256 chunks stay in registers while all lists
-are added, a table of 64 bytes in a register turns codes into bounds, and the comparison needs no pass of its own."""
+Coarse bounds of one byte say which chunks of a window can still belong to the best, once these are k. They are as fine
+as they can be for that question: SATURATED stands for the k-th best score so far, and sums stop there. So a chunk whose
+sum stays below cannot belong, and only the others are looked at one by one. Adding a BITS block takes a third of the
+instructions that bounds of 16 bits take: the sums of 256 chunks stay in registers while all lists are added, a table of
+64 bytes in a register turns codes into bounds, and the comparison needs no pass of its own.
+"""
 
 from __future__ import annotations
 

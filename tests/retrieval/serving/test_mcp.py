@@ -14,7 +14,8 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
 from ratchet.retrieval.index import Index
 from ratchet.retrieval.retriever import Retriever, SourceError
-from ratchet.retrieval.serving.mcp import MAX_CHARACTERS, NOTICE, create_server
+from ratchet.retrieval.serving.mcp import MAX_CHARACTERS, create_server
+from ratchet.retrieval.sources.mcp import NOTICE
 from ratchet.retrieval.sources.source import SearchSource, Source
 from tests.helpers.served import Plain
 from tests.helpers.tiny_index import tiny_index

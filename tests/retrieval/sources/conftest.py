@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from ratchet.core.http.retry import Backoff
-from ratchet.retrieval.sources import client as client
+from ratchet.retrieval.sources import client
 from ratchet.retrieval.sources.registry import SERVICES
 from tests.helpers.web_upstream import KEY, Upstream, upstream
 

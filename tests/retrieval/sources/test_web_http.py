@@ -13,7 +13,7 @@ import pytest
 
 from ratchet.core.http.retry import Backoff
 from ratchet.retrieval.retriever import SourceError
-from ratchet.retrieval.sources import client as client
+from ratchet.retrieval.sources import client
 from tests.helpers.waiting import wait_for
 from tests.helpers.web_upstream import KEY, Reply, Upstream, opened, stored
 

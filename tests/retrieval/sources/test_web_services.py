@@ -12,7 +12,7 @@ import pytest
 
 from ratchet.core.http.retry import Backoff
 from ratchet.retrieval.retriever import SourceError
-from ratchet.retrieval.sources import client as client
+from ratchet.retrieval.sources import client
 from ratchet.retrieval.sources.registry import SERVICES
 from ratchet.retrieval.sources.service import keywords, shorter_queries
 from ratchet.retrieval.sources.services import abstract

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ratchet.core.numba_cache import njit
 from ratchet.retrieval.encoders.vectors import WEIGHTS
-from ratchet.retrieval.sparse import bits, quantisation, screening, selection
+from ratchet.retrieval.sparse import bits, lists, quantisation, selection
 from ratchet.retrieval.sparse.postings import WINDOW
 from ratchet.retrieval.sparse.quantisation import NARROW_LAST, STEPS, value_codes
 from tests.helpers.pages import ROOT
@@ -23,7 +23,7 @@ INNER = (
     quantisation.wide_code,
     quantisation.frequency_code,
     quantisation.smallest_frequency,
-    screening.coarse_steps,
+    lists.coarse_steps,
     bits.screen_bits,
     selection.kth_largest,
     selection.push,
@@ -79,7 +79,6 @@ import numpy as np
 from ratchet.index_build.encode import encode_lists, max_region_bytes
 from ratchet.core.numba_cache import njit
 from ratchet.retrieval.sparse import bits, lists, postings
-from ratchet.retrieval.sparse.postings import OVERWRITE
 from ratchet.retrieval.sparse.postings import WINDOW
 from ratchet.retrieval.sparse.quantisation import NARROW_FIRST, NARROW_LAST, NARROW_STEP, STEPS
 from ratchet.retrieval.sparse.selection import AT, BASE, ENTRIES, KIND, ROW
