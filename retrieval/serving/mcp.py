@@ -107,15 +107,12 @@ def _refusal(message: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=message)], is_error=True)
 
 
-def http_app(server: Server[Any], with_sessions: bool = True) -> Starlette:
-    """The server's app over streamable HTTP, at /mcp. It belongs behind a guard, which checks hosts and keys.
-
-    `with_sessions`: without them, the answer of a call and its progress are the response to that call.
-    """
+def http_app(server: Server[Any]) -> Starlette:
+    """The server's app over streamable HTTP, at /mcp. It belongs behind a guard, which checks hosts and keys."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     anyone = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    return server.streamable_http_app(stateless_http=not with_sessions, transport_security=anyone)
+    return server.streamable_http_app(transport_security=anyone)
 
 
 async def serve_stdio(server: Server[Any], close: Callable[[], Awaitable[None]]) -> None:
