@@ -19,8 +19,7 @@ import yaml
 from ratchet.core.errors import UserError
 from ratchet.core.extras import install, missing_package
 from ratchet.core.files import decode_text
-from ratchet.index_build.isolation import MarkupReader
-from ratchet.index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES
+from ratchet.index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES, read_markup
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 MARKUP_SUFFIXES = HTML_SUFFIXES | PDF_SUFFIXES
@@ -101,24 +100,23 @@ def folder_rows(
                 f"{folder}: {len(markup)} HTML and PDF files ({shown}) need the extra documents: {install('documents')}"
             )
         )
-    with MarkupReader() as reader:
-        for number, name in enumerate(names[skip:], skip + 1):
-            path = folder / name
-            is_markup = path.suffix.lower() in MARKUP_SUFFIXES
-            if is_markup and lacks_extra:
-                continue
-            try:
-                title, text = reader.read(path) if is_markup else _read_text(path)
-            except UserError as error:
-                on_error(error)
-            except OSError as error:
-                on_error(cannot_read(path, error))
-            else:
-                if text.strip() or (title and not is_markup):
-                    title = title or unicodedata.normalize("NFC", path.stem)
-                    yield number, str(path), {"id": name, "text": text, "title": title}
-                else:  # the name of a file is no text to find
-                    on_error(UserError(f"{path}: 'text' is empty; fill it or remove this document"))
+    for number, name in enumerate(names[skip:], skip + 1):
+        path = folder / name
+        is_markup = path.suffix.lower() in MARKUP_SUFFIXES
+        if is_markup and lacks_extra:
+            continue
+        try:
+            title, text = read_markup(path) if is_markup else _read_text(path)
+        except UserError as error:
+            on_error(error)
+        except OSError as error:
+            on_error(cannot_read(path, error))
+        else:
+            if text.strip() or (title and not is_markup):
+                title = title or unicodedata.normalize("NFC", path.stem)
+                yield number, str(path), {"id": name, "text": text, "title": title}
+            else:  # the name of a file is no text to find
+                on_error(UserError(f"{path}: 'text' is empty; fill it or remove this document"))
 
 
 def _read_text(path: Path) -> tuple[str, str]:

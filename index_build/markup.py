@@ -10,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import signal
+import threading
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,8 @@ PDF_SUFFIXES = frozenset({".pdf"})
 MAX_HTML_BYTES = 20_000_000
 MAX_PDF_BYTES = 200_000_000
 MAX_PDF_PAGES = 5_000
+SECONDS = 120
+"""For one file. pypdf reads some 20 to 100 pages a second."""
 MAX_ELEMENTS = 10_000
 """Elements of a page above which all of its text is taken: finding the main content takes minutes for huge tables."""
 CHARSET = re.compile(rb"""(?:charset|\bencoding)\s*=\s*["']?\s*([a-z0-9.:_-]+)""", re.IGNORECASE)
@@ -42,7 +47,32 @@ def read_markup(path: Path) -> tuple[str, str]:
     limit = MAX_PDF_BYTES if is_pdf else MAX_HTML_BYTES
     if path.stat().st_size > limit:
         raise UserError(f"{path}: larger than {limit / 1e6:.0f} MB; divide it, or remove it from the folder")
-    return _read_pdf(path) if is_pdf else _read_html(path)
+    with _time_limit(path):
+        return _read_pdf(path) if is_pdf else _read_html(path)
+
+
+class _TooSlow(BaseException):
+    """No Exception: the libraries catch those, and read on."""
+
+
+@contextlib.contextmanager
+def _time_limit(path: Path) -> Iterator[None]:
+    """UserError after SECONDS, in the main thread alone: no other one receives signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TooSlow
+
+    handler, left = signal.signal(signal.SIGALRM, stop), signal.alarm(SECONDS)
+    try:
+        yield
+    except _TooSlow:
+        raise UserError(f"{path}: takes longer than {SECONDS} s to read; divide it, or remove it") from None
+    finally:
+        signal.alarm(left)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def _read_html(path: Path) -> tuple[str, str]:
@@ -67,7 +97,7 @@ def _read_html(path: Path) -> tuple[str, str]:
             tree, output_format="markdown", favor_recall=True, include_comments=False, config=config
         )
         return title, content or trafilatura.html2txt(_write_scripts(load_html(text)))
-    except (UserError, MemoryError):
+    except UserError:
         raise
     except Exception as error:  # of two libraries, and whatever a broken page makes them do
         raise UserError(f"{path}: cannot be read as HTML ({first_line(error)}); remove it from the folder") from error
@@ -129,7 +159,7 @@ def _read_pdf(path: Path) -> tuple[str, str]:
                 raise UserError(f"{path}: has more than {MAX_PDF_PAGES:,} pages; divide it")
             title = (reader.metadata.title if reader.metadata else None) or ""
             pages = [page_text(page) for page in reader.pages]
-    except (UserError, MemoryError):
+    except UserError:
         raise
     except DependencyError as error:
         raise UserError(f"{path}: is encrypted; save it without a password, or remove it from the folder") from error
