@@ -21,7 +21,7 @@ def calls_of(settings: Settings) -> dict[str, Calls]:
     """Each agent once, the coordinator before each of them and at the end; the searcher writes a query and reads ten
     documents, two at a time, and hands on four."""
     own = {"planner": Calls(), "searcher": Calls(6, settings.documents_per_turn, 1)}
-    agents = {agent: own.get(agent, Calls(1, 4)) for agent in settings.agents if agent != "finisher"}
+    agents: dict[str, Calls] = {agent: own.get(agent, Calls(1, 4)) for agent in settings.agents if agent != "finisher"}
     return {"coordinator": Calls(8, 0, 1), **agents}
 
 

@@ -137,7 +137,7 @@ class DenseRanker:
 
     def _search(self, vectors: Floats, k: int) -> tuple[Floats, Numbers]:
         """faiss's scores and chunks: [queries, k], -1 for none."""
-        index = self._gpu if self._on_gpu and k <= GPU_MAX_K else self._index
+        index: Any = self._gpu if self._on_gpu and k <= GPU_MAX_K else self._index
         scores, chunks = index.search(vectors, k)
         return scores, chunks
 
@@ -167,6 +167,7 @@ class DenseRanker:
         parts: list[Doubles] = []
         step = max(1, SCORED_AT_ONCE // self.dimension)
         for rows, first, end in zip(self._rows, self._firsts, self._firsts[1:], strict=False):
+            assert rows is not None, "`_rows` has the vectors of every shard, or of none"
             here = chunks[np.searchsorted(chunks, first) : np.searchsorted(chunks, end)] - first
             parts += [
                 (rows[here[at : at + step]].astype(np.float64) * vector).sum(axis=1) for at in range(0, len(here), step)

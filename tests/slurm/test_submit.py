@@ -71,7 +71,7 @@ def prepared(config: Path) -> Path:
 def test_each_stage_is_a_job_with_resources_of_its_own(slurm: Slurm, experiment: Path) -> None:
     site = slurm.site("partition: gpu\njobs:\n  default: {cpus: 3}\n  train: {gpus: 2, memory: 99G, partition: big}\n")
     config = changed(experiment, slurm.folder / "config.yaml", models=agent(experiment, device="auto"))
-    calls = {}
+    calls: dict[str, Any] = {}
     for job in ("index", "sample", "rewards", "train", "evaluate"):
         calls |= submitted(slurm, job, "--config", prepared(config) if job == "index" else config, "--site", site)
     assert list(calls) == ["index", "manifest", "sample", "rewards", "train", "evaluate"]
@@ -105,7 +105,7 @@ def test_servers_are_around_the_jobs_that_ask_them_and_no_others(slurm: Slurm, e
     data["models"]["judge"]["serve"] = serve
     config.write_text(yaml.safe_dump(data))
     prepared(config)
-    calls = {}
+    calls: dict[str, Any] = {}
     for job in ("sample", "rewards", "evaluate"):
         calls |= submitted(slurm, job, "--config", config)
     assert list(calls) == ["sample", "rewards", "evaluate-sample", "evaluate"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ def ranker(
     files = []
     for number, shard in enumerate(shards):
         data = bytearray()
-        build_faiss(shard.shape[1], factory, lambda shard=shard: np.array_split(shard, 2), data.extend)
+        build_faiss(shard.shape[1], factory, partial(np.array_split, shard, 2), data.extend)
         files.append(folder / f"{number}.faiss")
         files[-1].write_bytes(data)
     return DenseRanker(files, lambda texts: queries[[int(text) for text in texts]], parameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_the_real_model_finds_meanings(minilm: DenseEncoder, tmp_path: Path) -> 
     assert np.linalg.norm(documents, axis=1) == pytest.approx(np.ones(5), abs=1e-6)
     for number, shard in enumerate((documents[:2], documents[2:])):
         with (tmp_path / str(number)).open("wb") as file:
-            build_faiss(minilm.dimension, "Flat", lambda shard=shard: [shard], file.write)
+            build_faiss(minilm.dimension, "Flat", partial(list, [shard]), file.write)
     ranked = DenseRanker([tmp_path / "0", tmp_path / "1"], minilm.encode_queries)
     rankings = ranked.rank(QUERIES, 5)
     assert [int(ranking.chunks[0]) for ranking in rankings] == [0, 3, 1]
