@@ -44,8 +44,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ratchet.core.config import Config, MemoryConfig
 from ratchet.core.errors import UserError
@@ -54,6 +53,9 @@ from ratchet.core.records import Passage, Record, content_key, with_title
 from ratchet.core.text import replace_surrogates
 from ratchet.retrieval.encoders.limits import Embed
 from ratchet.retrieval.names import entity_key
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class EvidenceRecord(Record):
@@ -421,6 +423,8 @@ class _VectorCache:
 
     def of(self, texts: Sequence[str], embed: Embed) -> np.ndarray:
         """float32 [n, dimension]; n must not be 0. What is not known yet is encoded in one batch."""
+        import numpy as np  # late: `ratchet status` loads this module too, and needs no arrays
+
         with self._lock:
             if embed is not self._embed:
                 self._embed, self._known = embed, {}

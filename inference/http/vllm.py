@@ -267,8 +267,7 @@ async def check_adapter(folder: str, name: str, base: str, server: Connection) -
             "the server, and see whether it supports the adapter's target modules"
         )
     _, beside = await gather_or_cancel([_greedy(name, server), _greedy(base, server)])
-    pairs = zip(alone.logprobs, beside.logprobs, strict=False)
-    if alone.tokens[:1] != beside.tokens[:1] or abs(next(a - b for a, b in pairs)) > MAX_LOGPROB_CHANGE:
+    if _max_logprob_change(alone, beside) > MAX_LOGPROB_CHANGE:
         raise UserError(
             f"{folder}: the base model {base} answers a fixed prompt differently while this adapter is "
             "asked: the server mixes them up within one batch. vLLM's build for CPUs does when all of its slots for "
@@ -288,3 +287,13 @@ async def _greedy(model: str, server: Connection) -> Greedy:
     }
     logprobs = parse_response(_GreedyResponse, await server.json("POST", "completions", body)).choices[0].logprobs
     return Greedy(tuple(logprobs.tokens), tuple(logprobs.token_logprobs))
+
+
+def _max_logprob_change(one: Greedy, other: Greedy) -> float:
+    """The largest difference of log-probabilities, up to and including the first token that differs."""
+    gap = 0.0
+    for mine, theirs, a, b in zip(one.tokens, other.tokens, one.logprobs, other.logprobs, strict=False):
+        gap = max(gap, abs(a - b))
+        if mine != theirs:
+            break
+    return gap

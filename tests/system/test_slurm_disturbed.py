@@ -24,7 +24,7 @@ from tests.helpers.slurm_cluster import SlurmCluster
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 QUESTIONS, SAMPLES = 8, 4
 ALL = QUESTIONS * SAMPLES
-ROUND = '"$0" -m sampling "$@" && exec "$0" -m rewards "$@"'
+ROUND = '"$0" -m ratchet sample "$@" && exec "$0" -m ratchet score "$@"'
 
 
 class Site:

@@ -101,7 +101,7 @@ def test_equal_scores_come_in_chunk_order(tmp_path: Path) -> None:
 
 
 def test_a_query_has_no_syntax(tmp_path: Path) -> None:
-    ranker = build(["harbour velm", "harbour", "orsk", "tide AND harbor"], tmp_path / "index")
+    ranker = build(["harbour velm", "harbour", "orsk", "tide or harbor"], tmp_path / "index")
     for query in [
         '"velm harbour"',
         "velm AND harbour",
