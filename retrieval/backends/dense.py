@@ -167,7 +167,8 @@ class DenseRanker:
         parts: list[Doubles] = []
         step = max(1, SCORED_AT_ONCE // self.dimension)
         for rows, first, end in zip(self._rows, self._firsts, self._firsts[1:], strict=False):
-            assert rows is not None, "`_rows` has the vectors of every shard, or of none"
+            if rows is None:  # an empty shard
+                continue
             here = chunks[np.searchsorted(chunks, first) : np.searchsorted(chunks, end)] - first
             parts += [
                 (rows[here[at : at + step]].astype(np.float64) * vector).sum(axis=1) for at in range(0, len(here), step)

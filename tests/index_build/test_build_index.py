@@ -141,7 +141,7 @@ def test_a_build_over_an_index_of_another_format_says_at_once_to_delete_all_of_i
         del manifest["chunks"]  # other versions have other fields
         path.write_text(json.dumps(manifest))
     with pytest.raises(
-        UserError, match=rf"^{target}: .*format 3, and this version reads format 4\. Delete this folder"
+        UserError, match=rf"^{target}: .*format 3, and this version reads format 5\. Delete this folder"
     ):
         build(config)
     shutil.rmtree(target)

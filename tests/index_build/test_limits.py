@@ -148,4 +148,4 @@ def test_an_index_of_words_alone_is_the_one_it_was() -> None:
         kind="bm25", engine="ratchet", chunk_tokens=512, chunk_overlap=80, tokenizer="t", k1=0.9, b=0.4,
         stemmer="english", stop_words=True, encoder="",
     )  # fmt: skip
-    assert settings.key == "938d860aa81badff89e9cabd451d502c"
+    assert settings.key == "d9d6daaacec0b2e39b9d54310805b23a"

@@ -47,7 +47,6 @@ IN_MEMORY = "into memory, which `write_atomic` writes"
 PERMITTED = {
     ("core/files.py", "write_bytes"): "the layer itself",
     ("core/files.py", "open"): "the layer itself: a segment is appended to",
-    ("core/numba_cache.py", "open"): "a lock beside compiled kernels, which stays empty",
     ("inference/serving/server.py", "open"): "the log of a model server, which appends to it as it runs",
     ("inference/smollm2.py", "open"): "into a temporary folder",
     ("inference/smollm2.py", "copyfileobj"): "into a temporary folder",

@@ -52,7 +52,7 @@ def test_the_students_prompt_has_the_agents_documents_and_its_label_is_their_ans
     agents: Path, tmp_path: Path
 ) -> None:
     path = student(agents, tmp_path)
-    assert "accelerate launch train.py" in distill(path, agents).stdout
+    assert "ratchet train" in distill(path, agents).stdout
     taught, learnt = (kept(RoundFolder(folder / "run/round-1")) for folder in (agents.parent, tmp_path))
     answers = {(one.question_id, one.answer, one.passages) for one in taught if one.passages}
     assert {(one.question_id, one.answer, one.passages) for one in learnt} == answers and len(learnt) == len(answers)

@@ -86,7 +86,7 @@ def start(folder: Path, system: dict[str, Any], **training: Any) -> tuple[Path, 
     settings = yaml.safe_load(path.read_text()) | {"system": system}
     path.write_text(yaml.safe_dump(settings))
     asked = [Question(id=f"q{n}", text=f"Who is {n}?", answers=(f"Ada {n}",) if n else ()) for n in range(12)]
-    write_jsonl(folder / "train.jsonl", asked)
+    write_jsonl(folder / "train.jsonl", [one.model_dump(mode="json", exclude_defaults=True) for one in asked])
     attempts: list[Trajectory] = []
     for n in range(12):
         for sample in range(2):

@@ -99,7 +99,7 @@ def test_the_key_is_missed_before_any_work(tmp_path: Path, words: tuple[str, ...
 
 
 def test_a_job_that_trains_is_submitted_with_a_warning(tmp_path: Path) -> None:
-    for job, warned in (("chain", True), ("index", False)):
+    for job, warned in (("round", True), ("index", False)):
         done = run(tmp_path, "slurm", job, "--dry-run")
         assert done.returncode == 0, done.stdout
         assert ("warning: training.wandb=online needs the key" in done.stdout) == warned
