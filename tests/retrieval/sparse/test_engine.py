@@ -49,7 +49,7 @@ def rows(values: st.SearchStrategy[int]) -> st.SearchStrategy[list[dict[int, int
     QUERIES,
     KS,
     CUTS,
-    st.sampled_from([0.0, 0.9, 1.5, 1e6]),
+    st.sampled_from([0.1, 0.9, 1.5, 1e6]),
     st.sampled_from([0.0, 0.4, 1.0]),
     st.sampled_from([None, DEFAULT]),
     st.sampled_from([1, 3]),
