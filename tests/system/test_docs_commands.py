@@ -96,7 +96,9 @@ def test_the_commands_of_the_pages_run(shown: Shown) -> None:
 
 @pytest.mark.slow
 def test_what_the_readme_shows_of_the_demo_was_run(shown: Shown) -> None:
-    of_demo = [words for words in commands(README) if CONFIG in words and words[1] != "serve" and "--follow" not in words]
+    of_demo = [
+        words for words in commands(README) if CONFIG in words and words[1] != "serve" and "--follow" not in words
+    ]
     assert of_demo
     assert [words for words in of_demo if words not in shown.commands] == []
 
