@@ -55,7 +55,7 @@ class IndexConfig(Section):
     """`bm25`: words that are left out of queries, but not where they may be names, nor where nothing would be left; the
     index has every word. A list, a file with one word a line, `english` (Lucene's list of 33 words), `long` (with
     question words, pronouns and auxiliary verbs), or `none`. A change needs no new index."""
-    k1: float = Field(0.9, gt=0)
+    k1: float = Field(0.9, ge=0)
     """`bm25`: how slowly repeats of a word stop to count. A change needs no new index."""
     b: float = Field(0.4, ge=0, le=1)
     """`bm25`: how much longer chunks are held back. A change needs no new index."""

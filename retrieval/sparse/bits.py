@@ -24,7 +24,6 @@ from numba.extending import intrinsic
 from ratchet.core.llvm import FEATURES, call, element, load, prefetch, splat, store
 from ratchet.core.numba_cache import inner
 from ratchet.retrieval.arrays import Bytes, Halves, Numbers, Places
-from ratchet.retrieval.sparse.quantisation import NARROW_FIRST, NARROW_STEP
 from ratchet.retrieval.sparse.reading import count_bits, load_64
 
 # Chunks whose bounds stay in a core's first-level cache while all blocks of a window are added to them.
@@ -142,45 +141,73 @@ def _add_64_narrow(typing: Any, bounds: Any, at: Any, mask: Any, data: Any, code
 
 
 @intrinsic
-def _widen(typing: Any, widened: Any, at: Any, data: Any, codes: Any) -> Any:
-    """Write the codes that 64 narrow ones stand for, from data[codes] on, to widened[at : at + 64]."""
+def _unpack(typing: Any, unpacked: Any, at: Any, data: Any, codes: Any) -> Any:
+    """Write 64 narrow codes, from data[codes] on, as bytes to unpacked[at : at + 64]."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pairs = _vector(I16, 32)
         source = element(context, builder, signature.args[2], values[2], values[3])
         narrow = builder.and_(_codes_of_64(builder, source, True), ir.Constant(_vector(I8, 64), [15] * 64))
-        # No byte exceeds 255: nothing is carried to its neighbour.
-        wide = builder.mul(builder.bitcast(narrow, pairs), ir.Constant(pairs, [NARROW_STEP] * 32))
-        wide = builder.add(wide, ir.Constant(pairs, [NARROW_FIRST * 0x0101] * 32))
-        store(builder, wide, element(context, builder, signature.args[0], values[0], values[1]))
+        store(builder, narrow, element(context, builder, signature.args[0], values[0], values[1]))
         return context.get_dummy_value()
 
-    return types.void(widened, types.int64, data, types.int64), generate
+    return types.void(unpacked, types.int64, data, types.int64), generate
+
+
+def _spread_16(context: Any, builder: Any, kinds: Any, values: Any) -> Any:
+    """The codes of 16 chunks as bytes, 0 where a chunk has none. kinds, values: of low, high, data, codes, later, table
+    as `_add_16` has them."""
+    low, high, _, codes, later, _ = values
+    spread = []
+    for bits, source in ((low, codes), (high, later)):
+        eight, sixteen = _vector(I8, 8), _vector(I8, 16)
+        wide = ir.Constant(_vector(I32, 16), list(range(16)))
+        loaded = load(builder, element(context, builder, kinds[2], values[2], source), eight)
+        row = builder.mul(bits, ir.Constant(I64, 8))
+        order = load(builder, element(context, builder, kinds[5], values[5], row), eight)
+        pair = [builder.shuffle_vector(v, ir.Constant(eight, None), wide) for v in (loaded, order)]
+        spread.append(_lanes(builder, call(builder, "llvm.x86.ssse3.pshuf.b.128", sixteen, *pair), 0, 8))
+    return builder.shuffle_vector(*spread, ir.Constant(_vector(I32, 16), list(range(16))))
 
 
 @intrinsic
 def _add_16(
-    typing: Any, bounds: Any, at: Any, low: Any, high: Any, data: Any, codes: Any, later: Any, weight: Any, table: Any
+    typing: Any, bounds: Any, at: Any, low: Any, high: Any, data: Any, codes: Any, later: Any, table: Any, weight: Any
 ) -> Any:
     """Add the codes of 16 chunks to bounds[at : at + 16]: 8 by the bits `low` from data[codes], 8 from data[later]."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        spread = []
-        for bits, source in ((values[2], values[5]), (values[3], values[6])):
-            eight, sixteen = _vector(I8, 8), _vector(I8, 16)
-            wide = ir.Constant(_vector(I32, 16), list(range(16)))
-            loaded = load(builder, element(context, builder, signature.args[4], values[4], source), eight)
-            row = builder.mul(bits, ir.Constant(I64, 8))
-            order = load(builder, element(context, builder, signature.args[8], values[8], row), eight)
-            pair = [builder.shuffle_vector(v, ir.Constant(eight, None), wide) for v in (loaded, order)]
-            spread.append(_lanes(builder, call(builder, "llvm.x86.ssse3.pshuf.b.128", sixteen, *pair), 0, 8))
-        both = builder.shuffle_vector(*spread, ir.Constant(_vector(I32, 16), list(range(16))))
+        both = _spread_16(context, builder, signature.args[2:8], values[2:8])
         place = element(context, builder, signature.args[0], values[0], values[1])
-        _add(builder, place, both, values[7], "llvm.x86.avx2.pmulhu.w", None)
+        _add(builder, place, both, values[8], "llvm.x86.avx2.pmulhu.w", None)
         return context.get_dummy_value()
 
     whole = types.int64
-    return types.void(bounds, whole, whole, whole, data, whole, whole, types.uint16, table), generate
+    return types.void(bounds, whole, whole, whole, data, whole, whole, table, types.uint16), generate
+
+
+@intrinsic
+def _add_16_narrow(
+    typing: Any, bounds: Any, at: Any, low: Any, high: Any, data: Any, codes: Any, later: Any, table: Any, steps: Any
+) -> Any:
+    """`_add_16` for unpacked narrow codes: code c adds steps[c], and steps[0] is 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        both = _spread_16(context, builder, signature.args[2:8], values[2:8])
+        place = element(context, builder, signature.args[0], values[0], values[1])
+        bytes_16, halves = _vector(I8, 16), _vector(I16, 16)
+        table = load(builder, element(context, builder, signature.args[8], values[8], ir.Constant(I64, 0)), halves)
+        eight = ir.Constant(halves, [8] * 16)
+        # A shuffle looks bytes up: the lower and the upper one of each step.
+        lower, upper = (
+            builder.zext(call(builder, "llvm.x86.ssse3.pshuf.b.128", bytes_16, part, both), halves)
+            for part in (builder.trunc(table, bytes_16), builder.trunc(builder.lshr(table, eight), bytes_16))
+        )
+        more = builder.or_(lower, builder.shl(upper, eight))
+        store(builder, builder.add(load(builder, place, halves), more), place)
+        return context.get_dummy_value()
+
+    whole = types.int64
+    return types.void(bounds, whole, whole, whole, data, whole, whole, table, steps), generate
 
 
 def _screen(groups: int, narrow: bool) -> Any:
@@ -277,14 +304,14 @@ def add_bits(
     end: int,
     weight: int,
     steps: Halves,
-    widened: Bytes,
+    unpacked: Bytes,
     narrow: bool,
 ) -> int:
     """Add the codes of a block's chunks first .. end - 1 to the bounds; returns where the codes of the next ones begin.
 
     `masks` and `codes` are the bytes of `data` at which the block's masks, and the codes of these chunks, begin.
     `first` is a multiple of 64, and whole groups of 64 are written. steps[c] is the bound of code c.
-    widened: room for a byte for each of these chunks, and 64 more.
+    unpacked: room for a byte for each of these chunks, and 64 more.
     """
     groups = range(first >> 6, (end + 63) >> 6)
     entry = codes
@@ -293,7 +320,7 @@ def add_bits(
         for group in groups:
             size += (count_bits(load_64(data, masks + 8 * group)) + 1) >> 1
         for at in range(0, size, 32):
-            _widen(widened, 2 * at, data, codes + at)
+            _unpack(unpacked, 2 * at, data, codes + at)
         entry = 0
     for group in groups:
         mask = load_64(data, masks + 8 * group)
@@ -308,9 +335,9 @@ def add_bits(
                 low, high = np.int64(bits & np.uint64(0xFF)), np.int64((bits >> np.uint64(8)) & np.uint64(0xFF))
                 later = entry + count_bits(np.uint64(low))
                 if narrow:
-                    _add_16(bounds, at, low, high, widened, entry, later, np.uint16(weight), SPREAD)
+                    _add_16_narrow(bounds, at, low, high, unpacked, entry, later, SPREAD, steps)
                 else:
-                    _add_16(bounds, at, low, high, data, entry, later, np.uint16(weight), SPREAD)
+                    _add_16(bounds, at, low, high, data, entry, later, SPREAD, np.uint16(weight))
                 entry = later + count_bits(np.uint64(high))
             entry += entry & narrow
         else:

@@ -141,13 +141,13 @@ def add_bits_blocks(
 
     steps[i, c] is the bound of list i's code c; room: as for `add_window`.
     """
-    widened = room.view(np.uint8)
+    unpacked = room.view(np.uint8)
     for first in range(0, size, STRIP):
         for i in range(len(lists)):
             if lists[i, KIND] == BITS and weights[i] > 0:
                 end = min(first + STRIP, size)
                 lists[i, CODES] = add_bits(
-                    bounds, files[0], lists[i, AT], lists[i, CODES], first, end, weights[i], steps[i], widened, narrow
+                    bounds, files[0], lists[i, AT], lists[i, CODES], first, end, weights[i], steps[i], unpacked, narrow
                 )
 
 

@@ -49,7 +49,7 @@ def rows(values: st.SearchStrategy[int]) -> st.SearchStrategy[list[dict[int, int
     QUERIES,
     KS,
     CUTS,
-    st.sampled_from([0.1, 0.9, 1.5, 1e6]),
+    st.sampled_from([0.0, 0.9, 1.5, 1e6]),
     st.sampled_from([0.0, 0.4, 1.0]),
     st.sampled_from([None, DEFAULT]),
     st.sampled_from([1, 3]),
@@ -63,6 +63,14 @@ def test_bm25_is_brute_force(
     with tempfile.TemporaryDirectory() as folder:
         engine = every.engine(Path(folder), [min(cut, len(postings)) for cut in cuts], threads)
         assert_exact(engine, every, queries, k)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_blocks_are_bounded_by_the_parameters_that_are_asked(tmp_path: Path, k: int) -> None:
+    """All of these chunks have one score, and the code of the last alone was made for as much."""
+    postings = [{1: frequency} for frequency in (1, 2, 1, 1, 80)]
+    every = replace(corpus(postings, Bm25(0.9, 1.0)), built=DEFAULT)
+    assert_exact(every.engine(tmp_path, [], 1), every, [[(1, 1.0)]], k)
 
 
 @pytest.mark.numeric

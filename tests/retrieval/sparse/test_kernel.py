@@ -79,8 +79,8 @@ import numpy as np
 from ratchet.index_build.encode import encode_lists, max_region_bytes
 from ratchet.core.numba_cache import njit
 from ratchet.retrieval.sparse import bits, lists, postings
-from ratchet.retrieval.sparse.postings import WINDOW
-from ratchet.retrieval.sparse.quantisation import NARROW_FIRST, NARROW_LAST, NARROW_STEP, STEPS
+from ratchet.retrieval.sparse.postings import OVERWRITE, WINDOW
+from ratchet.retrieval.sparse.quantisation import NARROW_LAST, STEPS
 from ratchet.retrieval.sparse.selection import AT, BASE, ENTRIES, KIND, ROW
 inner = lists.open_list, lists.add_window, lists.add_bits_blocks, postings.find_entry, bits.screen_bits
 open_list, add_window, add_bits_blocks, find_entry, screen_bits = (njit(cache=True)(one.py_func) for one in inner)
@@ -103,14 +103,13 @@ for narrow in (True, False):
             data.flags.writeable = False
             files = data, data.view(np.uint32)
             for weight in (1, 700, 65000):
-                wide = codes.astype(np.int64)
                 steps = np.arange(1 + (NARROW_LAST if narrow else STEPS), dtype=np.int64)
-                if narrow:
-                    wide, steps[1:] = (NARROW_FIRST + NARROW_STEP * some for some in (wide, steps[1:]))
                 steps = ((steps * steps * weight >> 16) + (steps > 0)).astype(np.uint16)
+                if narrow:  # what a code bounds depends on the k1 and b that are asked
+                    steps[1:] = random.integers(1, 1 + weight, NARROW_LAST)
                 bounds = random.integers(0, 500, WINDOW).astype(np.uint16)
                 expected = bounds.astype(np.int64)
-                expected[:size][there] += (wide * wide * weight >> 16) + 1
+                expected[:size][there] += steps[codes]
                 rows, room = np.zeros((1, ROW), np.int64), np.zeros(WINDOW + OVERWRITE, np.uint16)
                 open_list(files, 0, rows[0], (0, 1), narrow)
                 add_window(files, rows[0], 0, size, bounds, steps, weight, 1, room, narrow)
