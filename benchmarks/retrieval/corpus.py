@@ -219,18 +219,6 @@ def queries_for(columns: Columns, count: int, terms: int, weighted: bool, seed: 
     return queries
 
 
-def queries_of_documents(rows: Rows, count: int, terms: int, seed: int) -> list[Query]:
-    """Weighted queries: half of the terms are of one document, the others as common as those that people ask for."""
-    draw = np.random.default_rng(seed)
-    queries = []
-    for number, query in enumerate(queries_for(columns_of(rows), count, terms - terms // 2, True, seed)):
-        at = int(draw.integers(rows.documents))
-        own = rows.terms[rows.offsets[at] : rows.offsets[at + 1]]
-        chosen = np.unique(np.concatenate([query.terms, draw.choice(own, min(terms // 2, len(own)), replace=False)]))
-        queries.append(Query(chosen.astype(np.int64), _query_weights(len(chosen), True, seed + number)))
-    return queries
-
-
 def queries_of_all_terms(columns: Columns, count: int, seed: int) -> list[Query]:
     """Return queries of all terms of the corpus, with weights that differ."""
     terms = np.arange(columns.vocabulary, dtype=np.int64)

@@ -17,6 +17,8 @@ is the code that the build computed, whatever the machine.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
 from ratchet.core.numba_cache import inner
@@ -28,20 +30,22 @@ NARROW_FIRST, NARROW_STEP, NARROW_LAST = 150, 7, 15
 LARGEST_FREQUENCY = (1 << 32) - 1
 
 
+C = TypeVar("C", int, Numbers)
+
+
+def wide_code(narrow: C) -> C:
+    """The code, or the codes, that narrow ones above 0 stand for."""
+    return NARROW_FIRST + NARROW_STEP * narrow
+
+
 def _ratios() -> np.ndarray:
     """float64 [15]: the largest tf / norm whose weight a narrow code bounds; the last code, 15, bounds all."""
-    bounds = ((NARROW_FIRST + NARROW_STEP * np.arange(NARROW_LAST)) / STEPS) ** 2
+    bounds = (wide_code(np.arange(NARROW_LAST)) / STEPS) ** 2
     ratios: np.ndarray = bounds / (1 - bounds)
     return ratios
 
 
 RATIOS = _ratios()
-
-
-@inner(inline="always")
-def wide_code(narrow: int) -> int:
-    """The code that a narrow one above 0 stands for."""
-    return NARROW_FIRST + NARROW_STEP * narrow
 
 
 @inner(inline="always")
@@ -87,7 +91,7 @@ def code_levels(narrow: bool, ratio: float = 1.0) -> Numbers:
     `ratio`, of narrow codes: what a search adds to a frequency in BM25's denominator is at least so many times what the
     codes were made with. tf / (tf + norm) <= w then gives tf / (tf + ratio norm) <= w / (w + ratio (1 - w)).
     """
-    codes = NARROW_FIRST + NARROW_STEP * np.arange(NARROW_LAST + 1) if narrow else np.arange(STEPS + 1)
+    codes = wide_code(np.arange(NARROW_LAST + 1)) if narrow else np.arange(STEPS + 1)
     if ratio == 1.0:
         return codes**2
     weights = (codes / STEPS) ** 2

@@ -16,11 +16,10 @@ from ratchet.core.numba_cache import njit
 from ratchet.retrieval.encoders.vectors import WEIGHTS
 from ratchet.retrieval.sparse import bits, lists, quantisation, selection
 from ratchet.retrieval.sparse.postings import WINDOW
-from ratchet.retrieval.sparse.quantisation import NARROW_LAST, STEPS, value_codes
+from ratchet.retrieval.sparse.quantisation import NARROW_LAST, STEPS, value_codes, wide_code
 from tests.helpers.pages import ROOT
 
 INNER = (
-    quantisation.wide_code,
     quantisation.frequency_code,
     quantisation.smallest_frequency,
     lists.coarse_steps,
@@ -28,7 +27,7 @@ INNER = (
     selection.kth_largest,
     selection.push,
 )
-wide_code, frequency_code, smallest_frequency, coarse_steps, screen_bits, kth_largest, push = (
+frequency_code, smallest_frequency, coarse_steps, screen_bits, kth_largest, push = (
     njit(cache=True)(function.py_func) for function in INNER
 )
 """Functions that only kernels call, compiled to be called from Python."""
