@@ -1,4 +1,4 @@
-"""Names and texts of configs, data and models in Markdown; `ratchet.escape` has the other languages."""
+"""Names and texts of configs, data and models in Markdown; `ratchet.core.escape` has the other languages."""
 
 from __future__ import annotations
 

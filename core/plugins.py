@@ -3,7 +3,7 @@ objective.
 
 A name that ends in `.py` or contains a `/` is the path of a file or folder of Python code: `parts/my_system.py`. As
 every path in a config, it is relative to the config's folder or, where nothing is there, to the working directory
-(`ratchet.config.paths`). Any other is a module of the built-in folder of its kind: `mrag`.
+(`ratchet.core.config.paths`). Any other is a module of the built-in folder of its kind: `mrag`.
 
 Code outside the built-in folders is identified by a digest of its source, which becomes part of the content keys of
 what it makes. A config names the code that runs on its user's machine, so a config is as trusted as a program; data

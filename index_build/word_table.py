@@ -1,6 +1,6 @@
 """Numbers for the words of texts, compiled: no Python object is made for a word that was seen before.
 
-A kernel finds the words in the UTF-8 bytes of `ratchet.words.spaced_words`, and numbers them in a hash table that
+A kernel finds the words in the UTF-8 bytes of `ratchet.core.words.spaced_words`, and numbers them in a hash table that
 compares their bytes, so that no two words share a number.
 """
 

@@ -1,4 +1,4 @@
-"""Benchmarks by name: `questions/benchmarks/<name>.py`, or code outside (`ratchet.plugins`). Adding one is one file.
+"""Benchmarks by name: `questions/benchmarks/<name>.py`, or code outside (core/plugins.py). Adding one is one file.
 
 A benchmark is a module with
 

@@ -1,7 +1,7 @@
 """A reward: one file that scores trajectories, found by its name.
 
 A reward is a module that declares `REWARD`, a `Rule` or a `Judged`: its title, what it needs of a question, and its
-function `score`. So do the files of `rewards/builtin/`. Code outside of it (`ratchet.plugins`) may as well be a module
+function `score`. So do the files of `rewards/builtin/`. Code outside of it (core/plugins.py) may as well be a module
 with nothing but
 
     def score(question, trajectory) -> float | None | tuple[float | None, str]

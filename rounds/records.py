@@ -82,7 +82,7 @@ class Entry(Record):
     seconds: float
     machine: str
     code: str = Field("", exclude_if=lambda code: not code)
-    """The version of the code that ran it (`ratchet.version`)."""
+    """The version of the code that ran it (`ratchet.core.version`)."""
     anyway: str = ""
     """What was out of date of its inputs, where the user went on with --anyway."""
 

@@ -38,7 +38,7 @@ class Manifest(Record):
     """The other sources' digests, by name."""
     seed: int
     questions: str
-    """`ratchet.records.questions_digest`."""
+    """`ratchet.core.records.questions_digest`."""
     samples: int
     keys: tuple[str, ...]
     """Of all trajectories, question by question."""

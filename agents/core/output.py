@@ -2,8 +2,8 @@
 
 The last complete object after the thoughts counts. A reply that was decoded with a grammar has to stand alone or in a
 ```json fence, and to fit its schema exactly. Of any other, what the papers' published parsers take is taken: JSON5, any
-fence, and fields that only one reading fits (`ratchet.records.Repair` names the cases, and every reply says which it
-needed).
+fence, and fields that only one reading fits (`ratchet.core.records.Repair` names the cases, and every reply says
+which it needed).
 
 A schema's upper bounds are there for grammars alone: a small model rambles, and its reply must end within its tokens.
 `grammar` has them where that is so; then what reaches a bound is counted, since more was lost. No other reply is held

@@ -24,7 +24,7 @@ API_ERROR = {
     },
     "required": ["type", "error"],
 }
-"""The schema of `ratchet.http.openai.error_body`."""
+"""The schema of `ratchet.core.http.openai.error_body`."""
 PLAIN_ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 """The schema of `plain_error_response`."""
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}

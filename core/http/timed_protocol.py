@@ -14,7 +14,7 @@ CLIENT_SECONDS = 30.0
 class TimedProtocol(H11Protocol):
     """Closes a connection whose client does not send a request's headers, or the rest of an answered one, in time.
 
-    A body that the app reads has the app's own limit (ratchet.http.guard). A connection that is idle between two
+    A body that the app reads has the app's own limit (ratchet.core.http.guard). A connection that is idle between two
     requests is uvicorn's to close (timeout_keep_alive).
     """
 

@@ -3,7 +3,7 @@
 F1 counts words: "2 months" for "24 months", and "not allowed" for "allowed", have 0.5 or more. Here an answer has 0
 against a right answer where
 
-- numbers differ. They are compared in one spelling (`ratchet.text.spell_numbers`) and in the digits of any script:
+- numbers differ. They are compared in one spelling (`ratchet.core.text.spell_numbers`) and in the digits of any script:
   1,000 is 1000, but 1.5 is not 15, nor 10⁶ 106. Zeros at the end count, since version 3.10 is not 3.1: 1.50 is not 1.5
   either. Of a right answer of more than `SHORT` words, one that has fewer numbers, but one, may be a part;
 - one of the two is negated and the other is not, by the words of `NEGATIONS`;
