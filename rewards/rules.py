@@ -11,9 +11,9 @@ which HotpotQA, 2WikiMultiHopQA, MuSiQue, KILT and FlashRAG share, and HotpotQA'
 - Several right answers: precision and recall are each the best over them, as in FlashRAG; they need not belong to the
   same answer, so their harmonic mean may be above F1. HotpotQA has one answer.
 Deviation: `ratchet.core.text.normalise_answer` is wider than the published rule. Composed and decomposed letters,
-full-width digits, typographic apostrophes, quotation marks and dashes are equal, and invisible characters do not count; nor does
-punctuation of any script at the ends of words. The words of scripts that have no blanks are pairs of letters, as in the
-index. No number becomes another one: 1.5 is not 15, as it is there, and 10⁶ is not 106.
+full-width digits, typographic apostrophes, quotation marks and dashes are equal, and invisible characters do not
+count; nor does punctuation of any script at the ends of words. The words of scripts that have no blanks are pairs of
+letters, as in the index. No number becomes another one: 1.5 is not 15, as it is there, and 10⁶ is not 106.
 `rewards.normalisation: published`, given to these functions as `normalise`, is that rule alone.
 
 The others are ours, stand-ins for the judged scores where no judge is at hand, and named as rules everywhere they are

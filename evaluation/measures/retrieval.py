@@ -10,10 +10,9 @@ Answer recall is DPR's has_answer (Karpukhin and others, EMNLP 2020): 1 when a p
 a run of whole tokens, lower-cased: letters, digits and marks, or single signs; articles and punctuation count, unlike
 in EM. Deviations: a passage is its title and its text, as a reader sees it (an option in DPR; FlashRAG does so too);
 texts are brought into one spelling (`ratchet.core.text.fold_typography`; DPR decomposes letters alone); invisible
-characters do not count, and a letter of a script without blanks between words is a token (core/words.py), where DPR takes its
-whole run for one; a question whose answers are all yes, no or noanswer has no value, since the word says nothing about
-the passage. FlashRAG and KILT match
-substrings of normalised text instead, which finds 'Ada' in 'Canada'.
+characters do not count, and a letter of a script without blanks between words is a token (core/words.py), where DPR
+takes its whole run for one; a question whose answers are all yes, no or noanswer has no value, since the word says
+nothing about the passage. FlashRAG and KILT match substrings of normalised text instead, which finds 'Ada' in 'Canada'.
 
 Gold recall is the share of the question's gold documents that are there, by document id or by title. A question that
 names its documents in both ways counts the way that finds more: an index may know only one of the names.

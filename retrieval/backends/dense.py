@@ -110,9 +110,9 @@ class DenseRanker:
             faiss.rev_swig_ptr(shard.get_xb(), shard.ntotal * shard.d).reshape(-1, shard.d) if shard.ntotal else None
             for shard in (shards if all(flat) else ())
         ]
-        self._index = _together(faiss, shards)
+        self._index = _join_shards(faiss, shards)
         self._on_gpu = gpu and faiss.get_num_gpus() > 0
-        self._gpu = _together(faiss, [faiss.index_cpu_to_all_gpus(shard) for shard in shards]) if self._on_gpu else None
+        self._gpu = _join_shards(faiss, [faiss.index_cpu_to_all_gpus(shard) for shard in shards]) if self._on_gpu else None
 
     def __len__(self) -> int:
         """Number of chunks."""
@@ -176,7 +176,7 @@ class DenseRanker:
         return np.concatenate(parts)
 
 
-def _together(faiss: Any, shards: Sequence[Any]) -> Any:
+def _join_shards(faiss: Any, shards: Sequence[Any]) -> Any:
     """One index over the shards, searched side by side, with the numbers of one following those of another."""
     whole = faiss.IndexShards(shards[0].d, len(shards) > 1, True)
     for shard in shards:
