@@ -112,7 +112,8 @@ class DenseRanker:
         ]
         self._index = _join_shards(faiss, shards)
         self._on_gpu = gpu and faiss.get_num_gpus() > 0
-        self._gpu = _join_shards(faiss, [faiss.index_cpu_to_all_gpus(shard) for shard in shards]) if self._on_gpu else None
+        on_gpus = [faiss.index_cpu_to_all_gpus(shard) for shard in shards] if self._on_gpu else []
+        self._gpu = _join_shards(faiss, on_gpus) if self._on_gpu else None
 
     def __len__(self) -> int:
         """Number of chunks."""
