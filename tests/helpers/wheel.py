@@ -56,9 +56,10 @@ def build_wheel(folder: Path) -> Path:
         check=True,
     ).stdout.split("\0")
     for name in tracked:
-        if (ROOT / name).is_file() and not name.startswith(("tests/", "benchmarks/", "docs/")):
+        is_there = (ROOT / name).is_file() or (ROOT / name).is_symlink()  # src/ratchet has links to the folders
+        if is_there and not name.startswith(("tests/", "benchmarks/", "docs/")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, source / name)
+            shutil.copy(ROOT / name, source / name, follow_symlinks=False)
     wheels = folder / "wheels"
     build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source)]
     subprocess.run(build, check=True)

@@ -142,12 +142,13 @@ def test_every_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pyte
     assert "assumed: 20.0 (coordinator 8, planner 1, searcher 6," in said
     # Correctness: 10 nuggets x 5 runs, and 5 calls that draw them for 4 samples; faithfulness: claims and their check.
     assert "score and select judge 4,000 245,000 184 37" in said
-    # 3 of the 4 samples at most, each with a conversation of each of mRAG's eight roles, of the 900 not held out.
-    assert "train: 5,000 steps x 128 rows x 3,598 tokens (at most: 29.6 passes over 21,600 rows, 3 kept of" in said
+    # 3 of the 4 samples at most, each with a conversation of each of mRAG's eight roles, of the 900 not held out; a
+    # conversation is an eighth of 8 x 500 tokens of instructions, 20 x (200 + 150) of turns and 32 x 512 of passages.
+    assert "train: 5,000 steps x 128 rows x 3,423 tokens (at most: 29.6 passes over 21,600 rows, 3 kept of" in said
     # No question is held out: 2 x ceil(24,000 / 128).
     settings = ("--set", "training.epochs=2", "--set", "training.choose_by=reward")
     said = said_of(path, capsys, "--questions", "1000", *settings)
-    assert "train: 376 steps x 128 rows x 3,598 tokens (at most: 2 passes over 24,000 rows" in said
+    assert "train: 376 steps x 128 rows x 3,423 tokens (at most: 2 passes over 24,000 rows" in said
 
 
 @pytest.mark.parametrize(("name", "settings"), sorted({(name, json.dumps(settings)) for name, settings, *_ in TABLE}))
