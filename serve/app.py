@@ -25,7 +25,6 @@ from starlette.requests import ClientDisconnect
 from ratchet import report
 from ratchet.agents.core.steps import describe_step
 from ratchet.core.http.app import PAGE_HEADERS, add_health, open_app
-from ratchet.core.http.document import EVENTS, errors
 from ratchet.core.http.openai import ApiError, ChatRequest, EventStream, run_until_disconnect
 from ratchet.core.records import Event, Label, Passage, Question, Trajectory, content_key
 from ratchet.questions.labels import label_named
@@ -204,7 +203,7 @@ def create_app(answerer: Answerer, key: str | None = None) -> FastAPI:
     add_health(app)
     started = int(time.time())
 
-    @app.post("/v1/chat/completions", response_model=None, responses=EVENTS | errors(404, 429, 502, 504))
+    @app.post("/v1/chat/completions", response_model=None)
     async def chat(body: AnswerRequest, request: Request) -> Response:
         model = answerer.model(body.model)
         completion = Completion(answerer, model, question_of(answerer, model, body))
@@ -219,7 +218,7 @@ def create_app(answerer: Answerer, key: str | None = None) -> FastAPI:
     async def list_models() -> dict[str, Any]:
         return {"object": "list", "data": [_shown(model, started) for model in answerer.models.values()]}
 
-    @app.get("/v1/models/{name:path}", responses=errors(404))
+    @app.get("/v1/models/{name:path}")
     async def one_model(name: str) -> dict[str, Any]:
         return _shown(answerer.model(name), started)
 

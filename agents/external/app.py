@@ -40,7 +40,6 @@ from ratchet.agents.external.protocols import MessagesRequest, Protocol, Respons
 from ratchet.agents.external.recording import ProgramRequest, Recording
 from ratchet.core.errors import UserError
 from ratchet.core.http.app import open_app
-from ratchet.core.http.document import EVENTS, errors
 from ratchet.core.http.guard import bearer_token
 from ratchet.core.http.openai import ApiError, EventStream, run_until_disconnect
 from ratchet.core.http.server import address_of, listen, serve_beside
@@ -213,15 +212,14 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
             recording.answer.set_result(ProgramAnswer(**dict(body)))
         return {"finished": True}
 
-    for prefix, none in (("", errors(401)), (OWN_PATH, errors(401, 404))):
+    for prefix in ("", OWN_PATH):
         for path, complete in (("chat/completions", chat), ("responses", responses), ("messages", messages)):
-            answers = none | EVENTS | errors(409, 502)
-            app.add_api_route(f"{prefix}/v1/{path}", complete, methods=["POST"], response_model=None, responses=answers)
-        app.add_api_route(f"{prefix}/reward", reward, methods=["POST"], responses=none)
-        app.add_api_route(f"{prefix}/step", step, methods=["POST"], responses=none)
-        app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"], responses=none)
-        app.add_api_route(f"{prefix}/search", search, methods=["POST"], responses=none | errors(502))
-        app.add_api_route(f"{prefix}/finish", finish, methods=["POST"], responses=none | errors(409))
+            app.add_api_route(f"{prefix}/v1/{path}", complete, methods=["POST"], response_model=None)
+        app.add_api_route(f"{prefix}/reward", reward, methods=["POST"])
+        app.add_api_route(f"{prefix}/step", step, methods=["POST"])
+        app.add_api_route(f"{prefix}/v1/models", models, methods=["GET"])
+        app.add_api_route(f"{prefix}/search", search, methods=["POST"])
+        app.add_api_route(f"{prefix}/finish", finish, methods=["POST"])
     if lists:
 
         @app.get("/trajectories")

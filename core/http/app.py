@@ -12,7 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as HttpError
 
 from ratchet.core.extras import DISTRIBUTION
-from ratchet.core.http.document import API_ERROR, PLAIN_ERROR, add_errors
 from ratchet.core.http.guard import Guard
 from ratchet.core.http.openai import FAILED, ApiError, error_response
 
@@ -57,15 +56,6 @@ def open_app(
     app.add_middleware(
         Guard, key=key, max_body_bytes=max_body_bytes, public=public, max_requests=max_requests, respond=respond
     )
-
-    def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = API_ERROR if respond is error_response else PLAIN_ERROR
-            posted = (408, 413, 415) if max_requests is None else (408, 413, 415, 503)
-            add_errors(FastAPI.openapi(app), schema, invalid, (400, 403 if key is None else 401, 500), posted)
-        return FastAPI.openapi(app)
-
-    app.openapi = document  # type: ignore[method-assign]
 
     @app.exception_handler(HttpError)
     async def refused(_: Request, error: HttpError) -> Response:

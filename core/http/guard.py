@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import re
 from collections.abc import Callable, Collection
@@ -14,8 +13,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ratchet.core.http.openai import ApiError, error_response
 from ratchet.core.http.server import is_loopback
 
-BODY_SECONDS = 30.0
-"""Seconds within which a request's body must have arrived."""
 CLOSE = {"Connection": "close"}
 """Of an answer after which nothing more is read."""
 HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::[0-9]{1,5})?", re.ASCII)
@@ -99,22 +96,13 @@ def bearer_token(headers: Headers) -> str:
 
 
 def limited_body(receive: Receive, max_bytes: int) -> Receive:
-    """`receive` that raises ApiError as soon as a body is too long or too slow."""
-    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
-    size, complete = 0, False
+    """`receive` that raises ApiError as soon as a body is too long."""
+    size = 0
 
     async def limited_receive() -> Message:
-        nonlocal size, complete
-        if complete:  # what follows a body is the end of the connection, whenever that comes
-            return await receive()
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError:
-            late = f"the body did not arrive within {BODY_SECONDS:g} s"
-            raise ApiError(408, late, headers=CLOSE) from None
+        nonlocal size
+        message = await receive()
         size += len(message.get("body", b""))
-        complete = not message.get("more_body", False)
         if size > max_bytes:
             raise body_too_large(max_bytes)
         return message

@@ -91,12 +91,9 @@ def server_settings(app: ASGIApp, drain_seconds: int) -> uvicorn.Config:
     every request. At the end what runs has `drain_seconds` to end."""
     import uvicorn
 
-    from ratchet.core.http.timed_protocol import TimedProtocol
-
     logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
     return uvicorn.Config(
         app,
-        http=TimedProtocol,
         ws="none",
         log_config=None,
         access_log=False,

@@ -19,7 +19,6 @@ from fastapi import FastAPI, HTTPException, Response
 
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.http.app import add_health, open_app
-from ratchet.core.http.document import errors
 from ratchet.core.http.openai import plain_error_response
 from ratchet.retrieval.backends.remote import (
     IndexesAnswer,
@@ -66,7 +65,7 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
         ]
         return IndexesAnswer(indexes=served)
 
-    @app.post("/indexes/{name}/search", response_model=SearchAnswer, responses=errors(404, 504))
+    @app.post("/indexes/{name}/search", response_model=SearchAnswer)
     async def search(name: str, body: SearchRequest) -> Response:
         index = _checked(indexes, name, body, limits)
 
