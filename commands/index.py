@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,10 +19,10 @@ from ratchet.core.config import Config, IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.core.progress import duration
 from ratchet.index_build.build import build_index
+from ratchet.index_build.chunks import chunk_tokenizer_of, warn_of_smaller_chunks
 from ratchet.index_build.content import open_content_factory
-from ratchet.index_build.inspection import encoder_truncation_line
-from ratchet.index_build.tokenizer import chunk_tokenizer_of, warn_of_smaller_chunks
-from ratchet.retrieval.layout import Manifest, read_shards
+from ratchet.retrieval.layout import IndexSettings, Manifest, ShardManifest, read_manifest, read_shards, verify
+from ratchet.retrieval.loader import MILVUS_LITE
 
 ABOUT = "Build the index of a config from its documents, or what is missing of it."
 JOBS = """A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any
@@ -67,13 +68,69 @@ def _report(config: IndexConfig, manifest: Manifest | None, built: int, seconds:
         f"  {manifest.documents:,} documents, {manifest.chunks:,} chunks, {sum(shard.postings for shard in shards):,} "
         f"postings, {len(shards)} shards, {sum(shard.size for shard in shards) / 1e6:,.1f} MB"
     )
-    print(encoder_truncation_line(manifest.settings, shards), end="")
+    print(_truncation_line(manifest.settings, shards), end="")
     print(f"  digest {manifest.digest}")
 
 
-SUBCOMMANDS = {
-    "inspect": Subcommand("the sizes of an index; every checksum", "ratchet.index_build.inspection:main"),
-}
+def inspect(arguments: Sequence[str], prog: str = "ratchet index inspect") -> None:
+    """Run `inspect`: print what an index holds; with --verify, compare every file with its checksum."""
+    parser = argparse.ArgumentParser(prog=prog, description="Look into an index.")
+    parser.add_argument("folder", type=Path, help="the index folder")
+    parser.add_argument("--verify", action="store_true", help="read every file and compare it with its checksum")
+    given = parser.parse_args(arguments)
+    manifest = read_manifest(given.folder)
+    shards = read_shards(given.folder, manifest)
+    if given.verify:
+        count = verify(given.folder, manifest, shards, everything=True)
+        if manifest.settings.engine == "lucene":
+            from ratchet.retrieval.backends.lucene import LuceneRanker
+
+            LuceneRanker(given.folder / "lucene", manifest.settings.k1, manifest.settings.b).verify()
+        print(f"{given.folder}: {count} files have the checksums they were built with")
+    _print_index(given.folder, manifest, shards)
+
+
+def _print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> None:
+    """Print an index's counts, and the sizes of its files over all shards."""
+    settings = manifest.settings
+    print(f"{folder}: {settings.kind} on {settings.engine}, digest {manifest.digest}")
+    fitted = f" (smaller where needed to fit {' and '.join(settings.chunks_fit)})" if settings.chunks_fit else ""
+    print(
+        f"  {manifest.documents:,} documents, {manifest.chunks:,} chunks of {settings.chunk_tokens} tokens with "
+        f"{settings.chunk_overlap} overlap{fitted}, {len(shards)} shards, {len(manifest.sources)} sources"
+    )
+    print(_truncation_line(settings, shards), end="")
+    sizes: Counter[str] = Counter()
+    for shard in shards:
+        for name, entry in shard.files.items():
+            sizes[name] += entry.bytes
+    for name in ("lucene", MILVUS_LITE):  # files or folders of other engines
+        paths = [folder / name, *(folder / name).rglob("*")]
+        sizes[name] += sum(path.stat().st_size for path in paths if path.is_file())
+    postings = sum(shard.postings for shard in shards)
+    for part, size in (+sizes).most_common():
+        per = f"  {size / postings:6.2f} bytes a posting" if part == "postings" and postings else ""
+        print(f"  {part:<20}{size / 1e6:>12,.1f} MB{per}")
+    if postings:
+        print(f"  {postings:,} postings, {postings / max(manifest.chunks, 1):,.0f} a chunk")
+
+
+def _truncation_line(settings: IndexSettings, shards: Sequence[ShardManifest]) -> str:
+    """What an index's encoder did not read of its chunks, as a line; nothing where there is no encoder."""
+    if not settings.encoder:
+        return ""
+    cuts = [shard.cut.get(settings.encoder, (0, 0)) for shard in shards]
+    chunks, tokens = (sum(numbers) for numbers in zip(*cuts, strict=True)) if cuts else (0, 0)
+    if not chunks:
+        return "  no chunk was cut by the encoder\n"
+    return (
+        f"  {chunks:,} chunks were cut by the encoder, {tokens:,} tokens in all, which no search finds: their titles "
+        "leave too little room; shorten their titles, or raise index.encoder.max_length of a sparse encoder "
+        "whose model reads more\n"
+    )
+
+
+SUBCOMMANDS = {"inspect": Subcommand("the sizes of an index; every checksum", inspect)}
 
 
 def main(words: Sequence[str] | None = None, prog: str = "ratchet index") -> None:

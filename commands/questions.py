@@ -55,7 +55,7 @@ def check(words: Sequence[str], prog: str = "ratchet questions check") -> None:
     """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
     parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
     config = config_of(parser.parse_args(words))
-    from ratchet.index_build.folder import folder_listing  # late: they import what opens an index
+    from ratchet.index_build.documents import folder_listing  # late: they import what opens an index
     from ratchet.questions.flaws import question_flaws
     from ratchet.questions.leakage import check_leakage
     from ratchet.questions.load import LoadedSplit, load_split

@@ -1,11 +1,16 @@
-"""Running awaitables concurrently, and blocking work where an event loop runs already."""
+"""Running awaitables concurrently, blocking work where an event loop runs already, and work that is limited in time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from ratchet.core.errors import UserError
 
 T = TypeVar("T")
 
@@ -58,3 +63,28 @@ def run_outside_event_loop(work: Callable[[], T]) -> T:
         return work()
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work).result()
+
+
+class _TooSlow(BaseException):
+    """No Exception: libraries catch those, and go on."""
+
+
+@contextmanager
+def time_limit(seconds: float, message: str) -> Iterator[None]:
+    """Raise UserError in the middle of what takes longer. Only the main thread can be interrupted; others wait."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TooSlow
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _TooSlow:
+        raise UserError(message) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import multiprocessing
+import os
+import queue
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,17 +23,17 @@ from ratchet.core.config import IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.core.progress import Progress
 from ratchet.index_build.chunks import Chunker
-from ratchet.index_build.content import ContentFactory, drop_encoded_parts, open_content_factory
+from ratchet.index_build.content import ContentFactory, drop_encoded_parts, encoding_folder, open_content_factory
 from ratchet.index_build.documents import read_documents
-from ratchet.index_build.engines import build_engine_index, drop_older_engine_index
 from ratchet.index_build.plan import Plan, PlannedShard, locked, plan_index, shard_name
-from ratchet.index_build.workers import build_planned_shard, build_with_workers
-from ratchet.index_build.writing import lock_of
-from ratchet.retrieval.index import Store
+from ratchet.index_build.shard import build_shard, lock_of
+from ratchet.retrieval.index import Shard, Store
 from ratchet.retrieval.layout import (
+    K1,
     MANIFEST,
     SHARD,
     SHARDS,
+    B,
     IndexSettings,
     Manifest,
     ShardEntry,
@@ -36,7 +45,7 @@ from ratchet.retrieval.layout import (
     stamp_of,
     write_stamps,
 )
-from ratchet.retrieval.loader import open_store
+from ratchet.retrieval.loader import milvus_uri, open_store, vector_space
 
 # Ids that are looked up together.
 IDS = 1 << 16
@@ -198,3 +207,173 @@ def _stamp(target: Path, shards: dict[str, ShardManifest], known: int) -> None:
             if stamp[1] <= finished:
                 stamps[f"{SHARDS}/{name}/{file}"] = stamp
     write_stamps(target, stamps)
+
+
+PR_SET_PDEATHSIG = 1
+_done: Any = None
+_contents: ContentFactory | None = None
+
+
+def build_planned_shard(
+    target: Path,
+    number: int,
+    piece: PlannedShard,
+    settings: str,
+    chunker: Chunker,
+    contents: ContentFactory,
+    advance: Callable[[int], None],
+) -> None:
+    """Build one shard of the plan, and delete its encoded parts when it is finished."""
+    shard = target / SHARDS / shard_name(number)
+    kept = encoding_folder(shard)
+    build_shard(shard, piece, settings, chunker, lambda folder: contents.make(folder, kept), advance)
+    drop_encoded_parts(shard)
+
+
+def build_with_workers(
+    config: IndexConfig,
+    chunker: Chunker,
+    settings: IndexSettings,
+    pieces: Sequence[tuple[int, PlannedShard]],
+    workers: int,
+    progress: Progress,
+) -> None:
+    """Build some shards in `workers` processes. They end with this one, however it ends."""
+    context = multiprocessing.get_context("spawn")
+    done = context.Queue()
+    before = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(
+        min(workers, len(pieces)), context, initializer=_start, initargs=(done, os.getpid())
+    ) as pool:
+        left: set[Future[None]] = set()
+        try:
+            with _delay_ctrl_c():
+                left.update(pool.submit(_build, config, chunker, settings, n, piece) for n, piece in pieces)
+            while left:
+                finished, left = wait(left, timeout=0.5, return_when=FIRST_EXCEPTION)
+                _drain(done, progress)
+                for future in finished:
+                    future.result()
+        except BrokenProcessPool as error:
+            left = set()  # the pool fails them itself, and does not bear that they are cancelled meanwhile
+            raise UserError(
+                "a worker was killed, most likely for want of memory; run the same command again with fewer --workers"
+            ) from error
+        except KeyboardInterrupt:
+            for process in set(multiprocessing.active_children()) - before:
+                process.kill()  # they would otherwise finish their shards first
+            left = set()  # as above
+            raise
+        finally:
+            for future in left:
+                future.cancel()
+    _drain(done, progress)
+
+
+@contextmanager
+def _delay_ctrl_c() -> Iterator[None]:
+    """Delay SIGINT until the block ends. Processes that start in the block have SIGINT blocked from their start."""
+    heard: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))  # our threads do not block
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # what the processes inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _drain(done: Any, progress: Progress) -> None:
+    while True:
+        try:
+            progress.advance(done.get_nowait())
+        except queue.Empty:
+            return
+
+
+def _start(done: Any, parent: int) -> None:
+    global _done
+    _done = done
+    # Linux kills us when the parent goes; elsewhere a killed parent's workers finish their shard first.
+    with_prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if with_prctl is not None:
+        with_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _build(
+    config: IndexConfig,
+    chunker: Chunker,
+    settings: IndexSettings,
+    number: int,
+    piece: PlannedShard,
+) -> None:
+    global _contents
+    if _contents is None:  # an encoder is loaded once
+        _contents = open_content_factory(config)
+    build_planned_shard(Path(config.path), number, piece, settings.key, chunker, _contents, _done.put)
+
+
+# Rows that are handed to Milvus at once.
+ROWS = 4096
+
+
+def build_engine_index(config: IndexConfig, target: Path, manifest: Manifest) -> None:
+    """Build what the config's engine needs beside the shards, unless it is there."""
+    if config.engine == "lucene":
+        _finish_lucene(config, target, open_store(target, manifest))
+    elif config.engine == "milvus":
+        _finish_milvus(config, target, manifest, open_store(target, manifest))
+
+
+def drop_older_engine_index(config: IndexConfig, target: Path, manifest: Manifest) -> None:
+    """Delete what an engine holds of an older manifest, now that another one has taken its place."""
+    if config.engine == "milvus":
+        from ratchet.retrieval.backends.milvus import drop_milvus
+
+        drop_milvus(milvus_uri(target, config.milvus), vector_space(manifest, open_store(target, manifest)))
+
+
+def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
+    from ratchet.retrieval.backends.lucene import LuceneRanker, build_lucene
+
+    folder = target / "lucene"
+    if folder.exists():
+        if len(LuceneRanker(folder, K1, B)) == len(store):
+            return
+        shutil.rmtree(folder)  # of before shards were added
+    with Progress("indexing chunks with Lucene", len(store)) as progress:
+        texts = store.chunk_texts(0, len(store))
+        build_lucene(texts, folder, stemmer=config.stemmer, progress=progress)
+
+
+def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store: Store) -> None:
+    from ratchet.retrieval.backends.milvus import build_milvus
+
+    with Progress("sending vectors to Milvus", len(store)) as progress:
+        build_milvus(
+            milvus_uri(target, config.milvus),
+            vector_space(manifest, store),
+            _vectors(store),
+            progress.advance,
+        )
+
+
+def _vectors(store: Store) -> Iterator[Any]:
+    """The vectors of all chunks."""
+    for shard in store.shards:
+        for at in range(0, len(shard), ROWS):
+            yield _rows(shard, at, min(at + ROWS, len(shard)))
+
+
+def _rows(shard: Shard, first: int, last: int) -> Any:
+    if "vectors" in shard.manifest.files:
+        return shard.array("vectors").reshape(len(shard), -1)[first:last]
+    from ratchet.retrieval.encoders.vectors import SparseVectors
+
+    offsets = shard.array("row_offsets")[first : last + 1]
+    span = slice(int(offsets[0]), int(offsets[-1]))
+    return SparseVectors(offsets - offsets[0], shard.array("row_terms")[span], shard.array("row_values")[span])

@@ -1,17 +1,22 @@
-"""Cutting documents into chunks of a number of tokens. A chunk is an exact slice of its document's text."""
+"""Cutting documents into chunks of a number of tokens, and by whose tokens these are measured.
+
+A chunk is an exact slice of its document's text."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import regex
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding, Regex, Tokenizer, models, pre_tokenizers
 
+from ratchet.core.config import WORDS, IndexConfig, ModelConfig, written
 from ratchet.core.errors import UserError
 from ratchet.core.records import with_title
 from ratchet.core.words import LETTER, MARK, UNSPACED
+from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.retrieval.encoders.limits import TokenLimit
 
 # A long title makes chunks smaller, but not smaller than this share of what fits without one: an encoder cuts their
@@ -145,3 +150,48 @@ def _is_inside(text: str, at: int) -> bool:
 def chunk_texts(text: str, title: str, spans: Sequence[tuple[int, int]]) -> list[str]:
     """What is indexed of each chunk of a document."""
     return [with_title(title, text[start:end]) for start, end in spans]
+
+
+ONE_BY_ONE = r"\p{Han}\p{Hiragana}\p{Katakana}"
+WORD = rf"[{ONE_BY_ONE}]|(?:(?![{ONE_BY_ONE}])[\p{{L}}\p{{M}}\p{{N}}]){{1,8}}|[^\s\p{{L}}\p{{M}}\p{{N}}]"
+"""What counts as one token with `index.tokenizer: words`: up to eight letters and digits of a word, as most tokens of a
+model hold no more; one character of Chinese and Japanese, which have no spaces; one of anything else but a space."""
+
+
+def chunk_tokenizer_of(index: IndexConfig, agent: ModelConfig | None, limit: TokenLimit | None) -> tuple[Any, str]:
+    """A tokenizer and its name: index.tokenizer; else the encoder's own; else the agent's."""
+    if index.tokenizer == WORDS:
+        return word_tokenizer(), WORDS
+    if index.tokenizer is not None:
+        return load_tokenizer(index.tokenizer, None), written(index.tokenizer)
+    if limit is not None and getattr(limit.tokenizer, "is_fast", False):
+        return limit.tokenizer, written(limit.name)
+    if agent is None:
+        raise UserError(
+            "index.tokenizer is not set and there is no models.agent to take it from; set index.tokenizer, such as "
+            f"`tokenizer: {WORDS}`, which needs no model"
+        )
+    try:
+        return load_tokenizer(agent.path, agent.revision), written(agent.path)
+    except UserError as error:
+        raise UserError(
+            f"{error}. Chunks are measured in its tokens; with `tokenizer: {WORDS}` under index no model is needed"
+        ) from error
+
+
+def word_tokenizer() -> Tokenizer:
+    """The tokenizer of `index.tokenizer: words`."""
+    tokenizer = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), "removed", invert=True)
+    return tokenizer
+
+
+def warn_of_smaller_chunks(index: IndexConfig, limit: TokenLimit | None) -> None:
+    """Warn on stderr where the encoder reads less than index.chunk_tokens."""
+    if limit is not None and limit.max_text_tokens is not None and index.chunk_tokens > limit.max_text_tokens:
+        print(
+            f"{index.path}: index.chunk_tokens is {index.chunk_tokens}, and {limit.name} reads {limit.tokens} "
+            "tokens, a chunk's title, prefix and special tokens included: chunks are cut smaller, so that all of "
+            "them is read. A higher index.encoder.max_length of a sparse encoder that reads more leaves them larger.",
+            file=sys.stderr,
+        )

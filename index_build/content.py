@@ -15,8 +15,7 @@ from ratchet.core.config import DenseConfig, EncoderConfig, IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_atomic
 from ratchet.index_build.postings import Bm25Postings, SparsePostings
-from ratchet.index_build.shard import ContentWriter
-from ratchet.index_build.writing import FolderWriter
+from ratchet.index_build.shard import ContentWriter, FolderWriter
 from ratchet.retrieval.encoders.limits import TokenLimit
 from ratchet.retrieval.layout import K1, B
 from ratchet.retrieval.sparse.terms import Analyzer

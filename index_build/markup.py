@@ -2,7 +2,7 @@
 
 Of a page the main content is kept, as Markdown: a row of a table is a line of cells between bars, and code keeps its
 lines. Of a PDF file each page's text is kept, in the order in which it is drawn, with the words whole that a line's end
-divides (index_build/pdf_text.py). Nothing is fetched, no script is run.
+divides (index_build/markup.py). Nothing is fetched, no script is run.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import signal
-import threading
-from collections.abc import Iterator
 from copy import deepcopy
+from math import hypot
 from pathlib import Path
 from typing import Any
+
+import regex
 
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.files import decode_text
 from ratchet.core.tags import BLOCKS, CELLS, SCRIPTS, PlainWriter, element_text, tag_name, without_tags
-from ratchet.index_build.pdf_text import join_hyphenated, page_text
+from ratchet.core.tasks import time_limit
+from ratchet.core.words import nfkc
 
 HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
 PDF_SUFFIXES = frozenset({".pdf"})
@@ -47,32 +48,8 @@ def read_markup(path: Path) -> tuple[str, str]:
     limit = MAX_PDF_BYTES if is_pdf else MAX_HTML_BYTES
     if path.stat().st_size > limit:
         raise UserError(f"{path}: larger than {limit / 1e6:.0f} MB; divide it, or remove it from the folder")
-    with _time_limit(path):
+    with time_limit(SECONDS, f"{path}: takes longer than {SECONDS} s to read; divide it, or remove it"):
         return _read_pdf(path) if is_pdf else _read_html(path)
-
-
-class _TooSlow(BaseException):
-    """No Exception: the libraries catch those, and read on."""
-
-
-@contextlib.contextmanager
-def _time_limit(path: Path) -> Iterator[None]:
-    """UserError after SECONDS, in the main thread alone: no other one receives signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise _TooSlow
-
-    handler, left = signal.signal(signal.SIGALRM, stop), signal.alarm(SECONDS)
-    try:
-        yield
-    except _TooSlow:
-        raise UserError(f"{path}: takes longer than {SECONDS} s to read; divide it, or remove it") from None
-    finally:
-        signal.alarm(left)
-        signal.signal(signal.SIGALRM, handler)
 
 
 def _read_html(path: Path) -> tuple[str, str]:
@@ -169,3 +146,77 @@ def _read_pdf(path: Path) -> tuple[str, str]:
     if not text.strip():
         raise UserError(f"{path}: holds no text, as where its pages are scanned; run OCR over it, or remove it")
     return " ".join(title.split()), text.encode("utf-8", "replace").decode()
+
+
+SMALLER = 0.85
+"""A superscript or subscript is at most this share of the size of the text before it."""
+SAME_LINE = 0.05
+"""Of the size: a baseline that is this near is the same."""
+WORD = regex.compile(r"[\p{L}\p{M}]+")
+HYPHEN = regex.compile(r"(?<before>[\p{L}\p{M}]+)(?<hyphen>[-\u2010\u00ad])[^\S\n]*\n\s*(?<after>[\p{L}\p{M}]+)")
+NUMBER_HYPHEN = regex.compile(
+    r"(?<=[\p{L}\p{N}][-\u2010])[^\S\n]*\n\s*(?=\p{N})|(?<=\p{N}[-\u2010])[^\S\n]*\n\s*(?=\p{L})"
+)
+COMPOUNDS = frozenset({"self", "well"})
+"""What keeps its hyphen wherever it stands before one."""
+SUSPENDED = frozenset({"and", "bis", "oder", "or", "to", "und"})
+"""What follows a hyphen that stands for a word: "short- and long-term"."""
+
+
+def page_text(page: Any) -> str:
+    """The text of a page of pypdf."""
+    pieces: list[tuple[str, float, float]] = []
+
+    def visit(text: str, outer: list[float], inner: list[float], font: Any, size: float) -> None:
+        if text:
+            scale = hypot(inner[2], inner[3]) * hypot(outer[2], outer[3])
+            pieces.append((text, size * scale, inner[4] * outer[1] + inner[5] * outer[3] + outer[5]))
+
+    text = str(page.extract_text(visitor_text=visit))
+    if "".join(piece for piece, _, _ in pieces).split() != text.split():
+        return text
+    writer = PlainWriter()
+    base_size = base_height = 0.0
+    script = ""  # of which several pieces may be drawn, a sign and a number
+    raised: bool | None = None
+    before = " "
+    for piece, size, height in [*pieces, ("", 0.0, 0.0)]:
+        level = height - base_height
+        smaller = 0 < size <= SMALLER * base_size and not piece[0].isspace() and (script or not before[-1].isspace())
+        now = level > -SAME_LINE * base_size if smaller else None
+        if script and now != raised:
+            writer.raised = raised
+            writer.piece(script)
+            writer.end_script()
+            script = ""
+        if not smaller or (not script and abs(level) <= SAME_LINE * base_size and piece[0].isalpha()):  # small capitals
+            if not smaller:
+                base_size, base_height = size, height
+            writer.piece(piece)
+        else:
+            script, raised = script + piece, now
+        before = piece
+    return writer.text
+
+
+def join_hyphenated(text: str) -> str:
+    """The text with the words whole that end a line with a hyphen.
+
+    The hyphen goes where it is a soft one, where the word without it stands elsewhere in the text, and where the part
+    before it is no word of the text. Otherwise it belongs to the word, and only the line's end goes.
+    """
+    words = {word.casefold() for word in WORD.findall(nfkc(HYPHEN.sub(" ", text)))}
+
+    def whole(match: regex.Match[str]) -> str:
+        before, after = match["before"], match["after"]
+        first, joined = nfkc(before).casefold(), nfkc(before + after).casefold()
+        if match["hyphen"] == "\u00ad" or joined in words:
+            return f"{before}{after}"
+        if after in SUSPENDED:
+            return f"{before}- {after}"
+        named = after[0].isupper() and not before.isupper()
+        if len(before) == 1 or named or first in words or first in COMPOUNDS:
+            return f"{before}-{after}"
+        return f"{before}{after}"
+
+    return NUMBER_HYPHEN.sub("", HYPHEN.sub(whole, text))

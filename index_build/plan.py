@@ -54,10 +54,6 @@ class Plan(Record):
             for first, count in source.pieces
         ]
 
-    @property
-    def documents(self) -> int:
-        return sum(count for source in self.sources for _, count in source.pieces)
-
 
 def shard_name(number: int) -> str:
     """The name of a shard's folder: its number in five digits."""
@@ -79,7 +75,7 @@ def plan_index(
     if not paths:
         raise UserError("index.documents: name at least one source: a JSONL or Parquet file, or a folder of texts")
     with locked(target):
-        there = _read(target)
+        there = read_record(target / PLAN, Plan, f"delete {target} to rebuild the index")
         if there is None and any(not path.name.startswith(".") for path in target.iterdir()):
             known = "an index of another version" if (target / MANIFEST).exists() else "something that is not an index"
             raise UserError(f"{target}: there is {known} here; choose another index.path or delete this folder")
@@ -116,7 +112,9 @@ def plan_index(
                 scanned = scan_documents([*unlisted, *added], lambda document: progress.advance())
             check(added)
             for source, found in zip(new, scanned[len(unlisted) :], strict=True):
-                pieces = _pieces(found.documents, shard_documents)
+                # No shard holds documents of two sources.
+                firsts = range(0, found.documents, shard_documents)
+                pieces = tuple((first, min(shard_documents, found.documents - first)) for first in firsts)
                 known_sources += (source.model_copy(update={"pieces": pieces}),)
                 if found.skipped:
                     logger.warning("%s: not read: %s. %s", source.path, found.skipped, READ)
@@ -124,23 +122,6 @@ def plan_index(
         if plan != there:
             write_json(target / PLAN, plan.model_dump(mode="json"))
         return plan
-
-
-def _pieces(documents: int, shard_documents: int) -> tuple[tuple[int, int], ...]:
-    """(first, count) of each shard of a source: no shard holds documents of two."""
-    return tuple((at, min(shard_documents, documents - at)) for at in range(0, documents, shard_documents))
-
-
-def read_plan(target: Path) -> Plan:
-    """The plan of the index in a folder. Raises UserError where there is none."""
-    plan = _read(target)
-    if plan is None:
-        raise UserError(f"{target}: there is no index here; build it with `ratchet index --config ...`")
-    return plan
-
-
-def _read(target: Path) -> Plan | None:
-    return read_record(target / PLAN, Plan, f"delete {target} to rebuild the index")
 
 
 @contextmanager

@@ -3,16 +3,14 @@ chat template writes around messages, without today's date and in bounded time."
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.files import read_json_file
 from ratchet.core.hub import hub_reason, is_absent, leave_unreachable_hub, unreachable
+from ratchet.core.tasks import time_limit
 from ratchet.core.text import short_line
 
 SMALL_MODEL = Path("models/smollm2-135m-instruct")
@@ -77,25 +75,6 @@ SENTINEL = "\ue000{}\ue001"
 """Stands for a message while a template is taken apart."""
 SECONDS = 10
 """The longest that a template may take. Jinja's sandbox bounds one loop, but not loops within loops."""
-
-
-@contextmanager
-def time_limit(seconds: int, message: str) -> Iterator[None]:
-    """Raise UserError in the middle of what takes longer. Only the main thread can be interrupted; others wait."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise UserError(message)
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def check_template(tokenizer: Any, where: str) -> None:

@@ -26,7 +26,7 @@ from ratchet.core.stop_words import NAMED
 from ratchet.core.tables import new_table, print_table
 from ratchet.core.words import padded_words
 from ratchet.index_build.build import build_index
-from ratchet.index_build.tokenizer import word_tokenizer
+from ratchet.index_build.chunks import word_tokenizer
 from ratchet.retrieval.loader import open_folder
 from ratchet.retrieval.sparse.terms import Analyzer
 

@@ -14,8 +14,7 @@ import numpy as np
 from benchmarks.retrieval.baselines import Engine, row_texts
 from benchmarks.retrieval.corpus import K1, B, Kind, Query, Rows
 from ratchet.index_build.postings import Bm25Postings, SparsePostings
-from ratchet.index_build.shard import BATCH
-from ratchet.index_build.writing import FolderWriter
+from ratchet.index_build.shard import BATCH, FolderWriter
 from ratchet.retrieval.backends.lucene import LuceneRanker, build_lucene
 from ratchet.retrieval.encoders.vectors import WEIGHTS
 from ratchet.retrieval.index import Ranking, Shard, key_hash

@@ -23,7 +23,7 @@ and the 4 bits a posting that quantisation.py describes, its `place`, follow all
 
 LOWS is the smallest for most lists. BITS is added faster and stands where one chunk in FULL has a posting.
 
-Blocks of kind LOWS, which postings.py describes: their shape, all of their chunks, and one chunk's entry.
+Blocks of kind LOWS: their shape, all of their chunks, and one chunk's entry.
 
 All chunks are read with vector instructions. Where the processor has AVX-512 with VBMI and VBMI2, one instruction lists
 the marks of 64 bits, and two take the low bits of 32 entries apart, of whatever width. Elsewhere a table lists the

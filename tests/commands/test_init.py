@@ -11,7 +11,7 @@ from ratchet.commands.init import main
 from ratchet.commands.questions import main as questions
 from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
-from ratchet.index_build.folder import Listing, folder_listing
+from ratchet.index_build.documents import Listing, folder_listing
 from ratchet.questions.load import load_questions
 from tests.helpers.pdf import pdf
 

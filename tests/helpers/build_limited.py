@@ -21,7 +21,7 @@ from ratchet.core.config import IndexConfig
 from ratchet.index_build import postings
 from ratchet.index_build.build import build_index
 from ratchet.index_build.postings import SparsePostings
-from ratchet.index_build.writing import FolderWriter
+from ratchet.index_build.shard import FolderWriter
 from ratchet.retrieval.encoders.vectors import WEIGHTS
 from tests.helpers.tiny_index import write_documents
 

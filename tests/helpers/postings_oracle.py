@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ratchet.index_build.postings import Bm25Postings, SparsePostings
-from ratchet.index_build.writing import FolderWriter
+from ratchet.index_build.shard import FolderWriter
 from ratchet.retrieval.encoders.vectors import WEIGHTS
 from ratchet.retrieval.index import Ranking, Shard, key_hash
 from ratchet.retrieval.layout import ShardManifest

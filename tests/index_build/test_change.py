@@ -67,16 +67,6 @@ def test_an_index_with_added_documents_is_the_one_built_of_all(tmp_path: Path, c
     assert documents_of(found) & {"d1", "e1"} == {"d1", "e1"}
 
 
-def test_adding_again_changes_nothing(tmp_path: Path, config: IndexConfig) -> None:
-    path = write_documents(tmp_path / "more.jsonl", B)
-    extended = with_sources(config, path)
-    assert build(extended) == 2
-    there = tree(Path(config.path))
-    assert build(extended) == 0
-    assert build(config) == 0  # the config without them is not asked to take them out
-    assert tree(Path(config.path)) == there
-
-
 @pytest.mark.parametrize("where", ["in the index", "in one not yet listed", "in the same source"])
 def test_an_id_that_is_there_is_refused_before_anything_is_built(tmp_path: Path, where: str) -> None:
     """And leaves the index as it was, so that other documents can be added instead."""

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ratchet.index_build.chunks import Chunker
-from ratchet.index_build.tokenizer import word_tokenizer as words_of_the_config
+from ratchet.index_build.chunks import word_tokenizer as words_of_the_config
 from tests.helpers.tiny import tiny_tokenizer
 
 TINY = tiny_tokenizer()

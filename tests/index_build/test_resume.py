@@ -1,4 +1,4 @@
-"""Builds that are killed, at any moment and in any number of processes, and what the next one makes of the rest."""
+"""Builds in several processes, and builds that are killed: what the next one makes of the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from ratchet.core.config import IndexConfig
+from ratchet.core.errors import UserError
+from ratchet.index_build import build as builder
+from ratchet.retrieval.loader import open_folder
 from tests.helpers.building import SMALL, build, corpus, queries, results, tree, with_sources, write_config
 from tests.helpers.experiment import ROOT, preloaded, running
 from tests.helpers.tiny_index import index_config, write_documents
@@ -27,22 +29,6 @@ KILLED = signal.SIGKILL
 @pytest.fixture
 def zygote() -> Zygote:
     return shared_zygote()
-
-
-class Watch:
-    """Sees to it that a finished shard is never touched again."""
-
-    def __init__(self, config: IndexConfig) -> None:
-        self._shards = Path(config.path) / "shards"
-        self.finished: dict[str, tuple[int, int]] = {}
-
-    def look(self) -> None:
-        for path in self._shards.glob("[0-9]*/*"):
-            status = path.stat()
-            assert self.finished.setdefault(str(path), (status.st_ino, status.st_mtime_ns)) == (
-                status.st_ino,
-                status.st_mtime_ns,
-            ), path
 
 
 def processes_of(group: int) -> list[int]:
@@ -60,34 +46,10 @@ def wait_until_gone(group: int) -> None:
     wait_for(lambda: not processes_of(group))
 
 
-def pair(folder: Path, count: int, **settings: Any) -> tuple[IndexConfig, IndexConfig]:
-    """Configs of one corpus to build at two places."""
-    config = index_config(folder, corpus(count), **(SMALL | settings))
-    return config.model_copy(update={"path": str(folder / "whole")}), config
-
-
-@pytest.mark.slow
-def test_a_sigkill_while_an_index_is_built(tmp_path: Path, zygote: Zygote) -> None:
-    """Before every third opening, renaming or removing of a file. Adding, below, writes a shard by the same code and is
-    killed before each."""
-    whole, config = pair(tmp_path, 6)
-    ended, steps = zygote.build(whole, "never")
-    assert ended == 0 and steps > 40
-    wanted = tree(Path(whole.path))
-    for step in range(1, steps + 1, 3):
-        here = config.model_copy(update={"path": str(tmp_path / f"{step}")})
-        watch = Watch(here)
-        assert zygote.build(here, f"step{step}")[0] == KILLED
-        watch.look()
-        build(here)
-        watch.look()
-        assert tree(Path(here.path)) == wanted, step
-
-
 @pytest.mark.slow
 def test_a_sigkill_at_every_step_of_adding(tmp_path: Path, zygote: Zygote) -> None:
     """The index stays what it was until it is the new one, and no moment is missed by chance."""
-    _, config = pair(tmp_path, 6)
+    config = index_config(tmp_path, corpus(6), **SMALL)
     more = with_sources(config, write_documents(tmp_path / "more.jsonl", corpus(6, 1, name="e")))
     assert zygote.build(config, "never")[0] == 0
     before = results(config.path, queries(3))
@@ -152,3 +114,23 @@ def test_ctrl_c_does_not_wait_for_the_workers_shards(tmp_path: Path, workers: st
     wait_until_gone(running(process))
     assert process.returncode == 130 and "run the same command again" in errors and "Traceback" not in errors
     assert not list(building.glob("[0-9]*"))
+
+
+def test_jobs_side_by_side_build_the_same_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of an array begin together: none of them sees the others' shards when it begins. Workers change nothing."""
+    config = index_config(tmp_path, corpus(50), shard_documents=8, **SMALL)
+    whole = config.model_copy(update={"path": str(tmp_path / "whole")})
+    assert build(whole, workers=2) == 7
+    real, began = builder.build_planned_shard, list[int]()
+
+    def piece(*arguments: Any) -> None:
+        if not began:
+            began.append(1)
+            assert build(config, job=(1, 2)) == 3
+            with pytest.raises(UserError, match="only a part of an index"):
+                open_folder(config.path)
+        real(*arguments)
+
+    monkeypatch.setattr(builder, "build_planned_shard", piece)
+    assert build(config, job=(0, 2)) == 4
+    assert tree(Path(config.path)) == tree(Path(whole.path))

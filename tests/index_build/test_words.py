@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.core.config import IndexConfig
-from ratchet.core.words import MARKS
-from ratchet.index_build import postings, word_table
+from ratchet.index_build import postings
 from ratchet.index_build.words import TermCounter
 from ratchet.retrieval.index import key_hash
 from ratchet.retrieval.sparse.terms import Analyzer
@@ -46,26 +43,6 @@ def counted(analyzer: Analyzer, *batches: list[str]) -> list[Counter[str]]:
 def test_terms_are_the_analyzers(first: list[str], second: list[str], stemmer: str | None) -> None:
     analyzer = Analyzer(stemmer)
     assert counted(analyzer, first, second) == [Counter(analyzer.terms(text)) for text in (*first, *second)]
-
-
-def test_every_character_breaks_or_joins_as_it_does_for_the_analyzer() -> None:
-    points = [chr(point) for point in range(0x110000)]
-    kinds = word_table.character_kinds()
-    # regex knows a newer Unicode than Python may: what it takes for a letter, Python does too or does not know.
-    assert all(point.isalnum() or unicodedata.category(point) == "Cn" for point in points if kinds[ord(point)] == 1)
-    assert [kind == word_table.MARK for kind in kinds.tolist()] == [bool(MARKS.match(point)) for point in points]
-    some = [f"a{point}b" for point in (*points[:0x3000], *points[0xD7F0:0xE010], *points[0xFFF0:0x10040], points[-1])]
-    analyzer = Analyzer(None)
-    assert counted(analyzer, some) == [Counter(analyzer.terms(text)) for text in some]
-
-
-def test_words_of_every_length_and_more_than_the_first_table_holds() -> None:
-    chance = np.random.default_rng(0)
-    some = ["".join(chance.choice(list("xyä"), size)) for size in chance.integers(1, 40, 6000)]
-    some += [word[:cut] for word in some[:500] for cut in (7, 8, 9, 16, 17)]
-    texts = [" ".join(some[i : i + 50]) for i in range(0, len(some), 50)]
-    analyzer = Analyzer(None)
-    assert counted(analyzer, texts[:40], texts[40:]) == [Counter(analyzer.terms(text)) for text in texts]
 
 
 def test_where_postings_are_held_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,6 @@ MODULES = (
     "ratchet.commands.sweep",
     "ratchet.evaluation.tables.comparison",
     "ratchet.index_build.build",
-    "ratchet.index_build.inspection",
     "ratchet.inference.local.engine",
     "ratchet.inference.scripted",
     "ratchet.report.gather",

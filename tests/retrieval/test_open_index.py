@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.commands.index import inspect
 from ratchet.commands.main import run as ratchet
 from ratchet.core.config import IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
 from ratchet.index_build.build import build_index
-from ratchet.index_build.inspection import main as inspect
 from ratchet.retrieval.layout import VERIFIED, Manifest, read_manifest, read_shards, verify
 from ratchet.retrieval.loader import open_folder, open_index
 from tests.helpers.configs import write_config

@@ -51,7 +51,7 @@ PERMITTED = {
     ("inference/smollm2.py", "open"): "into a temporary folder",
     ("inference/smollm2.py", "copyfileobj"): "into a temporary folder",
     ("inference/smollm2.py", "save_pretrained"): IN_NEW_FOLDER,
-    ("index_build/writing.py", "open"): IN_NEW_FOLDER,
+    ("index_build/shard.py", "open"): IN_NEW_FOLDER,
     ("index_build/postings.py", "open"): IN_NEW_FOLDER,
     ("training/adapter.py", "copyfile"): IN_NEW_FOLDER,
     ("training/adapter.py", "rename"): "a complete folder, which gets another name",

@@ -75,7 +75,7 @@ def test_value_codes_bound_and_give_back_every_bfloat16(largest: int) -> None:
 
 BLOCKS_CHECK = """
 import numpy as np
-from ratchet.index_build.encode import encode_lists, max_region_bytes
+from ratchet.index_build.postings import encode_lists, max_region_bytes
 from ratchet.core.numba_cache import njit
 from ratchet.retrieval.sparse import bits, lists, postings
 from ratchet.retrieval.sparse.postings import OVERWRITE, WINDOW
