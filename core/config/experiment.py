@@ -25,7 +25,7 @@ from ratchet.core.config.generation import GenerationConfig
 from ratchet.core.config.index import IndexConfig
 from ratchet.core.config.memory import MemoryConfig
 from ratchet.core.config.missing import MissingModels, is_missing, missing_section
-from ratchet.core.config.models import ModelConfig, ServeConfig
+from ratchet.core.config.models import ADAPTERS, ENABLE_LORA, LORA_RANK, LORAS, VLLM_RANKS, ModelConfig, ServeConfig
 from ratchet.core.config.paths import PathText, find_score, folders_of
 from ratchet.core.config.questions import SPLITS, QuestionsConfig, SplitConfig
 from ratchet.core.config.rewards import RewardsConfig
@@ -148,8 +148,8 @@ class Config(Section):
         trained = self.models.get(self.training.model) if self.models else None
         for key in trained.reduced_formats if trained else ():
             raise ValueError(
-                f"models.{self.training.model}.{key}: this model is trained (training.model), and its adapter "
-                "fits the weights that it samples with; remove it, or set it for a frozen model such as the judge"
+                f"models.{self.training.model}.serve.arguments: {key}: this model is trained (training.model), and its "
+                "adapter fits the weights that it samples with; remove it, or set it for a frozen model such as a judge"
             )
         for role, settings in self.system.roles.items():
             if settings.trainable and settings.model != self.training.model:
@@ -262,8 +262,11 @@ class Config(Section):
         }
 
     def serve_config(self, model: str) -> ServeConfig:
-        """How a model's servers are started, with the rank of its adapters filled in."""
-        serve = self.models[model].serve
-        if serve.lora_rank is not None:
-            return serve
-        return serve.model_copy(update={"lora_rank": self.training.lora.r if model == self.training.model else 0})
+        """How a model's servers are started: that which is trained takes adapters."""
+        arguments = self.models[model].serve.arguments
+        if model == self.training.model:
+            rank = next(rank for rank in VLLM_RANKS if rank >= min(self.training.lora.r, VLLM_RANKS[-1]))
+            arguments = {ENABLE_LORA: True, LORA_RANK: rank, LORAS: 2} | arguments
+        if not arguments.get(ENABLE_LORA):
+            arguments = {name: value for name, value in arguments.items() if name not in ADAPTERS}
+        return self.models[model].serve.model_copy(update={"arguments": arguments})

@@ -16,19 +16,21 @@ SET_BY_KEYS = {
     "revision": "models.*.revision",
     "dtype": "models.*.dtype",
     "max-model-len": "models.*.max_context",
-    "quantization": "models.*.quantization",
-    "kv-cache-dtype": "models.*.kv_cache_dtype",
-    "max-lora-rank": "serve.lora_rank",
-    "max-loras": "serve.adapters",
-    "kv-cache-memory-bytes": "serve.kv_gb",
     "host": "nothing: servers listen on loopback",
     "port": "nothing: a free one is taken",
     "api-key": "models.*.api_key_env",
     "trust-remote-code": "nothing: code that comes with a model is never run",
 }
 """Flags of vLLM that other keys set, and which keys."""
-MAX_NUM_SEQS, TENSOR_PARALLEL, DATA_PARALLEL = NUMBERS = ("max-num-seqs", "tensor-parallel-size", "data-parallel-size")
+MAX_NUM_SEQS, TENSOR_PARALLEL, DATA_PARALLEL = "max-num-seqs", "tensor-parallel-size", "data-parallel-size"
 """vLLM's flags for the sequences of one batch of a copy of the model, the GPUs of a copy, and the copies."""
+ENABLE_LORA, LORA_RANK, LORAS = ADAPTERS = ("enable-lora", "max-lora-rank", "max-loras")
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The values that vLLM accepts for --max-lora-rank."""
+KV_BYTES = "kv-cache-memory-bytes"
+NUMBERS = (MAX_NUM_SEQS, TENSOR_PARALLEL, DATA_PARALLEL, LORA_RANK, LORAS, KV_BYTES)
+REDUCED = ("quantization", "kv-cache-dtype")
+"""vLLM's flags for number formats that change a model's answers."""
 DEFAULT_CONCURRENCY = 64
 """Requests in flight at a server of which nothing else is known."""
 
@@ -39,18 +41,14 @@ class ServeConfig(Section):
     python: PathText = ""
     """Python interpreter that has vLLM installed. Default: the one that runs Ratchet. vLLM may need an environment of
     its own."""
-    lora_rank: int | None = Field(None, ge=0)
-    """Largest rank of an adapter that the servers take; 0 means no adapters. Default: `training.lora.r` for the model
-    that is trained, 0 for others."""
-    adapters: int = Field(2, gt=0)
-    """Number of adapters that one batch can mix. Requests for further adapters wait."""
-    kv_gb: float | None = Field(None, gt=0)
-    """Memory for keys and values of one server over all its GPUs, in units of 10^9 bytes. Default: the server's share
-    of what is free."""
     arguments: dict[str, bool | int | float | str] = Field(default={})
-    """Further flags of vLLM by name, such as `{max-num-seqs: 128}`. `true` and `false` become `--flag` and
-    `--no-flag`. Flags that other keys set are refused. `tensor-parallel-size` splits the model over as many GPUs, and
-    `data-parallel-size` serves as many copies of it, each with its own weights and its own cache."""
+    """Flags of vLLM by name, such as `{max-num-seqs: 128}`. `true` and `false` become `--flag` and `--no-flag`. Flags
+    that other keys set are refused. `tensor-parallel-size` splits the model over as many GPUs, and
+    `data-parallel-size` serves as many copies of it, each with its own weights and its own cache. The model that is
+    trained gets `enable-lora`, `max-lora-rank` for `training.lora.r`, and `max-loras: 2`, the adapters that one batch
+    can mix. `kv-cache-memory-bytes` is the memory for keys and values on each GPU, which is else a server's share of
+    what is free. `quantization: fp8` and `kv-cache-dtype: fp8` change answers: a judge's scores are computed again, and
+    they are refused for the model that is trained."""
 
     @field_validator("arguments")
     @classmethod
@@ -140,13 +138,6 @@ class ModelConfig(Section):
     instructions for bfloat16; the run folder's config says which it is, and a run goes on with that one alone.
     Training on a CPU takes float32 where the CPU has no such instructions, and in place of float16; the adapter
     itself is always float32."""
-    quantization: Literal["fp8"] | None = None
-    """`vllm`: number format of the frozen weights on the server. `fp8` takes half the memory of `bfloat16`; vLLM rounds
-    the weights when it loads them. Not for the model that is trained. It changes answers: a judge's scores are computed
-    again."""
-    kv_cache_dtype: Literal["fp8"] | None = None
-    """`vllm`: number format of keys and values on the server. `fp8` holds twice the tokens of `bfloat16`. Not for the
-    model that is trained."""
     device: str = "auto"
     """Device that runs the model. `auto`: CUDA where there is a GPU, else the CPU. For small models with `local`, `cpu`
     is faster."""
@@ -192,19 +183,13 @@ class ModelConfig(Section):
             raise ValueError("thoughts: a closed model thinks as chat_api.reasoning_effort says; remove it")
         return self
 
-    @model_validator(mode="after")
-    def _eight_bits_are_vllms(self) -> ModelConfig:
-        for key in ("quantization", "kv_cache_dtype"):
-            if getattr(self, key) and self.engine != "vllm":
-                raise ValueError(f"{key}: is for engine vllm, and engine is {self.engine}; remove it")
-        return self
-
     @property
     def max_in_flight(self) -> int:
         """Maximum number of requests in flight at each server."""
         return self.concurrency or DEFAULT_CONCURRENCY
 
     @property
-    def reduced_formats(self) -> dict[str, str]:
-        """The number formats of the server that change its answers, by key; empty where none is set."""
-        return self.model_dump(include={"quantization", "kv_cache_dtype"}, exclude_none=True)
+    def reduced_formats(self) -> dict[str, Any]:
+        """The number formats of the server that change its answers, by vLLM's names; empty where none is set."""
+        arguments = self.serve.arguments
+        return {flag.replace("-", "_"): arguments[flag] for flag in REDUCED if flag in arguments}

@@ -1,8 +1,7 @@
 """vLLM over HTTP, which takes and returns token ids: one server, or several of one model.
 
 An adapter that a server has loaded is checked before it is used. Seen in the field: adapters that a server lists and
-ignores, outputs of an older version out of a prefix cache, and a base model that is mixed up with the adapter beside it
-in a batch.
+ignores, and outputs of an older version out of a prefix cache.
 """
 
 from __future__ import annotations
@@ -12,9 +11,6 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from pydantic import BaseModel, Field, FiniteFloat
 
 from ratchet.core.config import ModelConfig, written
 from ratchet.core.errors import UserError, did_you_mean
@@ -31,6 +27,8 @@ from ratchet.inference.http.connection import (
     NoTokenIds,
     ServedModels,
     StatusError,
+    TokenChoice,
+    TokenResponse,
     is_context_full,
     is_schema_rejected,
     parse_response,
@@ -43,8 +41,6 @@ RELOADS = 3
 """How often one request reloads its adapter: a restarted server has lost it."""
 PROBE = "The first thing to know is"
 """The prompt of the check of adapters: less than a block of a prefix cache, so that it is computed each time."""
-MAX_LOGPROB_CHANGE = 0.2
-"""The most that a log-probability may change with the batch. Seen where adapters got mixed up: 0.6 to 1.9."""
 
 logger = logging.getLogger(__name__)
 
@@ -229,54 +225,23 @@ class ReplicaEngine:
             await server.close()
 
 
-class _Logprobs(BaseModel):
-    tokens: list[str]
-    token_logprobs: list[FiniteFloat]
-
-
-class _Choice(BaseModel):
-    logprobs: _Logprobs
-
-
-class _GreedyResponse(BaseModel):
-    choices: list[_Choice] = Field(min_length=1)
-
-
-class Greedy(NamedTuple):
-    """A greedy completion: its tokens, and the log-probability of each."""
-
-    tokens: tuple[str, ...]
-    logprobs: tuple[float, ...]
-
-
 async def check_adapter(folder: str, name: str, base: str, server: Connection) -> None:
-    """UserError if the server does not list the adapter `name`, answers a fixed prompt with it as with `base`, or mixes
-    the two up in one batch.
+    """UserError if the server answers a fixed prompt with the adapter `name` exactly as with `base`.
 
     EngineError if a response is malformed, and what `Connection.request` raises.
     """
-    names = [model.id for model in parse_response(ServedModels, await server.json("GET", "models")).data]
-    if name not in names:
-        raise UserError(f"{folder}: the server took this adapter but does not list it as {name}; it lists {names}")
-    # Rounding depends on what else is in a batch, so equal answers are looked for one after the other.
-    alone, adapted = await _greedy(base, server), await _greedy(name, server)
-    if adapted == alone:
+    # Rounding depends on what else is in a batch, so one after the other is asked.
+    plain, adapted = await _greedy(base, server), await _greedy(name, server)
+    if adapted == plain:
         raise UserError(
             f"{folder}: with this adapter the server answers a fixed prompt exactly as the base model {base} does, "
             f"log-probabilities included: it ignores the adapter, or has a stale one under the name {name}; restart "
             "the server, and see whether it supports the adapter's target modules"
         )
-    _, beside = await gather_or_cancel([_greedy(name, server), _greedy(base, server)])
-    if _max_logprob_change(alone, beside) > MAX_LOGPROB_CHANGE:
-        raise UserError(
-            f"{folder}: the base model {base} answers a fixed prompt differently while this adapter is "
-            "asked: the server mixes them up within one batch. vLLM's build for CPUs does when all of its slots for "
-            "adapters are taken (vllm#48421): raise models.*.serve.adapters above the number of adapters in use, or "
-            "merge the adapter into the weights"
-        )
 
 
-async def _greedy(model: str, server: Connection) -> Greedy:
+async def _greedy(model: str, server: Connection) -> TokenChoice:
+    """A greedy completion of the fixed prompt, with the log-probability of each token."""
     body = {
         "model": model,
         "prompt": PROBE,
@@ -284,16 +249,9 @@ async def _greedy(model: str, server: Connection) -> Greedy:
         "temperature": 0,
         "repetition_penalty": 1.0,
         "logprobs": 0,
+        "return_token_ids": True,
     }
-    logprobs = parse_response(_GreedyResponse, await server.json("POST", "completions", body)).choices[0].logprobs
-    return Greedy(tuple(logprobs.tokens), tuple(logprobs.token_logprobs))
-
-
-def _max_logprob_change(one: Greedy, other: Greedy) -> float:
-    """The largest difference of log-probabilities, up to and including the first token that differs."""
-    gap = 0.0
-    for mine, theirs, a, b in zip(one.tokens, other.tokens, one.logprobs, other.logprobs, strict=False):
-        gap = max(gap, abs(a - b))
-        if mine != theirs:
-            break
-    return gap
+    choice = parse_response(TokenResponse, await server.json("POST", "completions", body)).choices[0]
+    if choice.logprobs is None:
+        raise EngineError(f"{server.url} returned no log-probabilities, by which an adapter is checked")
+    return choice

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ratchet.core.config.models import DEFAULT_CONCURRENCY, MAX_NUM_SEQS
+from ratchet.core.config.models import DEFAULT_CONCURRENCY, KV_BYTES, LORAS, MAX_NUM_SEQS
 from ratchet.core.errors import UserError
 from ratchet.inference.footprint import DTYPE_BYTES, Footprint
 from ratchet.inference.serving.devices import CUDA_CONTEXT_BYTES, Gpu
@@ -48,7 +48,7 @@ class MemoryEstimate:
     weights: int
     adapters: int
     kv: int
-    """Keys and values of one complete conversation, or serve.kv_gb."""
+    """Keys and values of one complete conversation, or kv-cache-memory-bytes."""
     token: float
     """Keys and values of one token."""
 
@@ -58,10 +58,10 @@ class MemoryEstimate:
 
     @property
     def has_fixed_kv(self) -> bool:
-        return self.spec.settings.kv_gb is not None
+        return KV_BYTES in self.spec.settings.arguments
 
     def demand(self, by_concurrency: bool) -> float:
-        """What it gets of the rest, relative to others; 0 where serve.kv_gb fixes its keys and values."""
+        """What it gets of the rest, relative to others; 0 where kv-cache-memory-bytes fixes its keys and values."""
         requests = (self.spec.concurrency or 0) if by_concurrency else self.spec.calls
         return 0.0 if self.has_fixed_kv else requests / self.spec.settings.copies * self.spec.tokens * self.token
 
@@ -88,25 +88,25 @@ class MemoryEstimate:
             f"CUDA context {_gb(CUDA_CONTEXT_BYTES)}",
             f"keys and values of {self.spec.model.max_context} tokens {_gb(self.kv)}"
             if not self.has_fixed_kv
-            else f"keys and values (kv_gb) {_gb(self.kv)}",
+            else f"keys and values (kv-cache-memory-bytes) {_gb(self.kv)}",
         ]
         return f"{self.title}: {' + '.join(parts)} = {_gb(self.total)}"
 
 
 def estimate_memory(spec: ServerSpec, size: Footprint) -> MemoryEstimate:
     """The memory of a server."""
-    settings, model = spec.settings, spec.model
-    devices = settings.split
-    # Every adapter has its slot on the GPU from the start.
-    adapters = settings.adapters * size.lora_parameters(spec.lora_rank) * DTYPE_BYTES[model.dtype]
+    arguments, model, devices = spec.settings.arguments, spec.model, spec.settings.split
+    # Every adapter has its slot on the GPU from the start; vLLM's default is one.
+    adapters = int(arguments.get(LORAS, 1)) * size.lora_parameters(spec.lora_rank) * DTYPE_BYTES[model.dtype]
     token = size.kv_bytes_per_token / min(devices, size.kv_heads)
-    if model.kv_cache_dtype:
+    if str(arguments.get("kv-cache-dtype")).startswith("fp8"):
         token /= DTYPE_BYTES[model.dtype]
+    rounding = "fp8" if arguments.get("quantization") == "fp8" else None
     return MemoryEstimate(
         spec=spec,
-        weights=size.bytes_with(model.quantization, model.dtype) // devices,
+        weights=size.bytes_with(rounding, model.dtype) // devices,
         adapters=adapters // devices,
-        kv=int(settings.kv_gb * GB / devices) if settings.kv_gb else int(token * model.max_context),
+        kv=int(arguments.get(KV_BYTES, token * model.max_context)),
         token=token,
     )
 
@@ -151,7 +151,8 @@ def plan_cpu_memory(
         raise UserError(
             f"the servers do not fit the main memory, of which {_gb(available)} is free:\n"
             + "\n".join(lines)
-            + "\nReduce it with a shorter models.*.max_context, a smaller serve.kv_gb, one model at a time (--models)"
+            + "\nReduce it with a shorter models.*.max_context, smaller kv-cache-memory-bytes, or one model at a time "
+            "(--models)"
         )
     return placements
 

@@ -8,12 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ratchet.core.config import Config, ModelConfig, ServeConfig, ThoughtsConfig, written
-from ratchet.core.config.models import DEFAULT_CONCURRENCY, MAX_NUM_SEQS
+from ratchet.core.config.models import DEFAULT_CONCURRENCY, ENABLE_LORA, KV_BYTES, LORA_RANK, MAX_NUM_SEQS
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.inference.engines import needs_server
 
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM accepts for --max-lora-rank."""
 GB = 10**9
 
 
@@ -59,9 +57,9 @@ class ServerSpec:
 
     @property
     def lora_rank(self) -> int:
-        """The rank rounded up to one that vLLM accepts; 0: no adapters."""
-        rank = self.settings.lora_rank or 0
-        return next((known for known in RANKS if known >= rank), rank) if rank else 0
+        """The largest rank of an adapter; 0: no adapters."""
+        arguments = self.settings.arguments
+        return int(arguments.get(LORA_RANK, 16)) if arguments.get(ENABLE_LORA) else 0  # 16 is vLLM's default
 
 
 @dataclass(frozen=True)
@@ -137,18 +135,14 @@ def server_command(spec: ServerSpec, placement: Placement, port: int | str) -> l
     # The only way to keep a model from filling an answer with white space: vLLM ignores the setting in a request.
     command += ["--structured-outputs-config.backend", "xgrammar"]
     command += ["--structured-outputs-config.disable_any_whitespace", "true"]
-    if spec.lora_rank:
-        command += ["--enable-lora", "--max-lora-rank", str(spec.lora_rank), "--max-loras", str(settings.adapters)]
-    if model.quantization:
-        command += ["--quantization", model.quantization]
-    if model.kv_cache_dtype:
-        command += ["--kv-cache-dtype", model.kv_cache_dtype]
     if MAX_NUM_SEQS not in settings.arguments:
         command += [f"--{MAX_NUM_SEQS}", str(placement.concurrency)]
     if placement.gpus:
         command += ["--gpu-memory-utilization", f"{placement.fraction:.3f}"]
     else:
-        command += ["--enforce-eager", "--kv-cache-memory-bytes", str(placement.kv_bytes)]
+        command.append("--enforce-eager")
+        if KV_BYTES not in settings.arguments:
+            command += [f"--{KV_BYTES}", str(placement.kv_bytes)]
         if model.send_seed:
             # A seeded request whose prompt is prefilled in chunks crashes vLLM's engine for CPUs.
             command += ["--no-enable-chunked-prefill"]

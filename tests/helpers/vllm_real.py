@@ -25,7 +25,7 @@ UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}
 """For a server: vLLM compiles one function even where models are run eagerly, in half a minute on a new machine."""
 
 
-def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, Any]:
+def vllm_model(path: str, max_context: int = 1024, **arguments: Any) -> dict[str, Any]:
     """The section of a config for a model that vLLM's CPU build serves.
 
     It computes in the process of the engine, since vLLM's modules take each process seven seconds to import.
@@ -39,21 +39,23 @@ def vllm_model(path: str, max_context: int = 1024, **serve: Any) -> dict[str, An
         "send_seed": False,
         "serve": {
             "python": str(VLLM),
-            "kv_gb": 0.5,
-            "arguments": {"distributed-executor-backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor"},
-            **serve,
+            "arguments": {
+                "kv-cache-memory-bytes": 500_000_000,
+                "distributed-executor-backend": "vllm.v1.executor.uniproc_executor.UniProcExecutor",
+                **arguments,
+            },
         },
     }
 
 
 @contextmanager
-def serving(path: str, folder: Path, max_context: int = 1024, **serve: Any) -> Iterator[ModelConfig]:
+def serving(path: str, folder: Path, max_context: int = 1024, **arguments: Any) -> Iterator[ModelConfig]:
     """A server of the model at `path`. Its key is in our own environment meanwhile, where clients look for it. What
     started it is killed in the end, and nothing of it may survive.
 
     One thread computes: on a machine with two cores, two would wait for each other while other tests run.
     """
-    model = vllm_model(path, max_context, **serve)
+    model = vllm_model(path, max_context, **arguments)
     config = folder / "served.yaml"
     splits = {split: {"path": "unused"} for split in ("train", "dev", "test")}
     values = {"run": str(folder / "served"), "models": {"agent": model}, "index": {"path": "unused"}}

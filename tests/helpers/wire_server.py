@@ -66,9 +66,7 @@ class Server(ThreadingHTTPServer):
         """What happens to a body where no fault is left."""
         self.adapters: dict[str, str] = {}
         self.lora = True
-        self.ignores_adapters = self.mixes = False
-        self.probes = 0
-        """Adapters that are being asked right now."""
+        self.ignores_adapters = False
         self.key = ""
         self.window = 1000
         self.ids: list[int] = []
@@ -225,16 +223,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _probe(self, body: Any) -> None:
         """The fixed prompt of inference/http/vllm.py."""
-        server, named = self.server, body["model"] in self.server.adapters
-        with server.lock:
-            server.probes += named
-        time.sleep(0.02)
-        changed = (named and not server.ignores_adapters) or (server.mixes and server.probes > 0)
-        time.sleep(0.02)
-        with server.lock:
-            server.probes -= named
-        logprobs = {"tokens": [" that"], "token_logprobs": [(-2.5 if named else -1.5) if changed else -0.5]}
-        self._send(200, {"choices": [{"text": " that", "logprobs": logprobs}]})
+        changed = body["model"] in self.server.adapters and not self.server.ignores_adapters
+        logprobs = {"token_logprobs": [-2.5 if changed else -0.5]}
+        self._answer({}, {"token_ids": [1], "logprobs": logprobs}, {"prompt_tokens": 6})
 
     def _chat(self, body: Any) -> None:
         if not self._known(body["model"]):

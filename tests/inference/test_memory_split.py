@@ -33,6 +33,9 @@ from ratchet.inference.serving.specs import (
 )
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 
+PLAIN = {"serve": {"arguments": {"enable-lora": False}}}
+"""As the judge: without adapters."""
+FP8 = {"serve": {"arguments": {"quantization": "fp8", "kv-cache-dtype": "fp8"}}}
 SHAPES = {"agent": QWEN25_7B, "judge": FALCON3_10B, "second": QWEN25_14B}
 
 
@@ -75,7 +78,7 @@ def wanted(folder: Path, **models: dict[str, Any]) -> list[ServerSpec]:
 
 
 def test_qwen_7b_and_falcon_10b_share_an_a100(folder: Path, sizes: dict[str, Footprint]) -> None:
-    both = wanted(folder, agent={"serve": {"lora_rank": 16}}, judge={})
+    both = wanted(folder, agent={}, judge={})
     placements = assign_gpus(both, sizes, planned_gpus(1, 80))
     agent, judge = placements["agent"], placements["judge"]
     # By hand, in GB: weights 2 x 7.616 = 15.231, two adapters of 40.37 million parameters 0.161, activations 3,
@@ -97,7 +100,7 @@ def test_what_does_not_fit_40_gb_is_refused_with_its_arithmetic(
     folder: Path, sizes: dict[str, Footprint], names: tuple[str, ...], total: str, over: str
 ) -> None:
     with pytest.raises(UserError) as error:
-        assign_gpus(wanted(folder, **{name: {"serve": {"lora_rank": 0}} for name in names}), sizes, planned_gpus(1, 40))
+        assign_gpus(wanted(folder, **dict.fromkeys(names, PLAIN)), sizes, planned_gpus(1, 40))
     said = str(error.value)
     assert f"together {total} GB, {over} GB too much" in said
     assert "weights 15.2 GB" in said and "weights 20.6 GB" in said
@@ -113,13 +116,13 @@ def test_more_requests_and_longer_tokens_get_more_of_the_rest(folder: Path, size
 
     plain, wide = parts(concurrency=64), parts(concurrency=256)
     assert wide[0] > plain[0] and wide[1] < plain[1]
-    fixed = parts(serve={"kv_gb": 4.0, "lora_rank": 0})
+    fixed = parts(serve={"arguments": {"kv-cache-memory-bytes": 4 * GB, "enable-lora": False}})
     assert fixed[0] == pytest.approx((15.231 + 4.5 + 4.0) / 80, abs=1e-3), "no more than was asked for"
 
 
 def test_the_model_with_more_of_the_calls_gets_more_of_the_rest(folder: Path, sizes: dict[str, Footprint]) -> None:
     def rest(uses: dict[str, ModelUse]) -> list[float]:
-        specs = specs_of(config(folder, agent={"serve": {"lora_rank": 0}}, judge={}), None, uses)
+        specs = specs_of(config(folder, agent=PLAIN, judge={}), None, uses)
         placements = assign_gpus(specs, sizes, planned_gpus(1, 80))
         needed = [estimate_memory(spec, sizes[spec.name]) for spec in specs]
         return [placements[one.spec.name].fraction * 80 * GB - one.total + CUDA_CONTEXT_BYTES for one in needed]
@@ -132,7 +135,7 @@ def test_the_model_with_more_of_the_calls_gets_more_of_the_rest(folder: Path, si
 
 def test_requests_in_flight_are_what_the_cache_holds(folder: Path, sizes: dict[str, Footprint]) -> None:
     def placed(agent: dict[str, Any], use: ModelUse) -> tuple[Placement, list[str]]:
-        [spec] = specs_of(config(folder, agent={"serve": {"lora_rank": 0}} | agent), None, {"agent": use})
+        [spec] = specs_of(config(folder, agent=PLAIN | agent), None, {"agent": use})
         placement = assign_gpus([spec], sizes, planned_gpus(1, 40))["agent"]
         return placement, server_command(spec, placement, 1)
 
@@ -144,7 +147,7 @@ def test_requests_in_flight_are_what_the_cache_holds(folder: Path, sizes: dict[s
     assert placed({}, ModelUse())[0].concurrency == 64, "until the tokens are measured"
     assert placed({}, ModelUse(conversation_tokens=4000))[0].concurrency == 80
     assert placed({}, ModelUse(conversation_tokens=10))[0].concurrency == 256, "no more than there is memory to sample"
-    limited, command = placed({"serve": {"lora_rank": 0, "arguments": {"max-num-seqs": 16}}}, ModelUse())
+    limited, command = placed({"serve": {"arguments": {"enable-lora": False, "max-num-seqs": 16}}}, ModelUse())
     assert limited.concurrency == 16 and command.count("--max-num-seqs") == 1
     explicit, command = placed({"concurrency": 300}, ModelUse())
     assert explicit.concurrency == 300 and command[command.index("--max-num-seqs") + 1] == "300"
@@ -153,7 +156,7 @@ def test_requests_in_flight_are_what_the_cache_holds(folder: Path, sizes: dict[s
 def test_eight_bits_halve_what_they_may_and_are_told_to_vllm(folder: Path, sizes: dict[str, Footprint]) -> None:
     plain, small = (
         wanted(folder, agent={}, judge={})[1],
-        wanted(folder, agent={}, judge={"quantization": "fp8", "kv_cache_dtype": "fp8"})[1],
+        wanted(folder, agent={}, judge=FP8)[1],
     )
     before, after = (estimate_memory(spec, sizes["judge"]) for spec in (plain, small))
     # Embeddings and head, 131,072 x 3,072 numbers each, keep their 2 bytes.
@@ -164,12 +167,9 @@ def test_eight_bits_halve_what_they_may_and_are_told_to_vllm(folder: Path, sizes
     assert "--quantization" not in server_command(plain, Placement(("0",), 0.5), 1)
 
 
-@pytest.mark.parametrize("key", ["quantization", "kv_cache_dtype"])
-def test_eight_bits_are_refused_for_the_trained_model_and_without_vllm(folder: Path, key: str) -> None:
-    with pytest.raises(ValidationError, match=rf"models\.agent\.{key}: this model is trained"):
-        config(folder, agent={key: "fp8"})
-    with pytest.raises(ValidationError, match=f"{key}: is for engine vllm, and engine is local"):
-        config(folder, agent={}, judge={"engine": "local", key: "fp8"})
+def test_eight_bits_are_refused_for_the_trained_model(folder: Path) -> None:
+    with pytest.raises(ValidationError, match=r"models\.agent\.serve\.arguments: quantization: this model is trained"):
+        config(folder, agent=FP8)
 
 
 def test_encoders_of_the_command_keep_their_memory(folder: Path, sizes: dict[str, Footprint]) -> None:
@@ -225,12 +225,13 @@ def test_main_memory_is_shared_out_where_there_is_no_gpu(folder: Path, sizes: di
 
 def test_equal_models_share_a_server_and_others_do_not(folder: Path) -> None:
     path = str(folder / "agent")
-    shared = wanted(folder, agent={"serve": {"lora_rank": 0}}, judge={"path": path, "timeout": 5.0})
+    shared = wanted(folder, agent=PLAIN, judge={"path": path, "timeout": 5.0})
     assert [(s.names, s.concurrency) for s in shared] == [(("agent", "judge"), None)]
-    limits = wanted(folder, agent={"serve": {"lora_rank": 0}, "concurrency": 3}, judge={"path": path, "concurrency": 4})
+    limits = wanted(folder, agent={**PLAIN, "concurrency": 3}, judge={"path": path, "concurrency": 4})
     assert [s.concurrency for s in limits] == [7]
-    for other in ({"revision": "v2"}, {"max_context": 99}, {"serve": {"kv_gb": 1.0}}, {"path": str(folder / "judge")}):
-        assert len(wanted(folder, agent={"serve": {"lora_rank": 0}}, judge={"path": path, **other})) == 2
+    served = {"serve": {"arguments": {"block-size": 32}}}
+    for other in ({"revision": "v2"}, {"max_context": 99}, served, {"path": str(folder / "judge")}):
+        assert len(wanted(folder, agent=PLAIN, judge={"path": path, **other})) == 2
 
 
 def test_the_models_that_are_named(folder: Path) -> None:
@@ -243,7 +244,7 @@ def test_the_models_that_are_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "placement", "flags", "absent"),
+    ("judge", "placement", "flags", "absent"),
     [
         # A seeded request whose prompt is prefilled in chunks ends the engine on a CPU.
         ({}, Placement(kv_bytes=1), ["--no-enable-chunked-prefill"], ""),
@@ -258,9 +259,9 @@ def test_the_models_that_are_named(folder: Path) -> None:
     ],
 )
 def test_flags_for_a_cpu_and_of_the_users_own(
-    folder: Path, agent: dict[str, Any], placement: Placement, flags: list[str], absent: str
+    folder: Path, judge: dict[str, Any], placement: Placement, flags: list[str], absent: str
 ) -> None:
-    command = server_command(wanted(folder, agent=agent)[0], placement, 1)
+    command = server_command(wanted(folder, agent={}, judge=judge)[1], placement, 1)
     assert command[len(command) - len(flags) :] == flags and absent not in command
 
 
@@ -273,7 +274,8 @@ def test_adapters_fit_the_model_that_is_trained(folder: Path) -> None:
     assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in server_environment(agent, Placement())
     assert "--enable-lora" not in server_command(judge, Placement(), 1)
     assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" not in server_environment(judge, Placement())
-    assert wanted(folder, agent={"serve": {"lora_rank": 10}})[0].lora_rank == 16, "vLLM takes certain ranks only"
+    own = wanted(folder, agent={"serve": {"arguments": {"max-lora-rank": 64}}})[0]
+    assert server_command(own, Placement(), 1)[-5:] == ["--enable-lora", "--max-lora-rank", "64", "--max-loras", "2"]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +284,7 @@ def test_adapters_fit_the_model_that_is_trained(folder: Path) -> None:
         ({"arguments": {"api-key": "x"}}, "--api-key is set by models"),
         ({"arguments": {"trust_remote_code": True}}, "never run"),
         ({"arguments": {"host": "0.0.0.0"}}, "loopback"),
-        ({"adapter": 2}, "did you mean 'adapters'"),
+        ({"argument": {}}, "did you mean 'arguments'"),
         ({"arguments": {"data_parallel_size": 0}}, "data-parallel-size: 0 is not a number from 1"),
     ],
 )

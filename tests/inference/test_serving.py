@@ -140,7 +140,7 @@ async def test_a_program_that_is_not_there(fake: FakeVllm, tmp_path: Path) -> No
 def config(fake: FakeVllm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in fake.environment.items():
         monkeypatch.setenv(name, value)
-    serve = {"kv_gb": 0.1}
+    serve = {"arguments": {"kv-cache-memory-bytes": 100_000_000}}
     values: dict[str, Any] = {
         "run": str(tmp_path / "run"),
         "models": {

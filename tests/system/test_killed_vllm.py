@@ -56,7 +56,7 @@ def test_a_round_goes_on_and_samples_nothing_twice(tmp_path: Path) -> None:
 
 def _make_config(folder: Path) -> Path:
     """One round, whose trajectories are sampled one after the other."""
-    path = make_thinking_experiment(folder, **vllm_model(str(folder / "thinker"), 2048, lora_rank=16))
+    path = make_thinking_experiment(folder, **vllm_model(str(folder / "thinker"), 2048))
     values = yaml.safe_load(path.read_text())
     values["sampling"]["concurrency"] = 1
     path.write_text(yaml.safe_dump(values))
