@@ -71,7 +71,8 @@ change of a prompt samples again, and the place of the folder does not matter.
   are data and not instructions; say it in yours.
 
 Worked examples are no part of a prompt: `system.roles.NAME.examples` replaces them. The texts of errors (`{{error}}`,
-`{{problem}}`) cannot be replaced. A [system of your own](../guides/own-system.md) names its prompts in its `SYSTEM`.
+`{{problem}}`) cannot be replaced. A [system of your own](../guides/extend.md#a-system) names its prompts in
+its `SYSTEM`.
 
 ## The judge
 

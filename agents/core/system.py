@@ -130,7 +130,7 @@ def load_system(config: SystemConfig, key: str = "system") -> System:
         raise UserError(
             f"{key}.name: {plugin.module.__file__ or plugin.name} declares no system: write at its end SYSTEM = "
             "SystemSpec(Settings, solve, roles=('answerer',)), with SystemSpec from ratchet.agents.core.system "
-            "(docs/guides/own-system.md)"
+            "(docs/guides/extend.md)"
         )
     with plugin.errors("is not a system as agents/core/system.py describes it"):
         return _make(plugin, spec, config, key)

@@ -23,7 +23,7 @@ from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
 
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
-FILE = re.compile(r"^`(?P<path>[\w/.]+)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^`(?P<path>\w+\.py)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 GROUPS = ("index", "evaluate", "questions", "slurm", "models")
 SUBCOMMANDS = {
     name: tuple(importlib.import_module(str(COMMANDS[name].target).partition(":")[0]).SUBCOMMANDS) for name in GROUPS
@@ -117,12 +117,11 @@ def help_of(target: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_a_system_and_a_benchmark_are_added_by_one_file_and_one_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    guides = "".join(page.read_text() for page in sorted((ROOT / "docs/guides").glob("own-*.md")))
-    told = {match["path"]: match["text"] for match in FILE.finditer(guides) if "/" in match["path"]}
-    assert set(told) == {"agents/self_consistency.py", "questions/benchmarks/lakes.py", "configs/lakes.yaml"}
-    for path, text in told.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
+    page = (ROOT / "docs/guides/extend.md").read_text()
+    told = {match["path"]: match["text"] for match in FILE.finditer(page)}
+    for path in ("agents/self_consistency.py", "questions/benchmarks/lakes.py"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(told[Path(path).name])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(agents, "__path__", [*agents.__path__, str(tmp_path / "agents")])
     found = [*ratchet.questions.benchmarks.__path__, str(tmp_path / "questions/benchmarks")]
@@ -142,10 +141,14 @@ def test_a_system_and_a_benchmark_are_added_by_one_file_and_one_config(
         "questions": {split: {"path": "test.jsonl"} for split in ("train", "dev", "test")},
         "system": {"name": "naive_rag"},
         "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {"scores": ["em", "f1"], **yaml.safe_load(told["configs/lakes.yaml"])["evaluation"]},
+        "evaluation": {
+            "scores": ["em", "f1"],
+            "benchmarks": {"lakes": {"benchmark": "lakes"}},
+            "baselines": {"self-consistency": {"name": "self_consistency", "settings": {"votes": 3}}},
+        },
     }
-    (tmp_path / "configs/lakes.yaml").write_text(yaml.safe_dump(config))
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", "configs/lakes.yaml", "--base-only"])
+    (tmp_path / "lakes.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", "lakes.yaml", "--base-only"])
     main()
     lakes = capsys.readouterr().out.partition("lakes: 1 questions")[2]
     row = next(line for line in lakes.splitlines() if line.strip().startswith("self-consistency")).split()

@@ -105,13 +105,12 @@ def hints(said: str) -> list[list[str]]:
     return [line.split()[1:] for line in said.partition("\nnext:\n")[2].splitlines() if line.startswith("  ratchet ")]
 
 
-def plugin(page: str, folder: Path) -> str:
-    """Write the first plug-in of a page into the folder, as the page says for an installed package."""
-    text = (ROOT / "docs" / "guides" / page).read_text()
-    found = PLUGIN.search(text)
-    assert found is not None
-    (folder / found["path"]).write_text(found["text"])
-    return found["path"]
+def plugin(name: str, folder: Path) -> str:
+    """Write a file of the guide into the folder, as the page says for an installed package; how a config names it."""
+    page = (ROOT / "docs/guides/extend.md").read_text()
+    [text] = [found["text"] for found in PLUGIN.finditer(page) if found["path"] == name]
+    (folder / name).write_text(text)
+    return f"./{name}"
 
 
 @pytest.mark.slow
@@ -151,10 +150,9 @@ def test_from_a_wheel_and_a_folder_to_a_report(walk: Walk, capsys: pytest.Captur
     assert list(folder.glob("runs/notes/export/round-1/merged/*.safetensors"))
 
     # A reward and a system of the user's own.
-    reward = plugin("own-reward.md", folder)
-    assert "Brevity" in walk("score", *CONFIG, "--also", f"./{reward}")
-    system = plugin("own-system.md", folder)
-    own = (*CONFIG, "--set", "run=runs/mine", "--set", f"system={{name: ./{system}, settings: {{tries: 2}}}}")
+    assert "Brevity" in walk("score", *CONFIG, "--also", plugin("brevity.py", folder))
+    system = plugin("self_consistency.py", folder)
+    own = (*CONFIG, "--set", "run=runs/mine", "--set", f"system={{name: {system}, settings: {{votes: 2}}}}")
     assert "model calls 2," in walk("ask", "Who built Velm's harbour?", *own)
     if IS_TIMED:
         with capsys.disabled():

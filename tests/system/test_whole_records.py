@@ -150,7 +150,7 @@ def test_values_by_an_earlier_version_of_a_file_are_not_used(config: Config) -> 
 
 
 def test_what_a_reward_may_read_is_said_in_the_guide() -> None:
-    guide = (ROOT / "docs" / "guides" / "own-reward.md").read_text()
+    guide = (ROOT / "docs" / "guides" / "extend.md").read_text()
     table = guide[guide.index("| of a trajectory |") :].partition("\n\n")[0]
     said = {word for row in table.splitlines()[2:] for word in row.split("|")[1].replace("`", "").split(", ")}
     assert {word.strip() for word in said} == {*Trajectory.model_fields, *PROPERTIES}

@@ -49,7 +49,7 @@ def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def defined_loss(config: TrainingConfig, rows: list[dict[str, Any]], now: Any, before: Any) -> float:
-    """The definitions of docs/guides/objectives.md, a row at a time."""
+    """The definitions of docs/guides/extend.md, a row at a time."""
     logps = [label_logps(now, row) for row in rows]
     reference = [label_logps(before, row) for row in rows]
     if config.objective == "weighted":

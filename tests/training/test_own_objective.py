@@ -39,7 +39,7 @@ def own_file(page: str, folder: Path) -> Path:
 
 
 def test_the_guides_objective_trains_by_its_path(tmp_path: Path) -> None:
-    file = own_file("guides/objectives.md", tmp_path)
+    file = own_file("guides/extend.md", tmp_path)
     path, config, folder = make_attempts(tmp_path, objective=str(file), max_steps=2)
     assert open_config(path).training.objective == str(file)
     train_round(config, 1)
