@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ratchet.commands.arguments import (
     add_anyway_argument,
     add_best_round_argument,
-    add_config_arguments,
     add_phase_argument,
     config_of,
     config_parser,
@@ -23,7 +22,6 @@ from ratchet.commands.subcommands import Subcommand, run_subcommand
 from ratchet.core.config import Config, EvaluationConfig
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.tables import print_table
 from ratchet.evaluation.results import BASE, TRAINED, Results
 from ratchet.questions.manifest import open_run
 
@@ -32,14 +30,6 @@ if TYPE_CHECKING:
 
 ABOUT = """Run the base model, the round's adapter and the config's baselines on held-out questions and on the config's
 benchmarks, and print base against trained and all methods side by side."""
-
-AGREEMENT = """How well the runs of the judge agree with each other, from stored scores; no model is needed.
-
-With --human FILE: how well rewards agree with people. FILE has pairs of answers to a question with its reference, and
-labels from -2 (the first answer is much better) to 2 for their correctness, completeness and overall quality, as in
-RAGChecker's human_labeled_data.json. The measure is Pearson's correlation of score differences with labels, as in its
-paper (Ru et al. 2024, arXiv 2408.08067), with Spearman's beside it. No config is needed for rewards without a judge;
-for judged ones, --config names one with rewards.judge, and the scores are stored in its run folder."""
 
 
 def main(words: Sequence[str] | None = None, prog: str = "ratchet evaluate") -> None:
@@ -103,47 +93,6 @@ def _stored(action: str, words: Sequence[str], prog: str) -> None:
     print_savings(config, suite)
 
 
-def _agreement(words: Sequence[str], prog: str) -> None:
-    """Print how well the runs of the judge agree, or with --human how well rewards agree with people."""
-    parser = argparse.ArgumentParser(
-        prog=prog, description=AGREEMENT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_config_arguments(parser, required=False)
-    _add_stored_arguments(parser)
-    human = parser.add_argument_group("with people")
-    human.add_argument("--human", type=Path, metavar="FILE", help="labelled pairs of answers, in RAGChecker's format")
-    human.add_argument(
-        "--reward",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a reward by its name or file, or a weighted mean such as f1=1,correctness=2 (repeatable; default: every "
-        "reward that needs no model, and with --config also the config's)",
-    )
-    arguments = parser.parse_args(words)
-    if arguments.human is not None:
-        from ratchet.evaluation.tables.human import print_human_agreement
-
-        config = config_of(arguments) if arguments.config else None
-        print_human_agreement(arguments.human, arguments.reward, config)
-    elif arguments.reward:
-        parser.error("--reward is compared with people: add --human FILE")
-    elif not arguments.config:
-        parser.error("add --config for the judge's agreement with itself, or --human FILE for that with people")
-    else:
-        from ratchet.evaluation.arm_folders import read_arms
-        from ratchet.evaluation.arms import stored_arm_scores
-        from ratchet.evaluation.measures.agreement import agreement_table
-        from ratchet.evaluation.round_arms import build_results
-
-        config = config_of(arguments)
-        folder, splits = open_round(config, arguments)
-        for results in build_results(config, folder, splits):
-            print(f"{results.title}:")
-            scores = stored_arm_scores(read_arms(folder, results.split).values())
-            print_table(agreement_table(scores.values()))
-
-
 def _leakage(words: Sequence[str], prog: str) -> None:
     """Print what the config's splits share."""
     arguments = config_parser(
@@ -189,7 +138,6 @@ SUBCOMMANDS = {
     "run": Subcommand("sample, score and compare, as without a command", _run),
     "sweep": Subcommand("evaluate checkpoints x systems x question sets", "ratchet.commands.sweep:sweep"),
     **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
-    "agreement": Subcommand("how well the judge agrees with itself, or rewards with people", _agreement),
     "thresholds": Subcommand(
         "thresholds for the scores by which a debate may end, from dev", "ratchet.commands.tables:thresholds"
     ),

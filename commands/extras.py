@@ -58,8 +58,7 @@ def check_system_extras(config: Config) -> None:
 
 def check_scoring_extras(config: Config) -> None:
     """For the rewards and measures of a config."""
-    audited = config.audited
-    for name in (*config.rewards.weights, *(audited.rewards.weights if audited else ()), *config.evaluation.scores):
+    for name in (*config.rewards.weights, *config.evaluation.scores):
         if config.embedder.engine == "local" and load_reward(name).needs_embedder:
             need_extra("dense", f"{name} without a server for its embedder")
 

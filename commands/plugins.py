@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ratchet.agents.core.system import load_system
-from ratchet.core.config import SPLITS, AuditConfig, Config, PluginConfig, RewardsConfig, SplitConfig, is_missing
+from ratchet.core.config import SPLITS, Config, PluginConfig, RewardsConfig, SplitConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import is_path
 from ratchet.questions.benchmark import load_benchmark
@@ -45,26 +45,4 @@ def _check_scores(config: Config) -> None:
     # Only where the file names a judge: a config that only builds an index, searches or asks needs none.
     named = judge != RewardsConfig().judge and any(reward.needs_judge for reward in found)
     if named and (problem := config.why_no_model("rewards.judge", judge)):
-        raise UserError(problem)
-    if config.rewards.audit is not None:
-        _check_audit(config, config.rewards.audit)
-
-
-def _check_audit(config: Config, audit: AuditConfig) -> None:
-    """Check that an audit differs from what selects, and that its scores and its judge are there."""
-    key, rewards, judge = "rewards.audit.weights", config.rewards, audit.judge or config.rewards.judge
-    found = [load_reward(name, key) for name in audit.weights or rewards.weights]
-    for reward in found:
-        if reward.of_group:
-            raise UserError(
-                f"{key}: {reward.name} scores a trajectory beside the others of its question, and the audit scores a "
-                "sample of them; name a score of single answers"
-            )
-    is_judged = any(reward.needs_judge for reward in found)
-    if (audit.weights or rewards.weights) == rewards.weights and not (is_judged and judge != rewards.judge):
-        raise UserError(
-            "rewards.audit: has the scores of rewards.weights by the same judge, so it tells nothing new; name other "
-            "scores (rewards.audit.weights) or another judge (rewards.audit.judge)"
-        )
-    if audit.judge and (problem := config.why_no_model("rewards.audit.judge", audit.judge)):
         raise UserError(problem)

@@ -34,10 +34,10 @@ from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.core.selection import Selection
 from ratchet.questions.load import load_questions
 from ratchet.questions.manifest import check_same, open_run
-from ratchet.rewards.audit import audit_round
-from ratchet.rewards.reward import current_scores, load_reward
+from ratchet.rewards.reward import load_reward
 from ratchet.rewards.scoring import Scorer, check_question_ids, unfinished
 from ratchet.rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
+from ratchet.rewards.store import current_scores
 from ratchet.rewards.summary import (
     allocation_table,
     nothing_selected,
@@ -119,34 +119,6 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
             print(f"warning: {nothing_selected(selection)}", file=sys.stderr)
         if warning := single_answer([trajectories.outlines[key] for key in selection.kept]):
             print(f"warning: {warning}", file=sys.stderr)
-        _audit(config, round_folder, questions, trajectories, selection, arguments.accept_unfinished)
-
-
-def _audit(
-    config: Config,
-    folder: RoundFolder,
-    questions: Sequence[Question],
-    trajectories: Trajectories,
-    selection: Selection,
-    accept_unfinished: bool,
-) -> None:
-    """Write the second opinion on the round, where the config asks for one."""
-    audited, settings = config.audited, config.rewards.audit
-    if audited is None or settings is None:
-        folder.audit.unlink(missing_ok=True)  # of an earlier config
-        return
-    audit, left = audit_round(audited, settings.questions, folder, selection, questions, trajectories)
-    if left and not accept_unfinished:
-        raise UserError(
-            f"{left} scores of the audit are unfinished because its judge was not available; the selection is written. "
-            "Run the same command again, or add --accept-unfinished to count them as null."
-        )
-    write_record(folder.audit, audit)
-    sampled, kept = (
-        f"{sum(one.audit is not None for one in drawn.values())} of {len(drawn)}"
-        for drawn in (audit.sampled, audit.kept)
-    )
-    print(f"{folder.audit}: second opinions on {sampled} sampled and {kept} kept trajectories")
 
 
 def _is_pilot(folder: RoundFolder, trajectories: Trajectories, arguments: argparse.Namespace) -> bool:

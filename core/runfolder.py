@@ -37,9 +37,6 @@ class RoundFolder:
     """How many trajectories each question gets, where a pilot decided it (sampling.pilot)."""
     scores = _Below("scores")
     selection = _Below("selection.json")
-    audit = _Below("audit.json")
-    """A second opinion on a sample of the trajectories (rewards.audit); `audit_scores` are its scores."""
-    audit_scores = _Below("audit")
     rows = _Below("rows.parquet")
     training = _Below("training")
     adapter = _Below("adapter")

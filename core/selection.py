@@ -1,5 +1,4 @@
-"""The records of scoring and selection: a trajectory's scores, which trajectories of a round are kept and why, and a
-second opinion on some of them."""
+"""The records of scoring and selection: a trajectory's scores, and which trajectories of a round are kept and why."""
 
 from __future__ import annotations
 
@@ -24,14 +23,11 @@ class Score(Record):
     reason: str = ""
     """Why it is null, or 0 without a look at the answer."""
     verdicts: tuple[dict[str, Any], ...] = ()
-    """Every raw verdict behind the value, unparsable ones included. Those of a group are stored once, with the score of
-    its first trajectory."""
+    """Every raw verdict behind the value, unparsable ones included."""
     unparsed: int = 0
     """How many of the verdicts could not be read."""
     content: str = Field("", exclude_if=lambda content: not content)
     """Digest of the record that was scored (`sampling.trajectories.Outline`)."""
-    group: str = Field("", exclude_if=lambda group: not group)
-    """Of a score that depends on the question's other trajectories, the digest of them all."""
 
     @model_validator(mode="after")
     def _state_fits_value(self) -> Score:
@@ -81,26 +77,3 @@ class Selection(Record):
     @property
     def kept(self) -> tuple[str, ...]:
         return tuple(key for choice in self.questions for key in choice.kept)
-
-
-class Audited(Record):
-    """A trajectory that has a reward and a second opinion."""
-
-    trajectory: str
-    reward: float | None
-    """Selection's."""
-    audit: float | None
-    """The weighted mean of the audit's scores, as strict as a reward; null where one of them is."""
-
-
-class Audit(Record):
-    """What a round's reward and its audit say of the same trajectories."""
-
-    weights: dict[str, float]
-    """Of the audit's scores."""
-    judge: str
-    """The model that gave the judged ones; empty where none is."""
-    sampled: dict[str, Audited]
-    """By question id, one of all its trajectories."""
-    kept: dict[str, Audited]
-    """By question id, one of those that were kept."""

@@ -19,8 +19,8 @@ from ratchet.evaluation.arm_folders import scores_path
 from ratchet.evaluation.measures.measures import Scores
 from ratchet.evaluation.question_sets import QuestionSet
 from ratchet.questions.leakage import check_adapter_leakage
-from ratchet.rewards.reward import current_scores, judge_of
-from ratchet.rewards.store import stored_scores
+from ratchet.rewards.reward import judge_of
+from ratchet.rewards.store import current_scores, stored_scores
 from ratchet.sampling.passes import Pass
 from ratchet.sampling.pool import sample
 from ratchet.sampling.store import Manifest, TrajectoryStore

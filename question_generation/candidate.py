@@ -116,8 +116,8 @@ async def make_candidate(task: Attempt, plan: Plan, writer: Judge, judge: Judge,
         prompt = write_prompt(task.documents, wanted.categories, chosen, plan.settings.language)
         shape: type[Pair] | type[FollowUp] = FollowUp if two_turns(wanted.categories) else Pair
         (written,) = await writer.ask_all([JudgeRequest(prompt, shape, ("write", task.key))], task.key, log)
-        about["replies"] = (written.record(asked="write"),)
-        pair = written.value
+        about["replies"] = (written.stored(asked="write"),)
+        pair = written.read(shape)
         if pair is None:
             return Candidate(**about, dropped="unreadable reply")
         question, answer = pair.question.strip(), pair.answer.strip()
@@ -133,8 +133,8 @@ async def make_candidate(task: Attempt, plan: Plan, writer: Judge, judge: Judge,
         return Candidate(**about, dropped="too long for the model")
     except UnicodeEncodeError:
         return Candidate(**about, dropped="unreadable reply")
-    about["replies"] += (verdict.record(asked="check"),)
-    return Candidate(**about, dropped=judge_rejection(verdict.value))
+    about["replies"] += (verdict.stored(asked="check"),)
+    return Candidate(**about, dropped=judge_rejection(verdict.read(Check)))
 
 
 def judge_rejection(verdict: Check | None) -> str:

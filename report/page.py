@@ -22,7 +22,6 @@ from ratchet.evaluation.headline import changes_sentence, verdict
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.measures import BY_NAME, answered_measure, strict_form
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, BaselineComparison, Results
-from ratchet.report.audit import audit_rows, audit_sentences, audited_by, weights_text
 from ratchet.report.gather import Gathered
 from ratchet.report.records import Tally
 from ratchet.report.rounds import interval, number, rounds_view, tone_of
@@ -94,9 +93,6 @@ def render_page(
         extent=_extent(results) if results else 0.0,
         baselines=_baselines(results) if results else None,
         rounds=rounds_view(gathered.rounds),
-        audit=audit_rows(gathered.rounds),
-        audit_sentences=audit_sentences(gathered.rounds),
-        audited_by=audited_by(gathered.rounds),
         plots=drawings.of(gathered),
         tallies=gathered.tallies,
         statuses=STATUSES,
@@ -241,12 +237,14 @@ def _facts(config: Config, gathered: Gathered) -> list[tuple[str, str]]:
     manifest, results = gathered.manifest, gathered.results
     adapter = results.arm(TRAINED) if results else None
     judge = config.models.get(config.rewards.judge)
+    weights = config.rewards.weights.items()
+    reward = ", ".join(f"{weight:g} × {short_name(name).replace('_', ' ')}" for name, weight in weights)
     return [
         ("Run folder", str(config.folder)),
         ("System", short_name(config.system.name)),
         ("Model", config.models[config.training.model].path),
         ("Judge", judge.path if judge else "none: the scores are rules"),
-        ("Reward", f"weighted mean of {weights_text(config.rewards.weights)}"),
+        ("Reward", f"weighted mean of {reward}"),
         ("Adapter", adapter.policy if adapter else "none evaluated"),
         ("Seed", str(config.seed)),
         ("Token rows", _rows_text(gathered)),

@@ -17,7 +17,6 @@ from ratchet.core.plotting import (
 )
 from ratchet.evaluation.measures.measures import BY_NAME
 from ratchet.evaluation.results import BASE, TRAINED, Results
-from ratchet.report.audit import AuditRow, Opinion, audit_rows
 from ratchet.report.records import LogLine
 from ratchet.report.rounds import RoundNumbers
 
@@ -29,7 +28,6 @@ def make_plots(results: Results | None, training: Sequence[LogLine], rounds: Seq
         plots = [
             held_out(results) if results else None,
             learning_curve(rounds),
-            audit_curves(audit_rows(rounds)),
             loss_curve(training),
         ]
     return [plot for plot in plots if plot is not None]
@@ -89,32 +87,6 @@ def learning_curve(rounds: Sequence[RoundNumbers]) -> Plot | None:
         f"{_title(first.measure)} of each round's adapter on {first.split}, with 95% intervals. Filled: promoted. "
         "Dashed: the base model.",
         svg_of(figure, f"{_title(first.measure)} by round"),
-    )
-
-
-def audit_curves(rows: Sequence[AuditRow]) -> Plot | None:
-    """The reward and its second opinion, round by round; None for fewer than two rounds that have both."""
-    if len(rows) < 2:
-        return None
-    figure, axes = new_figure()
-    opinions: tuple[tuple[Opinion, str], ...] = (("reward", BASE_COLOUR), ("audit", TRAINED_COLOUR))
-    for opinion, colour in opinions:
-        for what, style in (("sampled", "-"), ("kept", "--")):
-            points = [(row.number, (row.sampled if what == "sampled" else row.kept)[opinion]) for row in rows]
-            known = [(at, one.mean) for at, one in points if one.mean is not None]
-            axes.plot(
-                *zip(*known, strict=True), style, color=colour, marker="o", markersize=4, label=f"{opinion}, {what}"
-            )
-            for at, one in points if what == "sampled" else ():
-                if one.low is not None and one.high is not None:
-                    axes.vlines(at, one.low, one.high, color=colour, linewidth=1.6)
-    axes.set(xticks=[row.number for row in rows], xlabel="round", ylabel="mean over questions")
-    axes.set_ylim(bottom=0)
-    add_legend(axes)
-    return Plot(
-        "Reward and audit",
-        "The reward that selects and a second opinion on the same trajectories; 95% intervals of the sampled ones.",
-        svg_of(figure, "reward and audit by round"),
     )
 
 

@@ -8,9 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from ratchet.core.config.evaluation import FINAL
-from ratchet.core.files import read_record
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import Audit, Selection
+from ratchet.core.selection import Selection
 from ratchet.evaluation.arm_folders import results_path
 from ratchet.evaluation.formats import format_p_value
 from ratchet.evaluation.measures.estimates import Difference, Estimate
@@ -35,7 +34,6 @@ class RoundNumbers:
     promotion: Promotion | None
     tested: Results | None = None
     """Results on the final split, if this adapter was measured there."""
-    audit: Audit | None = None
 
     @property
     def final(self) -> str:
@@ -68,7 +66,6 @@ def gather_rounds(run: RunFolder) -> tuple[RoundNumbers, ...]:
                 results=read_results(results_path(folder, split)),
                 promotion=promotion,
                 tested=_tested(folder, split),
-                audit=read_record(folder.audit, Audit, "make it again with `ratchet score`"),
             )
         )
     return tuple(rounds)

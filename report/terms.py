@@ -124,7 +124,6 @@ MEASURES = {
     "faithfulness": "How far the returned documents support the answer's claims, by the judge.",
     "faithfulness_raw": "Faithfulness on the judge's own scale, on which the paper's table 1 gives it.",
     "relevance": "How directly the answer speaks to the question, by the judge.",
-    "group_ranking": "How the answer compares with the other samples of its question, by the judge.",
     "unattributed": "The share of the answer's claims that its documents do not fully support. Lower is better.",
     "reference_similarity": "How similar the answer is to an accepted one in what the question does not say already, "
     "by words and by the embedder: without a judge.",

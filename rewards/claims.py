@@ -21,8 +21,8 @@ from ratchet.agents.core.prompts import Prompts
 from ratchet.agents.mrag.paper import rebase
 from ratchet.core.selection import Score
 from ratchet.rewards.inputs import ScoreJudge
-from ratchet.rewards.judge import JudgeRequest, Reply, Verdict, read_reply
-from ratchet.rewards.material import template
+from ratchet.rewards.judge import JudgeRequest, Reply, Verdict
+from ratchet.rewards.prompts import template
 
 CLAIMS = """You judge answers, fairly and strictly. Below is a question and an answer that was generated for it. Break \
 the answer down into its claims: the smallest facts it states that each say one thing. Leave no claim out, name none \
@@ -116,7 +116,7 @@ async def score_claims(
     text: str,
     judge: ScoreJudge,
     check: Callable[[Sequence[Claim]], str],
-    extracted: Sequence[Verdict[AnswerAspects]] = (),
+    extracted: Sequence[Verdict] = (),
     neutral: bool = False,
 ) -> tuple[float | None, str]:
     """(The score of the claims of the `text`, the reason where it is null or 0.) Raises PromptTooLong and JudgeError.
@@ -128,12 +128,12 @@ async def score_claims(
     claims: dict[int, list[Claim]] = {}
     values: list[float] = []
     for run, reply in enumerate(extracted or await _extract_claims(text, judge)):
-        judge.verdicts.append(reply.record(part="claims", run=run))
-        if reply.value is None:
+        judge.verdicts.append(reply.stored(part="claims", run=run))
+        if (made := reply.read(AnswerAspects)) is None:
             judge.unparsed += 1
         else:
             # Numbered by us: a judge may number two claims alike.
-            numbered = enumerate(reply.value.answer_aspects, 1)
+            numbered = enumerate(made.answer_aspects, 1)
             claims[run] = [claim.model_copy(update={"id": number}) for number, claim in numbered]
     for run in [run for run in claims if not claims[run]]:
         del claims[run]
@@ -147,8 +147,9 @@ async def score_claims(
         [JudgeRequest(check(claims[run]), ClaimVerdicts, ("support", judge.owner, run)) for run in claims]
     )
     for run, checked in zip(claims, replies, strict=True):
-        scores = None if checked.value is None else claim_scores(claims[run], checked.value, neutral)
-        judge.verdicts.append(checked.record(part="support", run=run, scores=scores))
+        given = checked.read(ClaimVerdicts)
+        scores = None if given is None else claim_scores(claims[run], given, neutral)
+        judge.verdicts.append(checked.stored(part="support", run=run, scores=scores))
         if scores is None:
             judge.unparsed += 1
             continue
@@ -162,7 +163,7 @@ async def score_claims(
     return fmean(values), ""
 
 
-async def _extract_claims(text: str, judge: ScoreJudge) -> list[Verdict[AnswerAspects]]:
+async def _extract_claims(text: str, judge: ScoreJudge) -> list[Verdict]:
     """The claims of every run; the same ones for all where they are drawn once."""
     settings = judge.settings.faithfulness
     runs = judge.runs if settings.claims == "per_run" else range(1)
@@ -174,19 +175,14 @@ async def _extract_claims(text: str, judge: ScoreJudge) -> list[Verdict[AnswerAs
     return drawn * (len(judge.runs) // len(runs))
 
 
-def stored_claims(score: Score | None, judge: ScoreJudge) -> list[Verdict[AnswerAspects]]:
+def stored_claims(score: Score | None, judge: ScoreJudge) -> list[Verdict]:
     """The claims behind another score of the same trajectory, one reply a run; empty where it has none."""
     replies = [verdict for verdict in (score.verdicts if score else ()) if verdict["part"] == "claims"]
     if len(replies) != len(judge.runs):
         return []
+    raw = ("text", "finish_reason", "asked_again")
     return [
-        Verdict(
-            reply["text"],
-            reply["finish_reason"],
-            read_reply(reply["text"], AnswerAspects),
-            reply.get("asked_again", False),
-        )
-        for reply in replies
+        Verdict(owner=judge.owner, key="", **{name: reply[name] for name in raw if name in reply}) for reply in replies
     ]
 
 

@@ -12,12 +12,12 @@ from ratchet.core.records import Question
 from ratchet.core.selection import Score
 from ratchet.core.text import Normalise
 from ratchet.retrieval.encoders.limits import Embed
-from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict
-from ratchet.rewards.material import fill
+from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict, cut_off
 from ratchet.rewards.nuggets import NuggetStore
+from ratchet.rewards.prompts import fill
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Inputs:
     """What a rule may use."""
 
@@ -27,22 +27,20 @@ class Inputs:
     """Texts to their unit vectors, by the config's `embedder`."""
 
 
-@dataclass
-class ScoreJudge:
-    """The judge as one score of a trajectory or a group asks it, and what else a judged reward may use."""
+@dataclass(kw_only=True)
+class ScoreJudge(Inputs):
+    """The judge as one score of a trajectory asks it, and what else a judged reward may use."""
 
     judge: Judge
     log: CallLog
     prompts: Prompts
     """The judge's prompts, by slot."""
     nuggets: NuggetStore
-    embed: Embed
-    """Texts to their unit vectors, by the config's `embedder`."""
     scores: Mapping[str, Score]
     """By name, the trajectory's scores that the reward is given after (`rewards.reward.Judged.after`)."""
     question: Question
     owner: str
-    """The trajectory's key, or the group's."""
+    """The trajectory's key."""
     name: str
     """The reward's short name."""
     verdicts: list[dict[str, Any]] = field(default_factory=list)
@@ -67,13 +65,17 @@ class ScoreJudge:
         """Raises PromptTooLong for a prompt that does not fit the judge's context."""
         self.judge.check_fit(prompt)
 
-    async def ask_all(self, requests: Sequence[JudgeRequest[R]]) -> list[Verdict[R]]:
+    async def ask_all(self, requests: Sequence[JudgeRequest]) -> list[Verdict]:
         """The verdicts, in order. Raises PromptTooLong, and JudgeError when all are done and some were not served."""
         return await self.judge.ask_all(requests, self.owner, self.log)
 
     def finish(self, score: Score) -> Score:
         """The score with what the judge answered."""
-        return score.model_copy(update={"verdicts": tuple(self.verdicts), "unparsed": self.unparsed})
+        reason, (cut, _) = score.reason, cut_off(self.verdicts)
+        if cut and score.value is None:
+            reason += f"; {cut} of {len(self.verdicts)} replies were cut off (raise max_context of the judge)"
+        given = {"reason": reason, "verdicts": tuple(self.verdicts), "unparsed": self.unparsed}
+        return score.model_copy(update=given)
 
     async def ask(self, prompt: str, reply: type[R]) -> list[R | None]:
         """The judge's replies to a prompt, one for each of `rewards.runs`; None where it is not the JSON of `reply`.
@@ -82,6 +84,7 @@ class ScoreJudge:
         exception that is not to be caught: it then is null, or unfinished.
         """
         verdicts = await self.ask_all([JudgeRequest(prompt, reply, (self.name, self.owner, run)) for run in self.runs])
-        self.verdicts += [verdict.record(part="reply", run=run) for run, verdict in enumerate(verdicts)]
-        self.unparsed += sum(verdict.value is None for verdict in verdicts)
-        return [verdict.value for verdict in verdicts]
+        self.verdicts += [verdict.stored(part="reply", run=run) for run, verdict in enumerate(verdicts)]
+        replies = [verdict.read(reply) for verdict in verdicts]
+        self.unparsed += replies.count(None)
+        return replies

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -33,21 +33,13 @@ from ratchet.core.tasks import gather_or_cancel
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import Engine, EngineError, generate
+from ratchet.rewards.reward import JudgeError, PromptTooLong
 
 MIN_REPLY_TOKENS = 512
 """New tokens that a prompt has to leave room for, unless `rewards.max_tokens` is less: the claims of a short answer."""
 CUT_OFF = ("length", "context")
 """Finish reasons of a reply that was cut off."""
 R = TypeVar("R", bound=BaseModel)
-T = TypeVar("T")
-
-
-class PromptTooLong(Exception):
-    """A prompt that, with room for a short reply, does not fit the judge's context. Documents are never trimmed."""
-
-
-class JudgeError(Exception):
-    """The engine did not serve every call of a score: the score is unfinished, and the next run resumes it."""
 
 
 class Reply(JsonObject):
@@ -64,8 +56,8 @@ class AspectVerdict(Reply):
     score: Literal[-1, 0, 1, 2]
 
 
-class JudgeCall(Record):
-    """One reply of the judge, as kept in the call log."""
+class Verdict(Record):
+    """One reply of the judge: a line of the call log until the score that needs it is stored, then a part of that."""
 
     owner: str
     """The score that needs the reply: a trajectory's key, or a nugget set's."""
@@ -74,6 +66,15 @@ class JudgeCall(Record):
     finish_reason: str
     asked_again: bool = False
     """Whether an earlier reply was cut off, and this one had more room."""
+
+    def read(self, kind: type[R]) -> R | None:
+        """The reply as an object; None where the text is not JSON of this form."""
+        return read_reply(self.text, kind)
+
+    def stored(self, **about: Any) -> dict[str, Any]:
+        """The raw reply, as a Score has it among its verdicts."""
+        again = {"asked_again": True} if self.asked_again else {}
+        return {**about, "text": self.text, "finish_reason": self.finish_reason, **again}
 
 
 class CallLog:
@@ -86,16 +87,16 @@ class CallLog:
     def __init__(self, path: Path, finished: set[str]) -> None:
         self._segment = Segment(path)
         self._writer = ThreadPoolExecutor(max_workers=1)
-        self._waiting: deque[tuple[JudgeCall, Future[None]]] = deque()
-        self._calls: dict[str, dict[str, JudgeCall]] = {}
-        for call in read_segment(path, JudgeCall):
+        self._waiting: deque[tuple[Verdict, Future[None]]] = deque()
+        self._calls: dict[str, dict[str, Verdict]] = {}
+        for call in read_segment(path, Verdict):
             if call.owner not in finished:
                 self._calls.setdefault(call.owner, {})[call.key] = call
 
-    def get(self, owner: str, key: str) -> JudgeCall | None:
+    def get(self, owner: str, key: str) -> Verdict | None:
         return self._calls.get(owner, {}).get(key)
 
-    async def add(self, call: JudgeCall) -> None:
+    async def add(self, call: Verdict) -> None:
         """Return when the reply is on disk. Raises UserError where it cannot be written."""
         written: Future[None] = Future()
         self._waiting.append((call, written))
@@ -131,31 +132,14 @@ class CallLog:
 
 
 @dataclass(frozen=True)
-class JudgeRequest(Generic[R]):
+class JudgeRequest:
     """One call to make: the prompt, the reply's shape, and the parts that identify the call and give its seed."""
 
     prompt: str
-    reply: type[R]
+    reply: type[BaseModel]
     parts: tuple[str | int, ...]
     temperature: float | None = None
     """Default: the judge's."""
-
-
-@dataclass(frozen=True)
-class Verdict(Generic[R]):
-    """The judge's reply to one request: its text, and its value where that is readable."""
-
-    text: str
-    finish_reason: str
-    value: R | None
-    """The reply as an object; None where the text is not JSON of the requested form."""
-    asked_again: bool = False
-    """Whether an earlier reply was cut off, and this one had more room."""
-
-    def record(self, **about: Any) -> dict[str, Any]:
-        """The raw reply, as stored in a Score's verdicts."""
-        again = {"asked_again": True} if self.asked_again else {}
-        return {**about, "text": self.text, "finish_reason": self.finish_reason, **again}
 
 
 def cut_off(verdicts: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
@@ -193,11 +177,11 @@ class Judge:
             )
         return dialogue
 
-    async def ask_all(self, requests: Sequence[JudgeRequest[R]], owner: str, log: CallLog) -> list[Verdict[R]]:
+    async def ask_all(self, requests: Sequence[JudgeRequest], owner: str, log: CallLog) -> list[Verdict]:
         """The verdicts, in order. Raises PromptTooLong, and JudgeError when all are done and some were not served."""
         failures: list[EngineError] = []
 
-        async def ask(request: JudgeRequest[R]) -> Verdict[R] | None:
+        async def ask(request: JudgeRequest) -> Verdict | None:
             try:
                 return await self._ask(request, owner, log)
             except EngineError as error:
@@ -209,7 +193,7 @@ class Judge:
             raise JudgeError(f"{len(failures)} of {len(requests)} judge calls failed, such as: {failures[0]}")
         return [verdict for verdict in verdicts if verdict is not None]
 
-    async def _ask(self, request: JudgeRequest[R], owner: str, log: CallLog) -> Verdict[R]:
+    async def _ask(self, request: JudgeRequest, owner: str, log: CallLog) -> Verdict:
         own = () if request.temperature is None else (request.temperature,)
         key = content_key(self.engine.fingerprint, request.prompt, request.parts, self.seed, *own)
         call = log.get(owner, key)
@@ -229,7 +213,7 @@ class Judge:
                 # A service may allow fewer new tokens than its context has, or be too slow: then it stays cut off.
                 with suppress(EngineError):
                     completion = await self._generate(dialogue, replace(params, max_tokens=room))
-            call = JudgeCall(
+            call = Verdict(
                 owner=owner,
                 key=key,
                 text=self.engine.format.reply_opening + completion.text,
@@ -237,8 +221,7 @@ class Judge:
                 asked_again=again,
             )
             await log.add(call)
-        value = read_reply(call.text, request.reply)
-        return Verdict(call.text, call.finish_reason, value, call.asked_again)
+        return call
 
     def _schema(self, reply: type[BaseModel]) -> dict[str, Any]:
         schema = grammar(reply, self.settings.max_tokens)

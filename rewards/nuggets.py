@@ -15,7 +15,7 @@ from ratchet.core.files import Segment, read_segment
 from ratchet.core.locks import Lock
 from ratchet.core.records import Question, Record, content_key
 from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, Reply
-from ratchet.rewards.material import fill, replaced_texts, template, version_of
+from ratchet.rewards.prompts import fill, replaced_texts, template, version_of
 
 NUGGETS = """You judge answers, fairly and strictly. Below is a question and the output that is expected for it. Break \
 the expected output down into its nuggets: the smallest facts in it that each say one thing towards answering the \
@@ -43,11 +43,6 @@ class ExpectedAspects(Reply):
     """Figure 22: the nuggets of a reference answer."""
 
     expected_output_aspects: list[Aspect]
-
-
-def nuggets_prompt(question: Question, expected: str, prompts: Prompts = PROMPTS) -> str:
-    """Ask for the nuggets of the expected output."""
-    return fill(prompts, "nuggets.user", question, expected_output=expected)
 
 
 POLL = 0.2
@@ -120,16 +115,17 @@ class NuggetStore:
         unparsed = 0
         for attempt in range(self._judge.settings.runs):
             parts = ("nuggets", key, attempt)
-            prompt = nuggets_prompt(question, reference, self._prompts)
+            prompt = fill(self._prompts, "nuggets.user", question, expected_output=reference)
             ask = JudgeRequest(prompt, ExpectedAspects, parts, self._temperature)
             [verdict] = await self._judge.ask_all([ask], f"nuggets of {key}", log)
-            verdicts.append(verdict.record(part="nuggets", run=attempt))
-            unparsed += verdict.value is None
-            if verdict.value is not None and verdict.value.expected_output_aspects:
+            verdicts.append(verdict.stored(part="nuggets", run=attempt))
+            reply = verdict.read(ExpectedAspects)
+            unparsed += reply is None
+            if reply is not None and reply.expected_output_aspects:
                 drawn = NuggetSet(
                     key=key,
                     question_id=question.id,
-                    nuggets=tuple(aspect.model_dump() for aspect in verdict.value.expected_output_aspects),
+                    nuggets=tuple(aspect.model_dump() for aspect in reply.expected_output_aspects),
                     verdicts=tuple(verdicts),
                     unparsed=unparsed,
                 )

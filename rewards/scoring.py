@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ratchet.core.config import Config
 from ratchet.core.config.sampling import TOP_P
@@ -30,11 +30,21 @@ from ratchet.inference.engines import close_engines, max_requests, open_engines
 from ratchet.retrieval.encoders.embedder import open_embedder
 from ratchet.retrieval.retriever import SourceError
 from ratchet.rewards.inputs import Inputs, ScoreJudge
-from ratchet.rewards.judge import CallLog, Judge, JudgeError, PromptTooLong, cut_off
+from ratchet.rewards.judge import CallLog, Judge, cut_off
 from ratchet.rewards.nuggets import NuggetStore
 from ratchet.rewards.prompts import judge_prompts, replaced_digest
-from ratchet.rewards.reward import ENDINGS_VERSION, Judged, Reward, Rule, Unit, judge_of, load_reward, rule_scores
-from ratchet.rewards.store import Settings, call_log_file, current_settings, read_scores, record_settings, score_file
+from ratchet.rewards.reward import (
+    ENDINGS_VERSION,
+    Judged,
+    JudgeError,
+    PromptTooLong,
+    Reward,
+    Rule,
+    Settings,
+    judge_of,
+    load_reward,
+)
+from ratchet.rewards.store import call_log_file, current_settings, read_scores, record_settings, score_file
 from ratchet.sampling.trajectories import Outline, Trajectories
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
@@ -42,7 +52,7 @@ JUDGING = {"runs", "temperature", "max_tokens", "constrained", "verdicts"}
 """Settings under `rewards` that every judged score depends on."""
 
 MAX_IN_FLIGHT = 8
-"""Trajectories, or groups of them, that an async reward without a judge scores at once."""
+"""Trajectories that an async reward without a judge scores at once."""
 
 Scores = dict[tuple[str, str], Score]
 """By (trajectory key, score name)."""
@@ -58,31 +68,25 @@ class Work:
     trajectories: Trajectories
     folder: Path
 
-    def stored(self, reward: Reward, settings: Settings) -> tuple[dict[str, Score], list[Unit]]:
-        """(the stored scores that count, by trajectory key; the units that have to be scored)."""
+    def stored(self, reward: Reward, settings: Settings) -> tuple[dict[str, Score], list[Outline]]:
+        """(the stored scores that count, by trajectory key; the trajectories that have to be scored). A trajectory may
+        have been sampled again since its score was stored."""
         found = read_scores(self.folder, reward.name, settings, self.trajectories)
-        pairs = ((self.questions[one.question_id], one) for one in self.trajectories.outlines.values())
-        scores: dict[str, Score] = {}
-        missing = []
-        for unit in reward.units(pairs):
-            known = [found[one.key] for one in unit.trajectories if _counts(found.get(one.key), one, unit)]
-            if len(known) == len(unit.trajectories):
-                scores |= {score.trajectory: score for score in known}
-            else:
-                missing.append(unit)
-        return scores, missing
+        outlines = self.trajectories.outlines.values()
+        known = {one.key for one in outlines if one.key in found and found[one.key].content == one.content}
+        return {key: found[key] for key in known}, [one for one in outlines if one.key not in known]
 
-    def in_order(self, pairs: Iterable[tuple[Kind, Unit]]) -> list[tuple[Kind, Unit]]:
-        """Rewards with their units, trajectory by trajectory: each is read once, and the prompts of one answer share
-        their prefix."""
+    def in_order(self, pairs: Iterable[tuple[Kind, Outline]]) -> list[tuple[Kind, Outline]]:
+        """Rewards with what they score, trajectory by trajectory: each is read once, and the prompts of one answer
+        share their prefix."""
         place = {key: at for at, key in enumerate(self.trajectories)}
-        return sorted(pairs, key=lambda pair: place[pair[1].trajectories[0].key])
+        return sorted(pairs, key=lambda pair: place[pair[1].key])
 
-
-def _counts(stored: Score | None, trajectory: Outline, unit: Unit) -> bool:
-    """Whether a stored score is still that of the trajectory, which may have been sampled again since, in a unit of
-    the same members."""
-    return stored is not None and (stored.group, stored.content) == (unit.group, trajectory.content)
+    async def score(self, reward: Rule | Judged, outline: Outline, given: Inputs, empty: float = 0.0) -> Score:
+        """The score of a trajectory: that of its ending, or what the reward gives it."""
+        question = self.questions[outline.question_id]
+        fixed = reward.fixed_score(question, outline, empty)
+        return fixed or await reward.apply(question, outline, self.trajectories, given)
 
 
 class Scorer:
@@ -104,7 +108,6 @@ class Scorer:
         folder: Path,
     ) -> Scores:
         """Scores by (trajectory key, score name), for every pair; what `folder` already holds is not computed again.
-        Each reward sees whole trajectories, one at a time or a group.
 
         Stored scores count only under the same settings (for a judge: its fingerprint, runs, sampling, prompts). A
         score whose judge calls were not all served comes back null in the state 'unfinished', is not stored, and is
@@ -120,22 +123,22 @@ class Scorer:
             return scores | self._by_judge(by_judge, work) if by_judge else scores
 
     def _by_rule(self, rewards: Sequence[Rule], work: Work) -> Scores:
-        inputs = Inputs(NORMALISATIONS[self._rewards.normalisation], open_embedder(self._config.embedder))
+        inputs = self._inputs()
         settings = {reward.name: self.rule_settings(reward) for reward in rewards}
         stored: dict[str, dict[str, Score]] = {}
         fresh: dict[str, list[Score]] = {reward.name: [] for reward in rewards}
-        missing: list[tuple[Rule, Unit]] = []
+        missing: list[tuple[Rule, Outline]] = []
         for reward in rewards:
-            stored[reward.name], units = work.stored(reward, settings[reward.name])
-            missing += [(reward, unit) for unit in units]
-        missing = work.in_order(missing)
-        later = [(reward, unit) for reward, unit in missing if reward.is_async]
+            stored[reward.name], left = work.stored(reward, settings[reward.name])
+            missing += [(reward, outline) for outline in left]
+
+        async def score(pair: tuple[Rule, Outline]) -> None:
+            reward, outline = pair
+            fresh[reward.name].append(await work.score(reward, outline, inputs))
+            await asyncio.sleep(0)  # an interrupt is noticed here: few rules wait for anything
+
         try:
-            for reward, unit in missing:
-                if not reward.is_async:
-                    fresh[reward.name] += rule_scores(reward, unit, work.trajectories, inputs)
-            if later:
-                asyncio.run(_score_async(later, work.trajectories, inputs, fresh))
+            run_or_cancel(self._runner, for_each(work.in_order(missing), score, MAX_IN_FLIGHT))
         finally:
             for name, made in fresh.items():
                 if made:
@@ -164,10 +167,10 @@ class Scorer:
     async def _judge_all(self, engine: Engine, rewards: Sequence[Judged], work: Work) -> Scores:
         concurrency = max_requests(self._rewards.judge, self._config.models[self._rewards.judge])
         judge, prompts = Judge(engine, self._rewards, self._config.seed, concurrency), judge_prompts(self._rewards)
-        embed = open_embedder(self._config.embedder)
+        inputs = self._inputs()
         if any(reward.needs_embedder for reward in rewards):
             # A model that is not available is found out before the judge has worked.
-            await asyncio.to_thread(embed, ())
+            await asyncio.to_thread(inputs.embed, ())
         settings = {reward.name: self.judge_settings(reward, engine.fingerprint) for reward in rewards}
         with contextlib.ExitStack() as stack:
             writer = content_key(str(work.folder.resolve()))[:8]
@@ -175,49 +178,47 @@ class Scorer:
             segments: dict[str, Segment] = {}
             logs: dict[str, CallLog] = {}
             scores: Scores = {}
-            missing: dict[str, list[Unit]] = {}
+            missing: dict[str, list[Outline]] = {}
             for reward in rewards:
                 name = reward.name
                 stored, missing[name] = work.stored(reward, settings[name])
                 scores |= {(key, name): score for key, score in stored.items()}
                 segments[name] = stack.enter_context(Segment(score_file(work.folder, name, settings[name])))
                 log_file = call_log_file(work.folder, name, settings[name])
-                finished = {score.group or key for key, score in stored.items()}
-                logs[name] = stack.enter_context(CallLog(log_file, finished))
+                logs[name] = stack.enter_context(CallLog(log_file, set(stored)))
                 record_settings(work.folder, name, settings[name])
             total = len(work.trajectories) * len(rewards)
             progress = stack.enter_context(Progress("judge", total, len(scores)))
             tally = _Tally(scores.values())
 
-            async def score(pair: tuple[Judged, Unit]) -> None:
-                reward, unit = pair
-                name, question, first = reward.name, unit.question, unit.trajectories[0].key
-                owner = unit.group or first
+            async def score(pair: tuple[Judged, Outline]) -> None:
+                reward, outline = pair
+                name, key, question = reward.name, outline.key, work.questions[outline.question_id]
                 asker = ScoreJudge(
+                    normalise=inputs.normalise,
+                    embed=inputs.embed,
                     judge=judge,
                     log=logs[name],
                     prompts={**reward.prompts, **prompts},
                     nuggets=nuggets,
-                    embed=embed,
-                    scores={other: scores[at] for other in reward.after if (at := (first, other)) in scores},
+                    scores={other: scores[at] for other in reward.after if (at := (key, other)) in scores},
                     question=question,
-                    owner=owner,
+                    owner=key,
                     name=short_name(name),
                 )
                 with asking_about(question.id):  # what is asked of one answer begins alike: one server, of several
-                    given = await _judge_unit(reward, unit, work.trajectories, asker)
-                if given[0].state != "unfinished":
-                    segments[name].extend(given)
-                    logs[name].forget(owner)
-                for one in given:
-                    scores[one.trajectory, name] = one
-                    tally.add(one)
-                progress.advance(len(given), note=str(tally))
+                    given = await _judge_one(reward, outline, work, asker)
+                if given.state != "unfinished":
+                    segments[name].append(given)
+                    logs[name].forget(key)
+                scores[key, name] = given
+                tally.add(given)
+                progress.advance(1, note=str(tally))
 
             # Precision comes after the rest: it reuses the claims that faithfulness extracted.
             for late in (False, True):
                 turn = [reward for reward in rewards if bool(reward.after) is late]
-                pairs = [(reward, unit) for reward in turn for unit in missing[reward.name]]
+                pairs = [(reward, outline) for reward in turn for outline in missing[reward.name]]
                 await for_each(work.in_order(pairs), score, concurrency)
         left = unfinished(scores)
         for name in settings.keys() - {score.name for score in left}:
@@ -229,6 +230,10 @@ class Scorer:
                 file=sys.stderr,
             )
         return scores
+
+    def _inputs(self) -> Inputs:
+        normalise = NORMALISATIONS[self._rewards.normalisation]
+        return Inputs(normalise=normalise, embed=open_embedder(self._config.embedder))
 
     def rule_settings(self, reward: Rule) -> Settings:
         """What a score without a judge depends on."""
@@ -282,46 +287,14 @@ def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
     return [score for score in scores.values() if score.state == "unfinished"]
 
 
-async def _score_async(
-    missing: Sequence[tuple[Rule, Unit]], whole: Trajectories, inputs: Inputs, fresh: Mapping[str, list[Score]]
-) -> None:
-    """Add the scores of async rules to `fresh`, by name, as they are finished."""
-
-    async def score(pair: tuple[Rule, Unit]) -> None:
-        reward, unit = pair
-        if (fixed := reward.fixed_score(unit.question, unit.trajectories[0])) is not None:
-            fresh[reward.name].append(fixed)
-            return
-        given = unit.given(whole)
-        with reward.errors(unit):
-            result: Any = reward.score(unit.question, given, inputs)
-            result = await result
-        fresh[reward.name].extend(reward.make_scores(unit, result))
-
-    await for_each(missing, score, MAX_IN_FLIGHT)
-
-
-async def _judge_unit(reward: Judged, unit: Unit, whole: Trajectories, judge: ScoreJudge) -> list[Score]:
-    """The judged scores of a unit, all in the state 'unfinished' where the judge did not serve all of its calls."""
-    fixed = reward.fixed_score(unit.question, unit.trajectories[0], reward.empty(judge.settings))
-    if fixed is not None:
-        return [fixed]
-
-    given = unit.given(whole)
+async def _judge_one(reward: Judged, outline: Outline, work: Work, judge: ScoreJudge) -> Score:
+    """A judged score, in the state 'unfinished' where the judge did not serve all of its calls."""
     try:
-        with reward.errors(unit, PromptTooLong, JudgeError):
-            result = await reward.score(unit.question, given, judge)
-        first, *others = reward.make_scores(unit, result)
+        return judge.finish(await work.score(reward, outline, judge, reward.empty(judge.settings)))
     except PromptTooLong as error:
-        return reward.null_scores(unit, str(error))
+        return reward.make_score(outline, None, str(error))
     except (JudgeError, SourceError) as error:
-        return reward.null_scores(unit, str(error), "unfinished")
-    cut, _ = cut_off(judge.verdicts)
-    why = f"{cut} of {len(judge.verdicts)} replies were cut off (raise max_context of the judge)"
-    return [
-        score.model_copy(update={"reason": f"{score.reason}; {why}"}) if cut and score.value is None else score
-        for score in (judge.finish(first), *others)
-    ]
+        return reward.make_score(outline, None, str(error), "unfinished")
 
 
 class _Tally:

@@ -8,7 +8,7 @@ The functions are pure: the same scores, weights and rule (`rewards.select`) giv
 3. The question is dropped by the first of `DROPPING` that gives a cause.
 4. Else the candidates with the best reward are kept, up to `ties`. Among tied ones those with the best scores of
    `tie_break` win, then the lowest sample numbers, and one that does the same as a kept one is skipped
-   (`rewards.similarity`), unless `similarity` is null.
+   (`distinct`), unless `similarity` is null.
 
 Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may
 learn from (`training.objectives`): all of them that are not the same as another.
@@ -23,14 +23,19 @@ from dataclasses import dataclass
 
 from ratchet.core.config import SelectConfig
 from ratchet.core.errors import UserError
-from ratchet.core.records import Question, Trajectory, content_key
+from ratchet.core.records import Conversation, Question, Trajectory, content_key
 from ratchet.core.selection import Cause, QuestionChoice, Score, Selection
 from ratchet.rewards.reward import Ended, has_answer, load_reward, strict_value
-from ratchet.rewards.similarity import distinct
 from ratchet.sampling.trajectories import Outline, Trajectories
 
 TIE = 1e-9
 """Rewards closer than this count as equal: they differ only by rounding."""
+
+GRAM = 4
+"""Tokens of the sequences by which the similarity of trajectories is measured."""
+
+Actions = tuple[tuple[str, tuple[int | str, ...]], ...]
+"""What was sampled of a trajectory: (role, ids, or characters of a dialogue that is text) of each conversation."""
 
 Scores = Mapping[tuple[str, str], Score]
 Weights = Mapping[str, float]
@@ -329,3 +334,46 @@ def _learnt_from(attempts: Attempts, kept: Sequence[Outline], rule: SelectConfig
     others = [trajectory for trajectory, _ in ranked if trajectory.key not in first]
     counted = {trajectory.key for trajectory in distinct([*kept, *others], attempts.whole, rule.similarity)}
     return [trajectory for trajectory in attempts.candidates if trajectory.key in counted]
+
+
+# Which trajectories do the same: training on both would only weigh one of them twice.
+
+
+def distinct(
+    trajectories: Sequence[Outline], whole: Mapping[str, Trajectory], similarity: float | None
+) -> list[Outline]:
+    """The trajectories without those whose actions are the same as an earlier one's, or as similar as that; one without
+    sampled tokens stays. None: all. `whole`: by key."""
+    if similarity is None or len(trajectories) < 2:
+        return list(trajectories)
+    seen: list[Actions] = []
+    kept: list[Outline] = []
+    for trajectory in trajectories:
+        actions = tuple(
+            (conversation.role, _sampled(conversation)) for conversation in whole[trajectory.key].conversations
+        )
+        if any(resemble(actions, earlier, similarity) for earlier in seen):
+            continue
+        if any(ids for _, ids in actions):
+            seen.append(actions)
+        kept.append(trajectory)
+    return kept
+
+
+def _sampled(conversation: Conversation) -> tuple[int | str, ...]:
+    spans = [span for span in conversation.spans if span.sampled]
+    return tuple(token for span in spans for token in conversation.content[span.start : span.end])
+
+
+def resemble(actions: Actions, others: Actions, similarity: float) -> bool:
+    """Whether the Jaccard index of their sequences of `GRAM` tokens, each under its role, is at least `similarity`."""
+    if similarity == 1 or actions == others:
+        return actions == others
+    mine, theirs = _grams(actions), _grams(others)
+    return len(mine & theirs) >= similarity * len(mine | theirs)
+
+
+def _grams(actions: Actions) -> set[tuple[str, tuple[int | str, ...]]]:
+    return {
+        (role, ids[at : at + GRAM]) for role, ids in actions for at in range(max(len(ids) - GRAM + 1, min(len(ids), 1)))
+    }

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_json_file, read_segment, write_json
 from ratchet.core.plugins import short_name
 from ratchet.core.records import content_key
 from ratchet.core.selection import Score
-
-Settings = dict[str, Any]
-"""Everything that a score's value depends on besides the trajectory and its question."""
+from ratchet.rewards.reward import Settings, load_reward
 
 
 def score_file(folder: Path, name: str, settings: Settings) -> Path:
@@ -69,3 +66,18 @@ def stored_scores(folder: Path, wanted: Collection[str]) -> dict[tuple[str, str]
         for name, settings in current_settings(folder).items()
         for key, score in read_scores(folder, name, settings, wanted).items()
     }
+
+
+def current_scores(folder: Path, wanted: Collection[str]) -> dict[tuple[str, str], Score]:
+    """The stored scores, without those by an earlier version of a file of one's own."""
+    earlier = {name for name, settings in current_settings(folder).items() if _is_earlier(name, settings)}
+    return {at: score for at, score in stored_scores(folder, wanted).items() if at[1] not in earlier}
+
+
+def _is_earlier(name: str, settings: Settings) -> bool:
+    try:
+        reward = load_reward(name)
+    except UserError:  # no score of this config: its file is gone
+        return False
+    # A rule's settings have its version so, a judged score's under "prompts".
+    return reward.is_outside and reward.version != settings.get("version", settings.get("prompts"))

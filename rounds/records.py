@@ -63,7 +63,7 @@ class Entry(Record):
     """One finished stage, a line of ledger.jsonl: what went in and what came out, by content.
 
     Names of inputs and outputs are the same in all entries, so following digests leads from an evaluation back to the
-    questions: "questions", "index", "trajectories", "samples", "scores", "selection", "audit", "rows", "candidates",
+    questions: "questions", "index", "trajectories", "samples", "scores", "selection", "rows", "candidates",
     "choice", "adapter", "control", "evaluation", "promotion". An input "adapter" is the one that sampled, was trained
     on or was evaluated, "parent" the one that it is compared with, "control" the one of a random selection, "gold" the
     one of gold answers; "config" is what of the config the stage depends on and may change on a run.

@@ -24,7 +24,7 @@ from ratchet.evaluation.question_sets import split_of
 from ratchet.inference.engines import needs_server
 from ratchet.retrieval.sources.plugin import load_source
 from ratchet.rewards.prompts import replaced_digest
-from ratchet.rewards.reward import judge_of, load_reward, scoring_judges
+from ratchet.rewards.reward import judge_of, load_reward
 from ratchet.rounds.artefacts import (
     Adapter,
     Arms,
@@ -110,18 +110,12 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
             experiment.stage(number, "score.pilot", score, {**questions, **pilot}, samples, judge),
         ]
     scored: dict[str, Artefact] = {**questions, **trajectories, "config": _settings(experiment, "rewards")}
-    audited = config.audited
-    scored |= _outside_code(
-        experiment, scores={**config.rewards.weights, **(audited.rewards.weights if audited else {})}
-    )
+    scored |= _outside_code(experiment, scores=config.rewards.weights)
     selected: dict[str, Artefact] = {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)}
-    if audited is not None:
-        selected |= {"audit": File(folder.audit), "audit scores": JsonlFiles(folder.audit_scores)}
-    judges = scoring_judges(config)
     empty = () if config.rounds.count == 1 else ("--may-be-empty",)
     stages += [
         experiment.stage(number, "sample", sample, {**asked, **samples}, trajectories, agents),
-        experiment.stage(number, "score", (*score, *empty), scored, selected, judges),
+        experiment.stage(number, "score", (*score, *empty), scored, selected, judge),
     ]
     # A search server's index was built where the server runs.
     if number > 1 or is_missing(config.index) or config.index.url is not None:
@@ -247,7 +241,7 @@ def evaluation_stages(
 
 def report_stage(experiment: ExperimentRun, number: int) -> Stage:
     """The report over every round so far."""
-    records = ("selection.json", "audit.json", "promotion.json", "adapter/training.json", "evaluation/results*.json")
+    records = ("selection.json", "promotion.json", "adapter/training.json", "evaluation/results*.json")
     reads: dict[str, Artefact] = {
         "records": JsonlFiles(experiment.run.path, tuple(f"round-*/{name}" for name in records)),
         "config": _settings(experiment, "rewards", "evaluation", "rounds"),

@@ -54,10 +54,6 @@ class Trajectories(Mapping[str, Trajectory]):
         by_key = {trajectory.key: trajectory for trajectory in trajectories}
         return cls({key: outline(one) for key, one in by_key.items()}, by_key.__getitem__)
 
-    def only(self, keys: Iterable[str]) -> Trajectories:
-        """Some of them, in this order."""
-        return Trajectories({key: self.outlines[key] for key in keys}, self._read)
-
     def __getitem__(self, key: str) -> Trajectory:
         return self._read(key)
 

@@ -19,7 +19,7 @@ from ratchet.evaluation.sweep.cells import plan_sweep
 from ratchet.inference.adapters import is_adapter
 from ratchet.inference.engines import needs_server
 from ratchet.retrieval.layout import MANIFEST
-from ratchet.rewards.reward import judge_of, scoring_judges
+from ratchet.rewards.reward import judge_of
 from ratchet.rounds.promoted import kept_any, last_promoted, read_promotion
 from ratchet.rounds.stage import RATCHET, ExperimentRun, Stage
 from ratchet.rounds.stages import (
@@ -143,8 +143,7 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
     models: set[str] = set()
     for member in load_members(config).values():
         models |= models_of([member.system, *member.evaluation.baselines.values()])
-        models |= scoring_judges(member)
-        models |= judge_of(member, member.evaluation.scores)
+        models |= judge_of(member, [*member.rewards.weights, *member.evaluation.scores])
     command = [*RATCHET, "selftrain", *request.experiment.arguments]
     command += ["--until", str(request.round)] if job == "round" else []
     command += ["--accelerate", accelerate] if accelerate else []

@@ -9,7 +9,7 @@ from ratchet.agents.core.prompts import SHARED, SUFFIX, Prompts
 from ratchet.agents.core.system import known_systems, load_system
 from ratchet.core.config import SystemConfig
 from ratchet.core.files import write_atomic
-from ratchet.rewards.prompts import PROMPTS
+from ratchet.rewards.prompts import builtin_prompts
 
 PAGE = Path(__file__).parents[1] / "docs/reference/prompts.md"
 PAPERS = {
@@ -95,7 +95,7 @@ COLUMNS = "| file | variables | may be left out | shown in, or used where |\n|--
 
 def reference() -> str:
     """The page as Markdown."""
-    parts = [HEAD.replace("{judge}", _table(PROMPTS)).replace("{shared}", _table(SHARED))]
+    parts = [HEAD.replace("{judge}", _table(builtin_prompts())).replace("{shared}", _table(SHARED))]
     for name in known_systems():
         own = {
             slot: prompt for slot, prompt in load_system(SystemConfig(name=name)).prompts.items() if slot not in SHARED

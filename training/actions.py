@@ -17,7 +17,7 @@ import numpy as np
 
 from ratchet.core.records import Trajectory, content_key
 from ratchet.core.selection import Selection
-from ratchet.rewards.similarity import resemble
+from ratchet.rewards.selection import resemble
 from ratchet.training.lessons import TokenRow
 from ratchet.training.objectives.objective import EQUAL, Alternatives, Lesson, Objective
 

@@ -15,9 +15,9 @@ from ratchet.core.config.load import load_config, load_members
 from ratchet.core.config.memory import MemoryConfig
 from ratchet.core.config.missing import is_missing, missing_error
 from ratchet.core.config.models import ModelConfig, ServeConfig, ThoughtsConfig
-from ratchet.core.config.paths import PathText, PluginName, ScoreName, find_score, written
+from ratchet.core.config.paths import PathText, PluginName, ScoreName, written
 from ratchet.core.config.questions import HUB, SPLITS, LeakageConfig, QuestionsConfig, Split, SplitConfig
-from ratchet.core.config.rewards import AuditConfig, CorrectnessConfig, FaithfulnessConfig, RewardsConfig, SelectConfig
+from ratchet.core.config.rewards import CorrectnessConfig, FaithfulnessConfig, RewardsConfig, SelectConfig
 from ratchet.core.config.rounds import RoundsConfig
 from ratchet.core.config.sampling import SamplingConfig
 from ratchet.core.config.section import Section

@@ -228,15 +228,6 @@ class Config(Section):
         own: dict[str, SplitConfig] = {f"questions.{name}": getattr(self.questions, name) for name in SPLITS}
         return own | {f"evaluation.benchmarks.{name}": split for name, split in self.evaluation.benchmarks.items()}
 
-    @property
-    def audited(self) -> Config | None:
-        """The same with the rewards that the audit scores with; None where there is no audit."""
-        rewards, audit = self.rewards, self.rewards.audit
-        if audit is None:
-            return None
-        own = {"weights": audit.weights or rewards.weights, "judge": audit.judge or rewards.judge, "audit": None}
-        return self.model_copy(update={"rewards": rewards.model_copy(update=own)})
-
     def score_name(self, text: str) -> str:
         """The name of a score that a command was given: a path is one of the file's."""
         return find_score(text, folders_of(Path(self._file)) if self._file else ())

@@ -80,28 +80,14 @@ class SelectConfig(Section):
     """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
 
 
-class AuditConfig(Section):
-    """A second opinion on a sample of each round's trajectories, which selection does not use. The report shows whether
-    it follows the reward."""
-
-    weights: dict[ScoreText, Annotated[float, Field(gt=0)]] = Field(default={})
-    """Weights of its scores, by the names of `rewards.weights`. Default: those of `rewards.weights`, which then need
-    another judge."""
-    judge: str = ""
-    """Name of the model under `models` that gives its judged scores. Default: `rewards.judge`."""
-    questions: int = Field(100, gt=0)
-    """Number of training questions that are drawn, the same in every round. Of each of them one sampled trajectory, and
-    one that was kept, is scored."""
-
-
 class RewardsConfig(Section):
     """How trajectories are scored, and which are trained on."""
 
     weights: dict[ScoreText, float] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
     """Weights of the scores by name: a built-in one (accuracy, em, f1, answer_match, nugget_containment and
-    lexical_support by rules; reference_similarity by rules and the `embedder`; correctness, faithfulness, precision,
-    relevance and group_ranking by the judge), or a file of your own, such as `./my_reward.py`. The reward
-    is the weighted mean of these scores."""
+    lexical_support by rules; reference_similarity by rules and the `embedder`; correctness, faithfulness, precision and
+    relevance by the judge), or a file of your own, such as `./my_reward.py`. The reward is the weighted mean of these
+    scores."""
     # Names here, because rewards/ is above this package and a reward is a plug-in: load_config checks them.
     judge: str = "judge"
     """Name of the model under `models` that gives the judged scores."""
@@ -134,8 +120,6 @@ class RewardsConfig(Section):
     verdict that is cut off is counted, and asked for again, once, with all that the context has, if that is more."""
     select: SelectConfig = SelectConfig()
     """Which scored trajectories are trained on."""
-    audit: AuditConfig | None = Field(None, exclude_if=lambda audit: audit is None)
-    """A second opinion on a sample of each round's trajectories. Default: none."""
 
     @model_validator(mode="after")
     def _check_scores_of_select(self) -> RewardsConfig:

@@ -122,7 +122,6 @@ MEASURES = (
     *_in_every_form("faithfulness", "Faithfulness", "judge"),
     *_in_every_form("faithfulness_raw", "... from -1 to 1"),
     *_in_every_form("relevance", "Relevance", "judge"),
-    *_in_every_form("group_ranking", "Group ranking", "judge"),
     *_in_every_form("unattributed", "Unattributed claims", "judge", "lower"),
     *_in_every_form("reference_similarity", "Reference similarity", "rule"),
     *_in_every_form("answer_match", "Answer match", "rule"),

@@ -26,7 +26,7 @@ from ratchet.core.tasks import gather_or_cancel
 from ratchet.rewards import nuggets
 from ratchet.rewards.inputs import ScoreJudge
 from ratchet.rewards.judge import AspectVerdict, JudgeRequest
-from ratchet.rewards.material import expected_output, template, version_of
+from ratchet.rewards.prompts import expected_output, template, version_of
 from ratchet.rewards.reward import Judged
 from ratchet.rewards.store import Settings
 
@@ -60,7 +60,7 @@ async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -
     # Runs of one nugget follow each other: where they are shared, equal prompts need one prefill.
     order = sorted((number, run) for run, nuggets in by_run.items() for number in range(len(nuggets)))
 
-    def request(number: int, run: int) -> JudgeRequest[AspectVerdict]:
+    def request(number: int, run: int) -> JudgeRequest:
         aspect = dict(by_run[run][number])
         prompt = judge.prompt(
             "nugget_score.user", expected_output=expected, generated_output=trajectory.answer, aspect=aspect
@@ -70,11 +70,12 @@ async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -
     replies = await judge.ask_all([request(number, run) for number, run in order])
     groups: dict[int, list[int]] = {}
     for (number, run), reply in zip(order, replies, strict=True):
-        score = None if reply.value is None else reply.value.score
-        judge.verdicts.append(reply.record(part="nugget", nugget=number, run=run, score=score))
+        verdict = reply.read(AspectVerdict)
+        score = None if verdict is None else verdict.score
+        judge.verdicts.append(reply.stored(part="nugget", nugget=number, run=run, score=score))
         if score is not None:
             groups.setdefault(number if is_shared else run, []).append(score)
-    unread = sum(reply.value is None for reply in replies)
+    unread = len(replies) - sum(map(len, groups.values()))
     judge.unparsed += unread
     if not groups:
         return None, f"no readable verdict: {unread} of {len(replies)} unparsed"

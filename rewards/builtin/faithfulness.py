@@ -14,7 +14,7 @@ from ratchet.core.records import Question, Trajectory
 from ratchet.rewards import claims
 from ratchet.rewards.claims import Claim, as_material, score_claims
 from ratchet.rewards.inputs import ScoreJudge
-from ratchet.rewards.material import template, version_of
+from ratchet.rewards.prompts import template, version_of
 from ratchet.rewards.reward import Judged
 from ratchet.rewards.store import Settings
 

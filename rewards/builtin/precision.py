@@ -15,7 +15,7 @@ from ratchet.core.records import Question, Trajectory
 from ratchet.rewards import claims
 from ratchet.rewards.claims import Claim, as_material, score_claims, stored_claims
 from ratchet.rewards.inputs import ScoreJudge
-from ratchet.rewards.material import expected_output, template, version_of, without_expected_output
+from ratchet.rewards.prompts import expected_output, template, version_of, without_expected_output
 from ratchet.rewards.reward import Judged
 from ratchet.rewards.store import Settings
 

@@ -11,7 +11,7 @@ from ratchet.agents.core.prompts import Prompts
 from ratchet.core.records import Question, Trajectory
 from ratchet.rewards.inputs import ScoreJudge
 from ratchet.rewards.judge import AspectVerdict
-from ratchet.rewards.material import expected_output, template, version_of, without_expected_output
+from ratchet.rewards.prompts import expected_output, template, version_of, without_expected_output
 from ratchet.rewards.reward import Judged
 
 RELEVANCE = """You judge answers, fairly and strictly. Below is a question, the output that is expected for it, and an \

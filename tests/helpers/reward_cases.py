@@ -16,14 +16,12 @@ from ratchet.core.text import normalise_answer
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.retrieval.encoders.limits import Embed
-from ratchet.rewards import reward
 from ratchet.rewards.inputs import Inputs, ScoreJudge
 from ratchet.rewards.judge import CallLog, Judge
 from ratchet.rewards.nuggets import NuggetStore
-from ratchet.rewards.prompts import PROMPTS, judge_prompts
-from ratchet.rewards.reward import Judged, Rule, Unit, load_reward
+from ratchet.rewards.prompts import builtin_prompts, judge_prompts
+from ratchet.rewards.reward import Judged, Rule, Settings, load_reward
 from ratchet.rewards.scoring import Scorer
-from ratchet.rewards.store import Settings
 from ratchet.sampling.trajectories import Trajectories, outline
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.tiny import tiny_format
@@ -98,8 +96,9 @@ def rule_score(name: str, question: Question, made: Trajectory, embed: Embed = n
     """A score by a rule."""
     loaded = load_reward(name)
     assert isinstance(loaded, Rule)
-    unit, whole = Unit(question, (outline(made),)), {made.key: made}
-    return reward.rule_scores(loaded, unit, whole, Inputs(normalise_answer, embed))[0]
+    given = Inputs(normalise=normalise_answer, embed=embed)
+    fixed = loaded.fixed_score(question, outline(made))
+    return fixed or asyncio.run(loaded.apply(question, outline(made), {made.key: made}, given))
 
 
 def judge_it(
@@ -120,22 +119,21 @@ def judge_it(
         judge = Judge(engine, RewardsConfig(**{"runs": 2, **settings}), seed=0, concurrency=2)
         with (
             CallLog(folder / "calls.jsonl", set()) as log,
-            NuggetStore(folder / "nuggets", judge, PROMPTS, "t") as store,
+            NuggetStore(folder / "nuggets", judge, builtin_prompts(), "t") as store,
         ):
             asker = ScoreJudge(
-                judge,
-                log,
-                {**reward.prompts, **judge_prompts(judge.settings)},
-                store,
-                no_vectors,
-                before,
-                question,
-                made.key,
-                name,
+                normalise=normalise_answer,
+                embed=no_vectors,
+                judge=judge,
+                log=log,
+                prompts={**reward.prompts, **judge_prompts(judge.settings)},
+                nuggets=store,
+                scores=before,
+                question=question,
+                owner=made.key,
+                name=name,
             )
-            unit = Unit(question, (outline(made),), is_group=reward.of_group)
-            given = unit.given({made.key: made})
-            return asker.finish(reward.make_scores(unit, await reward.score(question, given, asker))[0])
+            return asker.finish(await reward.apply(question, outline(made), {made.key: made}, asker))
 
     return asyncio.run(run())
 
@@ -156,13 +154,7 @@ def aspect(text: str) -> Material:
 
 def judge_reply(given: Material) -> str:
     """A judge that takes sentences for facts: right when stated (2), else unanswered (0); relevant where one is stated
-    (2), else not (-1); supported when a document or the expected output holds the sentence (1), else not (-1).
-    Of several answers, one is the better (5 for each fact) the more facts it states."""
-    if "answers" in given:
-        wanted = facts(given["expected_output"])
-        stating = {shown["id"]: sum(fact in shown["answer"] for fact in wanted) for shown in given["answers"]}
-        listed = [{"id": i, "rationale": "", "score": 5 * min(count, 2)} for i, count in stating.items()]
-        return json.dumps({"scores_list": listed})
+    (2), else not (-1); supported when a document or the expected output holds the sentence (1), else not (-1)."""
     if "aspect" in given:
         stated = given["aspect"]["aspect"] in given["generated_output"]
         return json.dumps({"score": 2 if stated else 0, "rationale": "as stated"})

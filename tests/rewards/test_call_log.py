@@ -10,15 +10,15 @@ import pytest
 
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segment
-from ratchet.rewards.judge import CallLog, JudgeCall
+from ratchet.rewards.judge import CallLog, Verdict
 
 
-def reply(number: int) -> JudgeCall:
-    return JudgeCall(owner="t", key=f"k{number}", text=f"{number}", finish_reason="stop")
+def reply(number: int) -> Verdict:
+    return Verdict(owner="t", key=f"k{number}", text=f"{number}", finish_reason="stop")
 
 
 def keys_on_disk(path: Path) -> list[str]:
-    return [call.key for call in read_segment(path, JudgeCall)]
+    return [call.key for call in read_segment(path, Verdict)]
 
 
 async def test_a_reply_is_on_disk_when_it_is_used_and_many_share_a_flush(

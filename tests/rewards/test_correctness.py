@@ -14,7 +14,7 @@ from ratchet.core.records import Question
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards.judge import CallLog, Judge
 from ratchet.rewards.nuggets import NuggetSet, NuggetStore
-from ratchet.rewards.prompts import PROMPTS
+from ratchet.rewards.prompts import builtin_prompts
 from tests.helpers.reward_cases import (
     Material,
     asked,
@@ -158,7 +158,7 @@ def test_two_processes_that_score_at_once_judge_by_the_same_nuggets(tmp_path: Pa
     async def draw(engine: ScriptedEngine, writer: str) -> NuggetSet:
         settings = RewardsConfig(runs=2, correctness=CorrectnessConfig(nuggets="once"))
         judge = Judge(engine, settings, seed=0, concurrency=2)
-        nuggets = NuggetStore(tmp_path / "nuggets", judge, PROMPTS, writer)
+        nuggets = NuggetStore(tmp_path / "nuggets", judge, builtin_prompts(), writer)
         with CallLog(tmp_path / f"calls-{writer}.jsonl", set()) as log, nuggets as store:
             return await store.get(QUESTION, QUESTION.gold_answer, log)
 

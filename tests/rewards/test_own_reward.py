@@ -182,7 +182,7 @@ def test_tables_show_it_by_its_title(mine: Path) -> None:
 
 
 def test_the_built_in_scores_are_such_files() -> None:
-    judged = {"correctness", "faithfulness", "group_ranking", "precision", "relevance"}
+    judged = {"correctness", "faithfulness", "precision", "relevance"}
     assert {name for name in known_rewards() if load_reward(name).needs_judge} == judged
     ruled = {
         "accuracy",

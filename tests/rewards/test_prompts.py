@@ -20,13 +20,13 @@ from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
 from ratchet.rewards.claims import Claim, as_material
-from ratchet.rewards.material import fill
-from ratchet.rewards.prompts import PROMPTS, judge_prompts
+from ratchet.rewards.prompts import builtin_prompts, fill, judge_prompts
 from ratchet.rewards.reward import Judged, known_rewards, load_reward
 from tests.helpers.pinned import check_pinned
 from tests.helpers.reward_cases import make_config, score_with, settings_of, trajectory
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_format
 
+PROMPTS = builtin_prompts()
 QUESTION = Question(id="q1", text="Where does Velm lie?", reference="Velm lies by the sea.")
 CLAIMS = (Claim(id=1, aspect="Velm is a harbour.", explanation="It places it.", evidence="a harbour"),)
 ANSWER = trajectory(answer="Velm lies by the sea.", documents=["Velm says: it is by the sea."])
@@ -50,13 +50,6 @@ def test_the_judges_prompts_are_pinned() -> None:
         fill(PROMPTS, "claims.user", QUESTION, answer=response),
         fill(PROMPTS, "claim_support.user", QUESTION, context=documents, answer_aspects=claims),
         fill(PROMPTS, "claim_precision.user", QUESTION, expected_output=expected, answer_aspects=claims),
-        fill(
-            PROMPTS,
-            "group_ranking.user",
-            QUESTION,
-            expected_output=expected,
-            answers=[{"id": 1, "answer": response}, {"id": 2, "answer": "By the sea."}],
-        ),
     ]
     check_pinned(Path(__file__).parent / "snapshots/judge.txt", "\n\n======\n".join(prompts) + "\n")
 

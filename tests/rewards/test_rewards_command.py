@@ -14,11 +14,10 @@ from ratchet.commands.arguments import run_command
 from ratchet.commands.score import main
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import Audit, Selection
+from ratchet.core.selection import Selection
 from ratchet.inference.engine import EngineError
-from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
-from tests.helpers.reward_cases import Material, asked, make_config, scripted_judge, trajectory
+from tests.helpers.reward_cases import make_config, scripted_judge, trajectory
 from tests.helpers.stored import store
 
 QUESTIONS = [
@@ -66,9 +65,6 @@ class Experiment:
 
     def selection(self) -> Selection:
         return Selection.model_validate_json(self.round.selection.read_text())
-
-    def audit(self) -> Audit:
-        return Audit.model_validate_json(self.round.audit.read_text())
 
     def files(self) -> dict[str, tuple[bytes, int]]:
         return {
@@ -184,85 +180,3 @@ def test_a_judge_out_of_reach_selects_nothing_until_accepted(
     assert experiment()[0] == 0
     # q1: (1 + 2/3)/2 against (0.8 + 1)/2; q2: both (0 + 1/3)/2, a nugget left unanswered is 1/3 on the paper's scale.
     assert experiment.selection().kept == tuple(made.key for made in TRAJECTORIES[1:])
-
-
-def test_an_audit_is_stored_and_selection_does_not_use_it(experiment: Experiment) -> None:
-    experiment.prepare(weights={"f1": 1})
-    assert experiment()[0] == 0
-    selection = experiment.selection()
-    assert not experiment.round.audit.exists() and not experiment.round.audit_scores.exists()
-
-    experiment.prepare([], weights={"f1": 1}, audit={"weights": {"nugget_containment": 1}})
-    status, said = experiment()
-    assert status == 0 and "second opinions on 2 of 2 sampled and 1 of 1 kept trajectories" in said
-    assert experiment.selection() == selection
-    audit = experiment.audit()
-    assert (audit.weights, audit.judge, set(audit.sampled)) == ({"nugget_containment": 1.0}, "", {"q1", "q2"})
-    [kept] = audit.kept.values()
-    assert (kept.trajectory, kept.reward, kept.audit) == (TRAJECTORIES[0].key, 1.0, 0.5)
-    before = experiment.files()
-    assert experiment()[0] == 0
-    written = {name for name, file in experiment.files().items() if before.get(name, (b"",))[0] != file[0]}
-    assert {Path(name).name for name in written} <= {"ledger.jsonl"}
-
-    experiment.prepare([], weights={"f1": 1}, audit={"weights": {"nugget_containment": 1}, "questions": 1})
-    assert experiment()[0] == 0 and len(experiment.audit().sampled) == 1
-    experiment.prepare([], weights={"f1": 1})
-    assert experiment()[0] == 0 and not experiment.round.audit.exists(), "it is not of this config"
-
-
-def test_the_audits_judge_is_another_and_resumes(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = iter(range(3))
-
-    def reply(given: Material) -> str:
-        if next(left, None) is None:
-            raise EngineError("connection refused")
-        return json.dumps({"score": -1, "rationale": "harsh"})
-
-    engines = {"judge": scripted_judge(), "other": scripted_judge(reply, fingerprint="other")}
-
-    def open_engines(models: object, names: set[str]) -> dict[str, ScriptedEngine]:
-        return {name: engines[name] for name in names}
-
-    monkeypatch.setattr(scoring, "open_engines", open_engines)
-    models = {name: {"path": name} for name in ("agent", "judge", "other")}
-    experiment.prepare(models=models, weights={"correctness": 1}, runs=2, audit={"judge": "other"})
-    status, said = experiment()
-    assert status == 2 and "scores of the audit are unfinished" in said
-    assert experiment.selection().kept and not experiment.round.audit.exists()
-    asked_before = asked(engines["other"])
-
-    engines["other"] = scripted_judge(lambda given: json.dumps({"score": -1, "rationale": ""}), fingerprint="other")
-    engines["judge"].calls.clear()
-    assert experiment()[0] == 0 and engines["judge"].calls == []
-    assert not set(asked_before[:3]) & set(asked(engines["other"]))
-    audit = experiment.audit()
-    assert audit.judge == "other" and {one.audit for one in audit.kept.values()} == {0.0}
-    assert all(one.reward for one in audit.kept.values())
-
-
-@pytest.mark.parametrize(
-    ("rewards", "complaint"),
-    [
-        ({"audit": {}}, "has the scores of rewards.weights by the same judge"),
-        ({"audit": {"judge": "judge"}}, "has the scores of rewards.weights by the same judge"),
-        ({"audit": {"judge": "other"}, "weights": {"f1": 1}}, "has the scores of rewards.weights by the same judge"),
-        ({"audit": {"judge": "jugde"}}, "rewards.audit.judge names the model 'jugde'"),
-        ({"audit": {"weights": {"emm": 1}}}, "rewards.audit.weights: there is no 'emm'"),
-        ({"audit": {"weights": {"em": 0}}}, "rewards.audit.weights.em"),
-        (
-            {"audit": {"weights": {"group_ranking": 1}}},
-            "rewards.audit.weights: group_ranking scores a trajectory beside",
-        ),
-    ],
-)
-def test_an_audit_that_tells_nothing_is_refused(
-    experiment: Experiment, rewards: dict[str, object], complaint: str
-) -> None:
-    experiment.prepare()
-    settings = yaml.safe_load(experiment.config.read_text())
-    settings["models"]["other"] = {"path": "other"}
-    settings["rewards"] |= {"weights": {"correctness": 1}, **rewards}
-    experiment.config.write_text(yaml.safe_dump(settings))
-    status, said = experiment()
-    assert status == 2 and complaint in said

@@ -73,19 +73,6 @@ def test_the_reward_on_dev_chooses_between_training_and_evaluation(tmp_path: Pat
     assert [s.id for s in plan(rounds)][2:6] == ["score", "train", "choose", "promote"]
 
 
-def test_the_audits_judge_is_up_while_trajectories_are_scored(tmp_path: Path) -> None:
-    one = experiment(
-        tmp_path,
-        models={"agent": SERVED, "judge": SERVED, "other": SERVED},
-        rewards={"weights": {"correctness": 1.0}, "audit": {"judge": "other"}},
-        evaluation={"scores": ["f1"]},
-    )
-    stages = {s.id: s for s in plan(one)}
-    assert (under(stages["score"]), under(stages["evaluate"])) == ("judge,other", "agent")
-    assert {"audit", "audit scores"} <= set(stages["score"].writes)
-    assert "audit" not in {s.id: s for s in judged(tmp_path, agent=SERVED, judge=SERVED)}["score"].writes
-
-
 def test_servers_are_up_for_the_stages_that_ask_them_and_no_others(tmp_path: Path) -> None:
     stages = judged(tmp_path, agent=SERVED, judge=SERVED)
     assert [(s.id, under(s)) for s in stages] == [

@@ -10,7 +10,7 @@ import yaml
 
 from ratchet.core.records import Question
 from ratchet.evaluation.measures.measures import BY_NAME
-from ratchet.rewards.prompts import PROMPTS
+from ratchet.rewards.prompts import builtin_prompts
 from ratchet.rewards.reward import Judged, load_reward
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.reward_cases import judge_it, scripted_judge, trajectory
@@ -45,7 +45,7 @@ async def test_a_two_role_system_is_one_file_and_one_config(tmp_path: Path) -> N
     assert str(agent.calls[1].messages[-1]["content"]).endswith("Draft: Bo")
 
 
-def test_a_judged_reward_is_one_file_and_a_line_for_its_prompt(tmp_path: Path) -> None:
+def test_a_judged_reward_is_one_file(tmp_path: Path) -> None:
     [source] = re.findall(r"```python\n(.*?)```", recipe_of("a judged reward"), re.DOTALL)
     file = tmp_path / "directness.py"
     file.write_text(source)
@@ -55,4 +55,4 @@ def test_a_judged_reward_is_one_file_and_a_line_for_its_prompt(tmp_path: Path) -
         assert (score.value, score.unparsed) == (value, 0 if value else 2)
     assert (BY_NAME[str(file)].short, BY_NAME[f"{file}_lenient"].form) == ("Directness (judge)", "lenient")
     declared = load_reward("relevance")
-    assert isinstance(declared, Judged) and PROMPTS.items() >= declared.prompts.items()
+    assert isinstance(declared, Judged) and builtin_prompts().items() >= declared.prompts.items()

@@ -15,7 +15,6 @@ from ratchet.core.config.load import load_config
 from ratchet.core.errors import UserError
 from ratchet.core.http.server import read_key
 from ratchet.core.plugins import load_plugin
-from ratchet.evaluation.tables.human import read_pairs
 from ratchet.index_build.documents import read_documents
 from ratchet.inference.adapters import read_adapter
 from ratchet.inference.scripted import ScriptedEngine
@@ -67,7 +66,6 @@ ANY_SIZE: dict[str, Callable[[Path], object]] = {
     "questions.csv": read_questions,
     "questions.csv.gz": read_questions,
     "questions.parquet": read_questions,
-    "pairs.json": read_pairs,
     "corpus.jsonl": read_corpus,
     "corpus.jsonl.gz": read_corpus,
     "corpus.parquet": read_corpus,

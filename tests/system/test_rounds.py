@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +14,6 @@ import yaml
 from ratchet.core.files import read_segments
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import Audit
 from ratchet.evaluation.arm_folders import read_arms
 from ratchet.inference.adapters import adapter_digest
 from ratchet.rounds.ledger import read_ledger
@@ -41,7 +39,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = make_experiment(folder)
     write_lines(folder / "script.jsonl", *({**rule, "delay": 0.1} for rule in ADAPTED), *SCRIPT)
     settings = yaml.safe_load(path.read_text()) | {"rounds": {"count": 2}}
-    settings["rewards"]["audit"] = {"weights": {"lexical_support": 1}}
     settings["training"] |= {"max_steps": 16, "eval_steps": 8}
     path.write_text(yaml.safe_dump(settings))
     run = RunFolder(folder / "run")
@@ -111,25 +108,12 @@ def test_the_ledger_links_an_evaluation_to_the_questions(config: Path) -> None:
         assert sample.inputs["index"] == found[1, "index"].outputs["index"]
         assert score.inputs["trajectories"] == sample.outputs["trajectories"]
         assert train.inputs["selection"] == score.outputs["selection"]
-        assert score.outputs["audit"] and score.outputs["audit scores"]
         assert promote.inputs["adapter"] == train.outputs["adapter"]
         assert sample.facts["trajectories"] == 32 and score.facts["kept"] > 0
     assert found[2, "sample"].inputs["adapter"] == found[1, "train"].outputs["adapter"]
     assert found[2, "train"].inputs["adapter"] == found[2, "promote"].inputs["parent"]
     assert found[1, "test"].inputs["adapter"] == found[1, "train"].outputs["adapter"], "the promoted one is tested"
     assert not (run.round(2).evaluation / "results.json").exists(), "and no other"
-
-
-@pytest.mark.slow
-def test_the_audit_and_the_report_say_that_the_adapter_answers_without_documents(config: Path) -> None:
-    """The reward is mostly F1, and the audit is the share of the answer that the documents support. Whether the audit
-    fell depends on the samples of round 1 that it draws."""
-    run = RunFolder(config.parent / "run")
-    second = Audit.model_validate_json(run.round(2).audit.read_text())
-    assert len(second.sampled) == len(second.kept) == 8
-    assert all(one.reward == pytest.approx(0.8) and one.audit == 0 for one in second.sampled.values())
-    report = run.report.read_text()
-    assert "Reward and audit" in report and re.search("From round 1 to round 2|In no round did", report)
 
 
 @pytest.mark.slow

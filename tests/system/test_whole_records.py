@@ -1,4 +1,4 @@
-"""A reward sees the same whole record wherever it runs: selection, a what-if, an audit, an evaluation and a sweep."""
+"""A reward sees the same whole record wherever it runs: selection, a what-if, an evaluation and a sweep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments, write_jsonl
 from ratchet.core.records import Event, Note, Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import Audit, Score
+from ratchet.core.selection import Score
 from ratchet.evaluation.arm_folders import arm_store, question_set, scores_path
 from ratchet.rewards.store import stored_scores
 from tests.helpers.configs import SPLITS, config_values
@@ -40,10 +40,7 @@ def score(question, trajectory):
     found = len(shown & set(question.gold_ids)) - 0.05 * len(trajectory.model_calls) + told[-1]
     return min(max(found / 2, 0), 1), hashlib.sha256(trajectory.model_dump_json().encode()).hexdigest()
 '''
-GROUP = SEEN.replace("def score(", "def one(") + (
-    "\n\ndef score_group(question, trajectories):\n    return [one(question, each) for each in trajectories]\n"
-)
-NAMES = ("./parts/seen.py", "./parts/group.py", "reported")
+NAMES = ("./parts/seen.py", "reported")
 
 
 def reported(sample: int) -> Note:
@@ -55,14 +52,13 @@ def config(tmp_path: Path) -> Config:
     """An experiment whose rewards lie beside its config, with trajectories of a round and of the base model on dev."""
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "seen.py").write_text(SEEN)
-    (tmp_path / "parts" / "group.py").write_text(GROUP)
     questions = questions_of("train", 4)
     for split in SPLITS:
         write_jsonl(tmp_path / f"{split}.jsonl", questions)
     weights = dict.fromkeys(NAMES, 1.0)
     values = config_values(
         tmp_path,
-        rewards={"weights": weights, "audit": {"weights": {NAMES[0]: 2.0, "reported": 1.0}}},
+        rewards={"weights": weights},
         system={"name": "no_retrieval"},
         sweep={"runs": [], "test": []},
     )
@@ -105,13 +101,6 @@ def test_one_reward_has_one_value_in_every_command(config: Config, capsys: pytes
             assert given.reason == hashlib.sha256(record.model_dump_json().encode()).hexdigest(), "a part of the record"
     assert len(selected) == len(records) * len(NAMES)
     assert len({given.value for (_, name), given in selected.items() if name == NAMES[0]}) > 3
-
-    audited = stored_scores(folder.audit_scores, set(records))
-    assert audited and audited.items() <= selected.items()
-    audit = Audit.model_validate_json(folder.audit.read_bytes())
-    for one in audit.sampled.values():
-        values = [selected[one.trajectory, name].value or 0 for name in (NAMES[0], "reported")]
-        assert one.audit == pytest.approx((2 * values[0] + values[1]) / 3)
 
     earned = [
         (selected[key, NAMES[0]].value or 0) if one.status == "finished" else 0

@@ -58,9 +58,6 @@ def test_every_method_on_every_question_set_and_again_without_a_model(
     monkeypatch.setattr("ratchet.inference.engines.open_engine", refuse)
     main(["table", "--config", str(config_path)])
     assert capsys.readouterr().out == first
-    main(["agreement", "--config", str(config_path)])
-    shown = capsys.readouterr().out
-    assert "test:" in shown and "towers:" in shown and "Agreement of the judge" in shown
 
 
 def test_what_awe_chose_between_is_shown_and_stored(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

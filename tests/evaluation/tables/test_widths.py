@@ -14,11 +14,9 @@ from rich.table import Table
 from ratchet.commands.plan import print_memory
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import Score
 from ratchet.core.tables import print_table
 from ratchet.evaluation.comparisons import best_baseline
 from ratchet.evaluation.headline import verdict
-from ratchet.evaluation.measures.agreement import agreement_table
 from ratchet.evaluation.measures.complementarity import Complementarity, CorrectSubset, complementarity_table
 from ratchet.evaluation.measures.estimates import Estimate
 from ratchet.evaluation.measures.measures import BY_NAME
@@ -118,14 +116,10 @@ def small_tables() -> dict[str, Callable[[], Table]]:
     """The tables of stored trajectories, with long names."""
     interval = Estimate(mean=0.5, low=0.25, high=0.75, n=40)
     chosen = CorrectSubset((LONG, f"{LONG}_2"), 20.0, 0.5, 0.25)
-    claims = [{"part": "claims", "run": run} for run in (0, 1)]
-    support = [{"part": "support", "run": run, "scores": [run]} for run in (0, 1)]
-    judged = Score(trajectory="t", name=LONG, value=0.5, verdicts=(*claims, *support))
     return {
         "budgets": lambda: budget_table(LONG, [Budgeted(LONG, 123456.0, 12345.0, 100, 200, interval, interval)]),
         "thresholds": lambda: threshold_table(LONG, [TurnScore(LONG, 0.5, True)] * 99, {LONG: 0.123}),
         "candidates": lambda: complementarity_table(Complementarity((LONG, f"{LONG}_2"), (chosen,), 40, 3, 0.5)),
-        "judge": lambda: agreement_table([judged]),
     }
 
 
