@@ -273,7 +273,7 @@ def summary(docs: Path, corpus: Corpus, questions: QuestionSummary, model: Model
             f"warning: {test} test questions are too few to show a gain; {FEW_TEST_QUESTIONS} or more are better"
         )
     if not model.is_small and not model.is_on_gpu:
-        lines.append("warning: there is no GPU here; a model of this size needs one (docs/guides/gpu.md)")
+        lines.append("warning: there is no GPU here; a model of this size needs one (docs/guides/large-runs.md)")
     return lines
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from ratchet.rounds.records import Entry
 from tests.agents.test_budgets import TABLE
 from tests.helpers.configs import SPLITS, write_config
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
-from tests.helpers.pages import ROOT
+from tests.helpers.pages import ROOT, blocks, commands
 from tests.helpers.stored import store
 
 
@@ -81,21 +80,20 @@ def test_the_papers_configs_and_todays_are_planned_before_any_download(
         assert (agent.path, agent.thoughts.enabled) == ("Qwen/Qwen3-8B", expected)
 
 
-def test_the_page_on_qwen3_shows_what_its_commands_print(
+def test_the_page_on_large_runs_shows_what_its_commands_print(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    page = (ROOT / "docs/guides/qwen3.md").read_text()
-    for line in page.splitlines():
-        words = shlex.split(line, comments=True) if line.startswith("ratchet ") else []
-        if words[1:2] == ["plan"]:
+    page = ROOT / "docs/guides/large-runs.md"
+    for words in commands(page):
+        if words[1:2] == ["plan"] and "--config" in words:
             main(words[2:])
-        elif "--dry-run" in words:
+        elif words[1:2] == ["serve-models"] and "--dry-run" in words:
             with pytest.raises(SystemExit) as status:
                 serve_models(words[2:], "ratchet serve-models")
             assert status.value.code == 0
     printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    shown = [line.strip() for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    shown = [line.strip() for block in blocks(page, "text") for line in block.splitlines()]
     assert len(shown) > 8 and [line for line in shown if line not in printed] == []
 
 
