@@ -7,7 +7,7 @@ from ratchet.core.config import SPLITS, Config, PluginConfig, RewardsConfig, Spl
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import is_path
 from ratchet.questions.benchmark import load_benchmark
-from ratchet.retrieval.sources.plugin import load_source
+from ratchet.retrieval.sources.source import load_source
 from ratchet.rewards.prompts import judge_prompts
 from ratchet.rewards.reward import load_reward
 from ratchet.training.objectives.objective import load_objective

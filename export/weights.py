@@ -11,7 +11,7 @@ from typing import Any
 from ratchet.agents.core.prompts import write_prompts
 from ratchet.agents.core.system import load_system
 from ratchet.core.config import ModelConfig, SystemConfig
-from ratchet.core.errors import UserError, first_line
+from ratchet.core.errors import UserError
 from ratchet.core.files import write_atomic, write_json
 from ratchet.core.markdown import markdown_code, markdown_text
 from ratchet.export.folders import CARD, export_folder, finish_export
@@ -105,29 +105,16 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     import warnings
 
     import torch
-    from peft import PeftModel
-    from peft.tuners.lora import LoraLayer
     from transformers.utils import cached_file, logging
 
     from ratchet.inference.tokenizer import load_tokenizer
-    from ratchet.inference.weights import load_whole_model, untie_changed_head
+    from ratchet.inference.weights import load_whole_model, merge_adapter
 
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers in an old way
     base = model.base
-    merged = load_whole_model(base.path, base.revision, dtype=torch.float32)
-    known = {name for name, _ in merged.named_modules()}
-    if unknown := [name for name in model.adapter.layers if name.removeprefix("base_model.model.") not in known]:
-        raise UserError(f"{model.folder}: was trained for another model: {base.path} has no layer {unknown[0]}")
-    untie_changed_head(merged, model.adapter.layers)
-    try:
-        adapted = PeftModel.from_pretrained(merged, str(model.folder))
-        applied = {name for name, module in adapted.named_modules() if isinstance(module, LoraLayer)}
-        if lost := sorted(applied ^ model.adapter.layers.keys()):
-            raise UserError(f"{model.folder}: {CONFIG} and the weights beside it disagree about the layer {lost[0]}")
-        merged = adapted.merge_and_unload(safe_merge=True)
-    except (RuntimeError, ValueError) as error:
-        raise UserError(f"{model.folder}: does not fit {base.path}: {first_line(error)}") from error
+    whole = load_whole_model(base.path, base.revision, dtype=torch.float32)
+    merged = merge_adapter(whole, model.folder, base.path)
     merged.to(getattr(torch, dtype)).save_pretrained(folder)
     load_tokenizer(base.path, base.revision).save_pretrained(folder)
     optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from ratchet.core.errors import UserError
+from ratchet.core.errors import UserError, first_line
 from ratchet.core.hub import hub_reason, leave_unreachable_hub
+from ratchet.inference.adapters import CONFIG, read_adapter
 
 AGAIN = "if its files are damaged, copy or download it again"
 WHOLE, ALONE = "model.language_model.", "model."
@@ -121,7 +123,28 @@ def trained_linears(model: Any) -> dict[str, Any]:
     return {name: module for name, module in linears(model).items() if untrained.isdisjoint(name.split("."))}
 
 
-def untie_changed_head(model: Any, layers: Iterable[str]) -> None:
+def merge_adapter(model: Any, folder: str | Path, base: str) -> Any:
+    """The model with the adapter of a folder merged into its weights; `base` names the model in errors. UserError where
+    the adapter is damaged, or one of its layers finds no place."""
+    from peft import PeftModel
+    from peft.tuners.lora import LoraLayer
+
+    adapter = read_adapter(folder)
+    known = {name for name, _ in model.named_modules()}
+    if unknown := [name for name in adapter.layers if name.removeprefix("base_model.model.") not in known]:
+        raise UserError(f"{folder}: was trained for another model: {base} has no layer {unknown[0]}")
+    _untie_changed_head(model, adapter.layers)
+    try:
+        adapted = PeftModel.from_pretrained(model, str(folder))
+        applied = {name for name, module in adapted.named_modules() if isinstance(module, LoraLayer)}
+        if lost := sorted(applied ^ adapter.layers.keys()):
+            raise UserError(f"{folder}: {CONFIG} and the weights beside it disagree about the layer {lost[0]}")
+        return adapted.merge_and_unload(safe_merge=True)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"{folder}: does not fit {base}: {first_line(error)}") from error
+
+
+def _untie_changed_head(model: Any, layers: Iterable[str]) -> None:
     """Give the output head weights of its own where it shares the embedding's and an adapter is merged into one of the
     two: the other would change as well. `layers`: the adapter's, as PEFT names them in its file."""
     import torch

@@ -65,7 +65,7 @@ def _parameters(config: EncoderConfig | DenseConfig) -> int:
     from transformers import AutoConfig, AutoModel
 
     try:
-        folder = config.base or config.path if isinstance(config, EncoderConfig) else _dense_folder(config.path)
+        folder = config.path if isinstance(config, EncoderConfig) else _dense_folder(config.path)
         shape = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with torch.device("meta"):
             model = AutoModel.from_config(shape, trust_remote_code=False)

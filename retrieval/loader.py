@@ -83,9 +83,9 @@ def open_store(folder: Path, manifest: Manifest) -> Store:
 
 def _ranker(folder: Path, manifest: Manifest, store: Store, config: IndexConfig) -> Ranker:
     settings, given = manifest.settings, config.encoder
-    # The given paths as they were found: the dump has them as they are written.
-    paths = {key: value for key in ("path", "base") if (value := getattr(given, key, None))}
-    encoder = manifest.encoder | ({**given.model_dump(mode="json", exclude_unset=True), **paths} if given else {})
+    # The given path as it was found: the dump has it as it is written.
+    path = {"path": given.path} if given and given.path else {}
+    encoder = manifest.encoder | ({**given.model_dump(mode="json", exclude_unset=True), **path} if given else {})
     if settings.engine == "lucene":
         from ratchet.retrieval.backends.lucene import LuceneRanker
 

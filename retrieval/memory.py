@@ -42,7 +42,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,10 @@ from ratchet.retrieval.names import entity_key
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+Order = tuple[float, int, str]
+"""Time, place and the key of the text."""
 
 
 class EvidenceRecord(Record):
@@ -79,40 +83,19 @@ class EvidenceRecord(Record):
         """Equal passage text, equal evidence, whoever found it and wherever."""
         return content_key(self.passage.text)
 
+    def newness(self) -> Order:
+        """When the text was left: the greater, the newer."""
+        return self.time, -self.place, self.content()
+
     def order(self) -> tuple[float, int, str, str, str, str]:
         """From old to new; the same everywhere, whatever was read first."""
         return self.time, -self.place, self.writer, self.question_id, self.passage.id, self.text
-
-
-Order = tuple[float, int, str]
-"""Time, place and key."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """A piece as another question left it."""
-
-    passage: Passage
-    entity: str
-    """The key that it was found under."""
-    text: str
-    """What it was looked up for."""
-    question_id: str
-    """Who left it."""
-    scope: str
-    time: float
-    writer: str
-    key: str
-    """Of the passage's text."""
-    order: Order
-    """When it was left: the greater, the newer."""
 
 
 @dataclass
 class Piece:
     """One text under one entity in one scope."""
 
-    entity: str
     key: str
     by_question: dict[str, EvidenceRecord] = field(default_factory=dict)
     """By question: its latest record."""
@@ -123,42 +106,25 @@ class Piece:
         known = self.by_question.get(record.question_id)
         if known is None or record.order() > known.order():
             self.by_question[record.question_id] = record
-            self.order = max(self.order, self._order_of(record))
-
-    def _order_of(self, record: EvidenceRecord) -> Order:
-        return record.time, -record.place, self.key
+            self.order = max(self.order, record.newness())
 
     def order_without(self, question_id: str | None) -> Order | None:
         """Of the latest that another question left; None where no other has. None leaves out nobody."""
         if question_id not in self.by_question:
             return self.order
-        others = (self._order_of(record) for record in self.by_question.values() if record.question_id != question_id)
+        others = (record.newness() for record in self.by_question.values() if record.question_id != question_id)
         return max(others, default=None)
 
     def records(self) -> list[EvidenceRecord]:
         """One of each question that left it, from old to new."""
         return sorted(self.by_question.values(), key=EvidenceRecord.order)
 
-    def as_seen_by(self, question_id: str) -> Evidence | None:
-        """The piece as the first of the other questions left it; None where no other has.
+    def as_seen_by(self, question_id: str) -> EvidenceRecord | None:
+        """What the first of the other questions left; None where no other has left it.
 
         So whatever a question leaves itself changes neither what it is given, nor how well that fits, nor its order.
         """
-        others = [record for record in self.records() if record.question_id != question_id]
-        if not others:
-            return None
-        first = others[0]
-        return Evidence(
-            passage=first.passage,
-            entity=self.entity,
-            text=first.text,
-            question_id=first.question_id,
-            scope=first.scope,
-            time=first.time,
-            writer=first.writer,
-            key=self.key,
-            order=self._order_of(first),
-        )
+        return next((record for record in self.records() if record.question_id != question_id), None)
 
 
 class Pieces:
@@ -177,14 +143,10 @@ class Pieces:
             key = record.content()
             groups = self._scopes.setdefault(record.scope, {})
             for entity in record.entities:
-                groups.setdefault(entity, {}).setdefault(key, Piece(entity, key)).add(record)
+                groups.setdefault(entity, {}).setdefault(key, Piece(key)).add(record)
 
     def scopes(self) -> list[str]:
         return sorted(self._scopes)
-
-    def size(self, scope: str) -> int:
-        """Pieces, those that the limit leaves out included."""
-        return sum(map(len, self._scopes.get(scope, {}).values()))
 
     def questions(self, scope: str) -> set[str]:
         """Those that left a piece, within the limit or not."""
@@ -198,10 +160,10 @@ class Pieces:
         """The pieces within the limit, newest first."""
         return self._newest(scope, entity, None)
 
-    def as_seen_by(self, question_id: str, scope: str, entity: str) -> list[Evidence]:
+    def as_seen_by(self, question_id: str, scope: str, entity: str) -> list[EvidenceRecord]:
         """What other questions left, within the limit that there is without this question's own pieces."""
         seen = (piece.as_seen_by(question_id) for piece in self._newest(scope, entity, question_id))
-        return [evidence for evidence in seen if evidence is not None]
+        return [record for record in seen if record is not None]
 
     def _newest(self, scope: str, entity: str, without: str | None) -> list[Piece]:
         pieces = self._scopes.get(scope, {}).get(entity, {}).values()
@@ -255,9 +217,6 @@ def _fresh_name() -> str:
     return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-__all__ = ["Evidence", "Memory", "memory_of"]
-
-
 @dataclass(frozen=True)
 class MemoryLimits:
     """What is recalled of a piece, and when."""
@@ -293,7 +252,7 @@ class Memory:
 
     def recall(
         self, entities: Sequence[str], text: str, scope: str, question_id: str, embed: Embed | None = None
-    ) -> list[Evidence]:
+    ) -> list[EvidenceRecord]:
         """Evidence under these entities that other questions left, best first; each passage once. One that is cut has
         an id that says so.
 
@@ -301,15 +260,15 @@ class Memory:
         """
         asked = _keys(entities)
         if embed is None or not asked:
-            return self._best((e, 0.0) for e in self._under(asked, scope, question_id))
+            return self._best((entity, record, 0.0) for entity, record in self._under(asked, scope, question_id))
         names = self._near(asked, scope, embed)
         known = self._under(names, scope, question_id)
         if not known:
             return []
-        texts = [with_title(e.text, with_title(e.passage.title, e.passage.text)) for e in known]
+        texts = [with_title(r.text, with_title(r.passage.title, r.passage.text)) for _, r in known]
         fits = self._vectors.of(texts, embed) @ self._vectors.of([text], embed)[0]
-        fitting = [(e, float(fit)) for e, fit in zip(known, fits, strict=True) if fit >= self.limits.similarity]
-        return self._best(fitting)
+        fitting = zip(known, fits.tolist(), strict=True)
+        return self._best((*found, fit) for found, fit in fitting if fit >= self.limits.similarity)
 
     def remember(
         self, entities: Sequence[str], passages: Sequence[Passage], text: str, scope: str, question_id: str
@@ -367,10 +326,11 @@ class Memory:
         with self._lock:
             self.files.close()
 
-    def _under(self, keys: Sequence[str], scope: str, question_id: str) -> list[Evidence]:
+    def _under(self, keys: Sequence[str], scope: str, question_id: str) -> list[tuple[str, EvidenceRecord]]:
+        """What is known under each entity, with its key."""
         with self._lock:
             pieces = self._read()
-            return [e for key in keys for e in pieces.as_seen_by(question_id, scope, key)]
+            return [(key, record) for key in keys for record in pieces.as_seen_by(question_id, scope, key)]
 
     def _near(self, asked: Sequence[str], scope: str, embed: Embed) -> list[str]:
         """The entities of the memory whose names are these, or near them."""
@@ -382,15 +342,16 @@ class Memory:
         near = (likeness >= self.limits.name_similarity).tolist()
         return [name for name, like in zip(names, near, strict=True) if like or name in asked]
 
-    def _best(self, fitting: Iterable[tuple[Evidence, float]]) -> list[Evidence]:
-        """Each text once: the best fitting first, then what is under the most entities, then the newest."""
-        groups: dict[str, list[tuple[float, Evidence]]] = {}
-        for evidence, fit in fitting:
-            groups.setdefault(evidence.key, []).append((fit, evidence))
+    def _best(self, fitting: Iterable[tuple[str, EvidenceRecord, float]]) -> list[EvidenceRecord]:
+        """Each text once: the best fitting first, then what is under the most entities, then the newest. `fitting`: the
+        entity, the record and how well it fits."""
+        groups: dict[str, list[tuple[str, EvidenceRecord, float]]] = {}
+        for found in fitting:
+            groups.setdefault(found[1].content(), []).append(found)
         ranked = []
         for group in groups.values():
-            fit, best = max(group, key=lambda member: (member[0], member[1].order, member[1].scope, member[1].entity))
-            ranked.append((fit, len({evidence.entity for _, evidence in group}), best.order, best))
+            _, best, fit = max(group, key=lambda found: (found[2], found[1].newness(), found[0]))
+            ranked.append((fit, len({entity for entity, _, _ in group}), best.newness(), best))
         ranked.sort(key=lambda entry: entry[:3], reverse=True)
         return [self._cut(entry[3]) for entry in ranked[: self._recalled]]
 
@@ -398,8 +359,9 @@ class Memory:
         self._pieces.add(self.files.read_new())
         return self._pieces
 
-    def _cut(self, evidence: Evidence) -> Evidence:
-        return replace(evidence, passage=evidence.passage.with_text(evidence.passage.text[: self.limits.characters]))
+    def _cut(self, record: EvidenceRecord) -> EvidenceRecord:
+        passage = record.passage.with_text(record.passage.text[: self.limits.characters])
+        return record.model_copy(update={"passage": passage})
 
 
 def _keys(entities: Sequence[str]) -> list[str]:

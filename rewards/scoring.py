@@ -27,7 +27,7 @@ from ratchet.core.tasks import for_each, run_or_cancel
 from ratchet.core.text import NORMALISATIONS, plain_text
 from ratchet.inference.engine import Engine, asking_about
 from ratchet.inference.engines import close_engines, max_requests, open_engines
-from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.retriever import SourceError
 from ratchet.rewards.inputs import Inputs, ScoreJudge
 from ratchet.rewards.judge import CallLog, Judge, cut_off

@@ -22,7 +22,7 @@ from ratchet.core.runfolder import RoundFolder
 from ratchet.evaluation.arm_folders import results_path
 from ratchet.evaluation.question_sets import split_of
 from ratchet.inference.engines import needs_server
-from ratchet.retrieval.sources.plugin import load_source
+from ratchet.retrieval.sources.source import load_source
 from ratchet.rewards.prompts import replaced_digest
 from ratchet.rewards.reward import judge_of, load_reward
 from ratchet.rounds.artefacts import (

@@ -85,7 +85,7 @@ class Resources:
 
 def open_resources(config: Config, retriever: Retriever) -> Resources:
     """The sources, the memory and the embedder. The embedder's model is loaded by the first text. UserError."""
-    from ratchet.retrieval.encoders.embedder import open_embedder  # late: a system is looked up without what it reaches
+    from ratchet.retrieval.encoders.dense import open_embedder  # late: a system is looked up without what it reaches
     from ratchet.retrieval.memory import memory_of
     from ratchet.retrieval.sources.registry import open_sources
 

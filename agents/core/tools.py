@@ -26,7 +26,7 @@ from ratchet.inference.chat import MAX_CHARACTERS, Dialogue
 from ratchet.inference.completion import Completion, FunctionCall
 from ratchet.inference.tool_calls import CallForm
 from ratchet.retrieval.encoders.limits import Embed, end_of
-from ratchet.retrieval.memory import Evidence
+from ratchet.retrieval.memory import EvidenceRecord
 from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources.source import ToolError, ToolResult, ToolSpec
 
@@ -227,7 +227,9 @@ class Tools(Episode):
             self.note(role, cut)
         return result
 
-    async def recall(self, role: str, entities: Sequence[str], text: str, by_meaning: bool = False) -> list[Evidence]:
+    async def recall(
+        self, role: str, entities: Sequence[str], text: str, by_meaning: bool = False
+    ) -> list[EvidenceRecord]:
         """Evidence that other questions of the same scope left under these entities, the most fitting first.
 
         `by_meaning`: by what the evidence is about and not by its name alone, against the end of `text` that the

@@ -15,11 +15,9 @@ class EncoderConfig(Section):
 
     path: PathText = ""
     """Local folder of a model with its tokenizer (`config.json`, `*.safetensors`), or of a PEFT adapter with the
-    tokenizer. An adapter (`adapter_config.json`), alone or beside a model's weights, is merged on load. Required to
-    build an index; a search can leave it out, and then uses the encoder that the index was built with."""
-    base: PathText | None = None
-    """Folder of the base model, where `path` holds only an adapter. Default: the folder that `adapter_config.json`
-    names."""
+    tokenizer. An adapter (`adapter_config.json`) is merged on load into the weights beside it, or into the folder that
+    it names as its base model. Required to build an index; a search can leave it out, and then uses the encoder that
+    the index was built with."""
     device: str = "auto"
     """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"

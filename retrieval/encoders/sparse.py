@@ -31,9 +31,9 @@ from ratchet.core.config import EncoderConfig
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.files import read_json_file
 from ratchet.core.text import replace_surrogates
-from ratchet.inference.adapters import adapter_digest
+from ratchet.inference.adapters import CONFIG, adapter_digest
 from ratchet.inference.tokenizer import load_tokenizer
-from ratchet.inference.weights import untie_changed_head
+from ratchet.inference.weights import merge_adapter
 from ratchet.retrieval.encoders.limits import TokenLimit
 from ratchet.retrieval.encoders.vectors import SparseVectors
 
@@ -154,8 +154,6 @@ def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-ADAPTER_CONFIG = "adapter_config.json"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json")
 # Room for a chunk of 512 tokens (index.chunk_tokens), its title, a prefix and special tokens.
 DEFAULT_LENGTH = 576
 # What of config.json tells where a model comes from, not what it computes.
@@ -168,13 +166,8 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such model folder; download the model first, then set the encoder's path to it")
     device = usable_device(config.device)
-    adapter = folder if (folder / ADAPTER_CONFIG).is_file() else None
-    if config.base is not None and adapter is None:
-        raise UserError(f"{folder}: base is set, and there is no adapter ({ADAPTER_CONFIG}) in this folder; remove it")
-    if adapter and (config.base is not None or not _weight_files(folder)):
-        base = _base_folder(config, adapter)
-    else:
-        base = folder
+    adapter = folder if (folder / CONFIG).is_file() else None
+    base = folder if adapter is None or _weight_files(folder) else _base_folder(adapter)
     files = _weight_files(base)
     if not files:
         raise UserError(
@@ -182,7 +175,9 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
             "convert the model with save_pretrained(..., safe_serialization=True)"
         )
     shape, kind = _shape(base)
-    tokenizer = _tokenizer(folder if _has_tokenizer(folder) else base)
+    tokenizer = load_tokenizer(str(folder if any(folder.glob("tokenizer*")) else base))
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise UserError(f"{folder}: its tokenizer has no fast version (tokenizer.json); save it as one first")
     scale = shape.hidden_size**-0.25 if kind == "lion" else 1.0
     model = _load_model(base, files, shape, kind, adapter, getattr(torch, config.dtype))
     config = _with_length(config, model, tokenizer.backend_tokenizer)
@@ -202,33 +197,20 @@ def usable_device(name: str) -> torch.device:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """model.safetensors, or the parts that its index names."""
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.is_file():
-        return [single]
-    if not index.is_file():
-        return []
+    """model.safetensors, or its parts."""
+    single = folder / "model.safetensors"
+    return [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
+
+
+def _base_folder(adapter: Path) -> Path:
     try:
-        names = sorted(set(read_json_file(index)["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{index}: not a readable index of weights ({error}); download the model again") from error
-    for name in names:
-        if not (folder / name).is_file():
-            raise UserError(f"{folder / name}: missing, though {index.name} names it; download the model again")
-    return [folder / name for name in names]
-
-
-def _base_folder(config: EncoderConfig, adapter: Path) -> Path:
-    named = config.base
-    if named is None:
-        try:
-            named = str(read_json_file(adapter / ADAPTER_CONFIG)["base_model_name_or_path"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{adapter / ADAPTER_CONFIG}: names no base model ({error}); set the key base") from error
+        named = str(read_json_file(adapter / CONFIG)["base_model_name_or_path"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{adapter / CONFIG}: names no base model ({error})") from error
     if not Path(named).is_dir():
         raise UserError(
-            f"{adapter}: is an adapter to {named!r}, and there is no such folder; download that model and set the "
-            "encoder's key base to its folder"
+            f"{adapter}: is an adapter to {named!r}, and there is no such folder; download that model and name its "
+            f"folder as base_model_name_or_path in {CONFIG}"
         )
     return Path(named)
 
@@ -252,19 +234,6 @@ def _shape(base: Path) -> tuple[Any, Literal["lion", "splade"]]:
     raise UserError(
         f"{base}: is a {model_type!r} model; a sparse encoder is a Llama or a masked language model (BERT, DistilBERT)"
     )
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in TOKENIZER_FILES)
-
-
-def _tokenizer(folder: Path) -> Any:
-    if not _has_tokenizer(folder):
-        raise UserError(f"{folder}: holds no tokenizer (tokenizer.json); copy the model's own there")
-    tokenizer = load_tokenizer(str(folder))
-    if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise UserError(f"{folder}: its tokenizer has no fast version (tokenizer.json); save it as one first")
-    return tokenizer
 
 
 def _with_length(config: EncoderConfig, model: Any, tokenizer: Any) -> EncoderConfig:
@@ -323,30 +292,7 @@ def _load_model(base: Path, files: list[Path], shape: Any, kind: str, adapter: P
         )
     if mismatched := sorted(str(entry[0]) for entry in info["mismatched_keys"]):
         raise UserError(f"{base}: {mismatched[0]!r} has another shape in the weights than config.json says")
-    return _merge(model, adapter).to(dtype) if adapter else model
-
-
-def _merge(model: Any, adapter: Path) -> Any:
-    """The model with a LoRA adapter's product added to its weights; every tensor of the adapter must find its place."""
-    from peft import PeftConfig, get_peft_model
-    from peft.utils import set_peft_model_state_dict
-
-    try:
-        config = PeftConfig.from_pretrained(str(adapter))
-        if config.peft_type != "LORA":
-            raise ValueError(f"it is a {config.peft_type} adapter, and only LORA can be merged")
-        config.init_lora_weights = True  # others (PiSSA) change the base weights before ours are read
-        config.base_model_name_or_path = None  # PEFT warns where it is not the name of a model that has none
-        weights = load_file(adapter / "adapter_model.safetensors")
-        untie_changed_head(model, (name.partition(".lora_")[0] for name in weights))
-        wrapped: Any = get_peft_model(model, config)
-        result = set_peft_model_state_dict(wrapped, weights)
-        strange = [*result.unexpected_keys, *(key for key in result.missing_keys if "lora_" in key)]
-        if strange:
-            raise ValueError(f"{len(strange)} of its tensors do not match the model's, {strange[0]!r} for one")
-        return wrapped.merge_and_unload()
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{adapter}: the adapter does not fit the model: {first_line(error)}") from error
+    return merge_adapter(model, adapter, str(base)).to(dtype) if adapter else model
 
 
 def _digest(

@@ -27,19 +27,17 @@ from ratchet.retrieval.sources.mcp import NOTICE, Results, results_of
 from ratchet.retrieval.sources.source import Source, ToolError
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
     from starlette.types import ASGIApp
 
 try:
     import mcp_types as types
     from mcp.server import Server
     from mcp.server.context import ServerRequestContext
-    from starlette.exceptions import HTTPException
 except ImportError as error:
     raise UserError("an MCP server needs the SDK: pip install 'ratchet-agents[mcp]'") from error
 
 
-REFUSALS = (ToolError, SourceError, UserError, HTTPException)
+REFUSALS = (ToolError, SourceError, UserError)
 """Errors whose message is for the model that called the tool."""
 
 logger = logging.getLogger(__name__)
@@ -52,9 +50,8 @@ class Tool:
 
     about: str
     arguments: type[BaseModel]
-    answer: type[BaseModel]
-    run: Callable[[Any, Context], Awaitable[BaseModel]]
-    """Of checked arguments and the call's context. Raises one of REFUSALS."""
+    run: Callable[[Any], Awaitable[Results]]
+    """Of checked arguments. Raises one of REFUSALS."""
     local: bool = True
     """Whether it reads only what the server holds."""
 
@@ -69,7 +66,7 @@ def tool_server(tools: Mapping[str, Tool]) -> Server[Any]:
                     name=name,
                     description=f"{tool.about} {NOTICE}",
                     input_schema=tool.arguments.model_json_schema(),
-                    output_schema=tool.answer.model_json_schema(),
+                    output_schema=Results.model_json_schema(),
                     annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=not tool.local),
                 )
                 for name, tool in tools.items()
@@ -79,10 +76,10 @@ def tool_server(tools: Mapping[str, Tool]) -> Server[Any]:
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
             arguments = _checked(tools, params.name, params.arguments or {})
-            answer = await tools[params.name].run(arguments, context)
+            answer = await tools[params.name].run(arguments)
         except REFUSALS as error:
             logger.info("%r: %s", params.name, error)
-            return _refusal(str(error.detail) if isinstance(error, HTTPException) else str(error))
+            return _refusal(str(error))
         except Exception:
             logger.exception("%r failed", params.name)
             return _refusal("The tool failed; the server's log says why. Asking again the same way will not help.")
@@ -105,14 +102,6 @@ def _checked(tools: Mapping[str, Tool], name: str, arguments: Mapping[str, Any])
 
 def _refusal(message: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=message)], is_error=True)
-
-
-def http_app(server: Server[Any]) -> Starlette:
-    """The server's app over streamable HTTP, at /mcp. It belongs behind a guard, which checks hosts and keys."""
-    from mcp.server.transport_security import TransportSecuritySettings
-
-    anyone = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    return server.streamable_http_app(transport_security=anyone)
 
 
 async def serve_stdio(server: Server[Any], close: Callable[[], Awaitable[None]]) -> None:
@@ -169,7 +158,7 @@ def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server
     tools = {"search": _search_tool("Search the documents of the local index.", search_index)}
     if isinstance(retriever, Index):  # a search server gives out no document by its id
         about = "One result of `search` by its id, or a whole document by its document_id."
-        tools["fetch"] = Tool(about, FetchArguments, Results, _fetching(retriever))
+        tools["fetch"] = Tool(about, FetchArguments, _fetching(retriever))
     for name in sources:
         if name in tools or not TOOL_NAME.fullmatch(name):
             fault = "a tool has this name" if name in tools else fault_in(name, TOOL_NAME.fullmatch)
@@ -186,14 +175,14 @@ def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server
 def _search_tool(
     about: str, search: Callable[[str, int, int], Awaitable[Sequence[Passage]]], local: bool = True
 ) -> Tool:
-    async def run(asked: SearchArguments, context: Context) -> Results:
+    async def run(asked: SearchArguments) -> Results:
         passages = await search(asked.query, asked.k, asked.offset)
         return _page(passages, asked.offset, len(passages) == asked.k and asked.offset + asked.k < MAX_OFFSET)
 
-    return Tool(about, SearchArguments, Results, run, local)
+    return Tool(about, SearchArguments, run, local)
 
 
-def _fetching(index: Index) -> Callable[[FetchArguments, Context], Awaitable[Results]]:
+def _fetching(index: Index) -> Callable[[FetchArguments], Awaitable[Results]]:
     def fetch(asked: FetchArguments) -> Results:
         chunks = index.store.chunks_of(asked.id)
         document, _, number = asked.id.rpartition("#")
@@ -204,10 +193,7 @@ def _fetching(index: Index) -> Callable[[FetchArguments, Context], Awaitable[Res
         page = chunks[asked.offset : asked.offset + MAX_RESULTS]
         return _page([index.store.passage(chunk, 0.0) for chunk in page], asked.offset, page[-1:] != chunks[-1:])
 
-    async def run(asked: FetchArguments, context: Context) -> Results:
-        return await asyncio.to_thread(fetch, asked)
-
-    return run
+    return lambda asked: asyncio.to_thread(fetch, asked)
 
 
 def _page(passages: Sequence[Passage], offset: int, more: bool) -> Results:
@@ -218,5 +204,9 @@ def _page(passages: Sequence[Passage], offset: int, more: bool) -> Results:
 
 
 def guarded_app(server: Server[Any], key: str | None) -> ASGIApp:
-    """The server's app over streamable HTTP, at /mcp. `key`: what clients must send."""
-    return Guard(http_app(server), key, MAX_BODY)
+    """The server's app over streamable HTTP, at /mcp, behind a guard that checks hosts and keys. `key`: what clients
+    must send."""
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    anyone = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    return Guard(server.streamable_http_app(transport_security=anyone), key, MAX_BODY)

@@ -24,13 +24,12 @@ from ratchet.core.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, Plu
 from ratchet.core.errors import UserError
 from ratchet.core.extras import DISTRIBUTION
 from ratchet.core.http.clients import check_client_environment
-from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.retriever import Retriever
 from ratchet.retrieval.sources.client import ResponseCache, WebClient
-from ratchet.retrieval.sources.plugin import open_plugin_source
 from ratchet.retrieval.sources.service import LocalSource, Summariser, WebService
 from ratchet.retrieval.sources.services import Arxiv, OpenAlex, Pubmed, SemanticScholar, Serper, Tavily, Wikipedia
-from ratchet.retrieval.sources.source import Source
+from ratchet.retrieval.sources.source import Source, open_plugin_source
 
 SERVICES: dict[str, type[WebService]] = {
     kind.service: kind for kind in (Tavily, Serper, Wikipedia, Arxiv, Pubmed, SemanticScholar, OpenAlex)

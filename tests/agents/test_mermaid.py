@@ -15,7 +15,7 @@ from ratchet.core.config import EmbedderConfig
 from ratchet.core.records import Note, Passage, Question, Recall, Trajectory
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.questions.labels import TRUE_FALSE
-from ratchet.retrieval.encoders.embedder import LocalEmbedder
+from ratchet.retrieval.encoders.dense import LocalEmbedder
 from ratchet.retrieval.encoders.limits import Embed
 from ratchet.retrieval.retriever import SourceError
 from tests.helpers.playing import CLAIM, Everywhere, Shelf, alike, engine, passage, play, say

@@ -24,7 +24,7 @@ from ratchet.agents.tool_mad.ragas import (
     verdicts_form,
 )
 from ratchet.core.config import EmbedderConfig
-from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.encoders.limits import Embed
 from tests.helpers.playing import CLAIM, passage
 from tests.helpers.small_models import changed_minilm

@@ -18,7 +18,7 @@ from ratchet.core.http.clients import open_async_client, open_client
 from ratchet.inference.http.connection import Connection
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.retrieval.backends.remote import RemoteIndex
-from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.sources.registry import open_sources
 from tests.helpers.experiment import command
 from tests.helpers.pages import ROOT

@@ -9,7 +9,7 @@ from typing import Any
 
 from ratchet.core.config import MemoryConfig
 from ratchet.core.records import Passage
-from ratchet.retrieval.memory import Evidence, Memory, MemoryLimits
+from ratchet.retrieval.memory import EvidenceRecord, Memory, MemoryLimits
 
 
 def passage(text: str, title: str = "") -> Passage:
@@ -34,7 +34,7 @@ def leave(
     return memory.remember([entity], [passage(text) for text in texts], claim, scope, question)
 
 
-def texts(found: Sequence[Evidence]) -> list[str]:
+def texts(found: Sequence[EvidenceRecord]) -> list[str]:
     return [evidence.passage.text for evidence in found]
 
 

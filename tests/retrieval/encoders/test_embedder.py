@@ -15,8 +15,8 @@ from ratchet.core.config import Config, EmbedderConfig
 from ratchet.core.errors import UserError
 from ratchet.core.http.retry import Backoff
 from ratchet.questions.manifest import check_same, open_run
-from ratchet.retrieval.encoders import embedder
-from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.encoders import dense as embedder
+from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.retriever import SourceError
 from tests.helpers.served import Plain
 from tests.helpers.web_upstream import Reply, Upstream, upstream

@@ -176,14 +176,12 @@ def test_an_adapter_is_merged_alone_or_beside_the_weights(llama: Path, tmp_path:
     assert_same(load(together).encode_documents(TEXTS), wanted)
     assert load(together).digest == alone.digest != load(llama).digest
 
-    change_json(adapter / "adapter_config.json", base_model_name_or_path="someone/elsewhere")
-    assert_same(load(adapter, base=str(llama)).encode_documents(TEXTS), wanted)
-    assert_error("someone/elsewhere.*base", adapter)
-
-    save_file({"base_model.model.layers.0.x.lora_A.weight": torch.ones(1)}, adapter / "adapter_model.safetensors")
-    assert_error("does not fit the model.*lora_A", adapter, base=str(llama))
-    (adapter / "adapter_model.safetensors").unlink()
-    assert_error("adapter_model.safetensors", adapter, base=str(llama))
+    change_json(together / "adapter_config.json", base_model_name_or_path="someone/elsewhere")
+    assert_same(load(together).encode_documents(TEXTS), wanted)
+    (together / "adapter_model.safetensors").unlink()
+    assert_error("adapter_model.safetensors", together)
+    (together / "model.safetensors").unlink()
+    assert_error("someone/elsewhere.*base", together)
 
 
 def change_json(path: Path, **keys: Any) -> None:
@@ -216,7 +214,6 @@ def test_errors_name_the_folder_and_the_way_out(llama: Path, bert: Path, tmp_pat
     assert_error("safetensors", tmp_path)
     assert_error("max_length: 2 leaves no room", bert, max_length=2)
     assert_error("device: 'nonsense'", bert, device="nonsense")
-    assert_error("base is set", bert, base=str(llama))
     if not torch.cuda.is_available():
         assert_error("device: 'cuda' cannot be used here", bert, device="cuda")
 
@@ -225,7 +222,7 @@ def test_errors_name_the_folder_and_the_way_out(llama: Path, bert: Path, tmp_pat
     folder = plain.save_masked(tmp_path / "model")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).rename(tmp_path / name)
-    assert_error("holds no tokenizer", folder)
+    assert_error("there is no tokenizer", folder)
     (tmp_path / "tokenizer.json").rename(folder / "tokenizer.json")
     weights = load_file(folder / "model.safetensors")
     for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
@@ -253,7 +250,7 @@ def test_a_model_without_its_head_or_with_damaged_weights_is_refused(tmp_path: P
     assert_error("cannot load the weights", folder)
 
 
-def test_weights_in_parts_are_read_and_a_missing_part_is_named(llama: Path, tmp_path: Path) -> None:
+def test_weights_in_parts_are_read_and_a_missing_part_is_noticed(llama: Path, tmp_path: Path) -> None:
     from transformers import LlamaForCausalLM
 
     LlamaForCausalLM.from_pretrained(llama).save_pretrained(tmp_path, max_shard_size="40KB")
@@ -262,7 +259,7 @@ def test_weights_in_parts_are_read_and_a_missing_part_is_named(llama: Path, tmp_
     assert len(parts) > 1
     np.testing.assert_array_equal(load(tmp_path).encode_queries(TEXTS).codes, load(llama).encode_queries(TEXTS).codes)
     parts[0].unlink()
-    assert_error(parts[0].name, tmp_path)
+    assert_error("its weights lack", tmp_path)
 
 
 def test_saved_vectors_come_back_and_damaged_ones_do_not(bert: Path, tmp_path: Path) -> None:

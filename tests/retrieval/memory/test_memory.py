@@ -77,7 +77,7 @@ def test_evidence_comes_back_with_where_it_came_from(tmp_path: Path) -> None:
     assert leave(opened(tmp_path), "Ada Torrin", "She built a harbour.", claim="Ada Torrin built Velm.") == 1
     [evidence] = opened(tmp_path).recall(["ada torrin"], "Ada Torrin was an engineer.", "train", "q2")
     assert evidence.passage == passage("She built a harbour.")
-    assert (evidence.entity, evidence.text, evidence.question_id) == ("ada torrin", "Ada Torrin built Velm.", "q1")
+    assert (evidence.entities, evidence.text, evidence.question_id) == (("ada torrin",), "Ada Torrin built Velm.", "q1")
     assert evidence.scope == "train" and evidence.time > 1.7e9 and evidence.writer
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ratchet.core.config import DEFAULT_EMBEDDER
-from ratchet.retrieval.encoders.embedder import open_embedder
+from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.sources.registry import open_sources
 from ratchet.retrieval.sources.service import Summariser, central, sentences
 from tests.helpers.served import Plain

@@ -235,22 +235,21 @@ async def test_pubmed_keeps_the_parts_of_an_abstract_and_the_ranking(up: Upstrea
         await source.search("tides", 1)
 
 
-BOMB = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "{}">]>'.format("&a;" * 50)
+FEED = (
+    '<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>http://arxiv.org/{}</id><summary>{}</summary></entry></feed>'
+)
+ENTITIES = "".join(f'<!ENTITY {new} "{f"&{old};" * 20}">' for old, new in pairwise("abcdefg"))
 
 
 @pytest.mark.parametrize(
     ("xml", "problem"),
     [
-        (f'{BOMB}<feed xmlns="http://www.w3.org/2005/Atom">&b;</feed>', "declares entities"),
-        ('<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/hostname">]><feed>&e;</feed>', "declares entities"),
-        ("<a>" * 100_000, "elements deep"),
+        (f'<!DOCTYPE x [<!ENTITY a "{"ha" * 99}">{ENTITIES}]>{FEED.format("abs/1", "&g;")}', "amplification"),
+        (f'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/hostname">]>{FEED.format("abs/1", "&e;")}', "undefined entity"),
+        (FEED.format("abs/1", "<a>" * 100_000 + "</a>" * 100_000), "too deep"),
         ("<feed>", "not valid XML"),
         ("<opml/>", "expected an Atom feed"),
-        (
-            '<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>http://arxiv.org/api/errors#x</id>'
-            "<summary>bad start</summary></entry></feed>",
-            "bad start",
-        ),
+        (FEED.format("api/errors#x", "bad start"), "bad start"),
     ],
 )
 async def test_harmful_or_wrong_xml_is_refused(xml: str, problem: str, up: Upstream, tmp_path: Path) -> None:
