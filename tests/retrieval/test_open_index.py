@@ -19,7 +19,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
 from ratchet.index_build.build import build_index
 from ratchet.retrieval.layout import VERIFIED, Manifest, read_manifest, read_shards, verify
-from ratchet.retrieval.loader import open_folder, open_index
+from ratchet.retrieval.loader import open_folder
 from tests.helpers.configs import write_config
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 
@@ -69,11 +69,6 @@ def data_files(folder: Path) -> list[Path]:
 
 
 # Not there, or not an index
-
-
-def test_no_index_says_how_to_build_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere: there is no index here; build it with `ratchet index"):
-        open_index(IndexConfig(path=str(tmp_path / "nowhere")))
 
 
 @pytest.mark.parametrize("known", [1, 2, None, "3"])
@@ -221,9 +216,6 @@ def test_inspect_finds_what_size_and_time_do_not_show(folder: Path, capsys: pyte
         open_folder(folder)
 
 
-# Many shards
-
-
 # ratchet search
 
 
@@ -243,12 +235,3 @@ def test_command_prints_ranks(
     assert [(rank, *rest) for rank, _, *rest in heads] == [("1", "d0#0", "Velm"), ("2", "d1#0")]
     assert "\x1b" not in out and "\x07" not in out, "a document must not steer the terminal"
     assert " ..." in out
-
-
-def test_command_without_a_match_and_with_bad_numbers(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(folder, monkeypatch, "zebra")
-    assert "no passage matches" in capsys.readouterr().out
-    with pytest.raises(UserError, match="-k must be at least 1"):
-        run(folder, monkeypatch, "harbour", "-k", "0")

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from ratchet.index_build.chunks import Chunker
 from ratchet.retrieval.index import Index
-from ratchet.retrieval.sparse.engine import Bm25
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
 
-ROOT = Path(__file__).parents[2]
 WORDS = ["ash", "birch", "cedar", "élm", "fir", "gum"]
 PROSE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=30).map(" ".join)
 QUERY = st.lists(st.sampled_from([*WORDS, "unknown", "zzz"]), max_size=6).map(" ".join)
@@ -105,16 +103,6 @@ def test_nothing_to_find(tmp_path: Path) -> None:
             index.search("ash", k, offset)
 
 
-def test_queries_in_any_script_and_in_pieces_of_characters(tmp_path: Path) -> None:
-    texts = ["Élan vital", "Ｆｕｌｌ width", "река Волга", "東京 都", "naïve café", "straße", "हिन्दी भाषा"]  # fmt: skip
-    index = tiny_index(tmp_path, [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)])
-    for query, wanted in {
-        "élan": 0, "E\u0301LAN": 0, "full": 1, "ВОЛГА": 2, "東京": 3, "cafe\u0301": 4, "STRASSE": 5, "Straße": 5,
-        "हिन्दी": 6, "vital\ud800": 0, "\udfff Волга": 2, "caf\u00e9\x00\x07": 4,
-    }.items():  # fmt: skip
-        assert [p.id for p in index.search(query, 3)] == [f"d{wanted}#0"], query
-
-
 @settings(deadline=None, max_examples=150)
 @given(st.text(st.characters(), max_size=40))
 def test_no_query_raises_and_every_text_finds_itself(shared_forest: Index, query: str) -> None:
@@ -126,8 +114,3 @@ def test_no_query_raises_and_every_text_finds_itself(shared_forest: Index, query
 @pytest.fixture(scope="module")
 def shared_forest(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return forest(tmp_path_factory.mktemp("forest"), 60, 25)
-
-
-# Larger than memory
-
-LISTS, BM25 = 12, Bm25(0.9, 0.4)

@@ -102,9 +102,3 @@ def test_any_index_of_faiss_with_its_search_parameters(tmp_path: Path, caplog: p
         ranker(tmp_path, shards, vectors, "IVF16,Flat", "nprobes=16")
     with pytest.raises(UserError, match=r"index\.faiss: 'Flatt' is not a string for faiss's index_factory"):
         ranker(tmp_path, shards, vectors, "Flatt")
-
-
-def test_a_model_of_another_dimension_is_refused(tmp_path: Path) -> None:
-    vectors = unit(np.random.default_rng(0).standard_normal((3, 8)))
-    with pytest.raises(UserError, match="8 dimensions, and the model gives 4"):
-        ranker(tmp_path, [vectors], vectors[:, :4]).rank(["0"], 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -93,13 +92,6 @@ def test_chunk_numbers_survive_many_segments(monkeypatch: pytest.MonkeyPatch, tm
     assert [ranking.chunks.tolist() for ranking in found] == [[i] for i in range(900)]
 
 
-def test_equal_scores_come_in_chunk_order(tmp_path: Path) -> None:
-    ranker = build(["ash birch", "cedar", "birch ash"] * 50, tmp_path / "index")
-    [ranking] = ranker.rank(["birch"], 7)
-    assert ranking.chunks.tolist() == [0, 2, 3, 5, 6, 8, 9]
-    assert len(set(ranking.scores)) == 1
-
-
 def test_a_query_has_no_syntax(tmp_path: Path) -> None:
     ranker = build(["harbour velm", "harbour", "orsk", "tide or harbor"], tmp_path / "index")
     for query in [
@@ -128,21 +120,6 @@ def test_no_queries_no_terms_no_chunks(folder: Path, tmp_path: Path) -> None:
         assert (ranking.scores.tolist(), ranking.chunks.tolist()) == ([], []), query
     empty = build([], tmp_path / "index")
     assert len(empty) == 0 and len(empty.rank(["w0"], 5)[0]) == 0
-
-
-def test_an_index_that_is_there_is_not_built_over(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"index: is there already; delete it"):
-        build_lucene(["w0"], folder)
-
-
-def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
-    def texts() -> Iterator[str]:
-        yield "w0"
-        raise RuntimeError("the shard is damaged")
-
-    with pytest.raises(RuntimeError, match="the shard is damaged"):
-        build_lucene(texts(), tmp_path / "index")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_index_is_refused(tmp_path: Path) -> None:

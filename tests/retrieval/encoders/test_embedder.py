@@ -85,13 +85,6 @@ def test_an_answer_that_cannot_be_used_is_named(
         open_embedder(config(server))(["abc"])
 
 
-def test_a_server_needs_an_address() -> None:
-    with pytest.raises(ValueError, match="needs a url"):
-        EmbedderConfig(path="m", engine="openai")
-    with pytest.raises(ValueError, match="not an address"):
-        EmbedderConfig(path="m", engine="openai", url="localhost:1")
-
-
 def whole(folder: Path, **settings: Any) -> Config:
     split = {"path": str(folder / "questions.jsonl")}
     questions = dict.fromkeys(("train", "dev", "test"), split)

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 
 from ratchet.core.config import EncoderConfig
 from ratchet.core.errors import UserError
-from ratchet.index_build.chunks import Chunker
 from ratchet.retrieval.encoders import sparse
 from ratchet.retrieval.encoders.sparse import SparseEncoder, load_encoder
 from ratchet.retrieval.encoders.vectors import SparseVectors, load_vectors, save_vectors
@@ -122,15 +121,6 @@ def test_a_masked_model_reads_up_to_its_last_position_and_no_further(bert: Path,
     for folder, most in ((bert, 64), (roberta, 64 - padding - 1)):
         load(folder, max_length=most).encode_documents(["?!" * 100, "?"])
         assert_error(f"max_length: {most + 1}, .* at most {most} tokens", folder, max_length=most + 1)
-
-
-def test_by_default_a_chunk_of_512_fits_beside_title_and_start_token_or_what_the_model_reads(
-    llama: Path, bert: Path
-) -> None:
-    assert load(bert, max_length=None).document_limit.tokens == 64
-    limit = load(llama, max_length=None).document_limit
-    chunker = Chunker(limit.tokenizer, 512, 80, "llama", limit)
-    assert chunker.cut(["?!" * 600], ["A title"]) == [[(0, 512), (432, 944), (864, 1200)]]
 
 
 def test_what_is_cut_is_counted_and_a_query_that_is_cut_is_told_once(

@@ -55,9 +55,3 @@ def test_what_is_on_the_cpu_elsewhere_or_not_here_takes_nothing(tmp_path: Path) 
     assert sizes({"kind": "sparse", "encoder": {"path": str(tmp_path / "gone")}}) == {}
     assert sizes({"url": "http://127.0.0.1:1", "kind": "sparse", "encoder": {"path": path}}) == {}
     assert sizes({}, {"path": "some/model", "engine": "openai", "url": "http://127.0.0.1:1/v1"}) == {}
-
-
-def test_float32_takes_twice_as_much_and_the_packaged_embedder_counts(tmp_path: Path) -> None:
-    dense = {"path": "i", "kind": "dense", "encoder": {"path": save_shape(tmp_path / "lion", LION), "dtype": "float32"}}
-    assert sizes(dense)["index.encoder"] == pytest.approx(1.236e9 * 4 + WORK_BYTES, rel=0.001)
-    assert sizes({}, {}).keys() == {"embedder"}

@@ -81,9 +81,3 @@ def test_a_damaged_line_is_named_and_what_was_read_before_it_is_not_lost(tmp_pat
         recalled(memory, "Velm")
     bad.unlink()
     assert recalled(memory, "Velm") == ["a fact"]
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file/\.\S+\.jsonl\.lock: cannot write"):
-        leave(opened(tmp_path / "file"), "Velm", "a fact")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.core.config import Config, MemoryConfig
-from ratchet.retrieval.memory import memory_of
+from ratchet.core.config import MemoryConfig
 from ratchet.retrieval.names import entity_key
 from tests.helpers.remembering import leave, opened, passage, recalled
 
@@ -81,17 +80,6 @@ def test_evidence_comes_back_with_where_it_came_from(tmp_path: Path) -> None:
     assert evidence.scope == "train" and evidence.time > 1.7e9 and evidence.writer
 
 
-def test_the_newest_is_the_newest_also_after_the_clock_was_set_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory = opened(tmp_path)
-    leave(memory, "Ada Torrin", "She built a harbour.")
-    monkeypatch.setattr("time.time", lambda: 1.0)
-    leave(opened(tmp_path), "Ada Torrin", "She built a pier.")
-    leave(memory, "Ada Torrin", "She built a light.")
-    assert recalled(memory, "Ada Torrin") == ["She built a light.", "She built a pier.", "She built a harbour."]
-
-
 def test_scopes_never_leak(tmp_path: Path) -> None:
     memory = opened(tmp_path)
     leave(memory, "Velm", "of training", scope="train")
@@ -159,18 +147,6 @@ def test_what_is_under_more_of_the_entities_comes_first_then_what_is_newer(tmp_p
     assert recalled(memory, "Velm") == ["older", "of both"]
 
 
-def test_how_much_is_kept_and_recalled_is_configured(tmp_path: Path) -> None:
-    config = Config.model_validate({"memory": {"kept": 2, "recalled": 1}, "run": str(tmp_path)})
-    memory = memory_of(config)
-    leave(memory, "Velm", "oldest")
-    leave(memory, "Velm", "older")
-    leave(memory, "Velm", "new")
-    assert recalled(memory, "Velm") == ["new"]
-    assert recalled(opened(config.folder / "memory", MemoryConfig(kept=2)), "Velm") == ["new", "older"]
-    assert memory.digest not in (opened(tmp_path).digest, opened(tmp_path, MemoryConfig(kept=2)).digest)
-    memory.close()
-
-
 def test_long_texts_are_kept_whole_and_cut_in_recall_where_their_id_says_so(tmp_path: Path) -> None:
     memory, long = opened(tmp_path, characters=10), passage("x" * 50)
     memory.remember(["Velm"], [long, passage("short")], "c" * 50, "train", "q1")
@@ -179,11 +155,6 @@ def test_long_texts_are_kept_whole_and_cut_in_recall_where_their_id_says_so(tmp_
     assert cut.passage.id != long.id and cut.passage.document_id == long.document_id
     assert short.passage == passage("short")
     assert opened(tmp_path).recall(["Velm"], "x", "train", "q2")[0].passage == long, "which the limit leaves whole"
-
-
-def test_text_that_no_file_can_hold_is_mended(tmp_path: Path) -> None:
-    leave(opened(tmp_path), "Velm", "a fact", claim="half a \ud83d face")
-    assert [e.text for e in opened(tmp_path).recall(["Velm"], "x", "train", "q2")] == ["half a ? face"]
 
 
 def test_threads_may_call_at_once(tmp_path: Path) -> None:
@@ -196,8 +167,3 @@ def test_threads_may_call_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(work, range(120))) == 40
     assert len(recalled(memory, "Velm")) == len(recalled(opened(tmp_path, MemoryConfig(recalled=1000)), "Velm")) == 40
-
-
-def test_the_digest_is_of_the_settings(tmp_path: Path) -> None:
-    assert opened(tmp_path).digest == opened(tmp_path / "elsewhere").digest
-    assert opened(tmp_path).digest != opened(tmp_path, similarity=0.6).digest

@@ -49,13 +49,6 @@ def test_a_server_with_a_key_is_asked_with_the_key_of_the_environment(monkeypatc
             open_index(config)
 
 
-def test_a_proxy_for_the_world_is_not_asked_for_our_own_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    assert RemoteIndex(url, "plain", backoff=QUICK).search("harbour", 3) == Plain().search("harbour", 3)
-
-
 def test_opening_fails_in_words(url: str) -> None:
     with pytest.raises(UserError, match=r"serves 2 indexes: name one of plain, broken"):
         RemoteIndex(url)

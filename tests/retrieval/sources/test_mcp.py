@@ -127,16 +127,6 @@ async def test_searching_needs_one_tool(url: str) -> None:
             await source.search("Velm", 3)
 
 
-async def test_a_slow_tool_ends_at_the_timeout_and_the_connection_goes_on(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mcp, "TIMEOUT", 0.3)
-    async with opened(url=url) as source:
-        with pytest.raises(SourceError, match="timed out"):
-            await source.call("slow", {"query": "x"}, 3)
-        assert (await source.call("lookup", {"query": "Velm"}, 3)).text
-
-
 async def test_a_key_is_sent_and_is_in_no_digest(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER_KEY", "s3cret")
     async with opened(url=url, key_env="OTHER_KEY") as source:

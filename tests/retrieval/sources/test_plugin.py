@@ -85,13 +85,6 @@ async def test_its_faults_are_those_of_a_service(mine: Path, body: str, message:
         await source.call("shelf", {}, 3)
 
 
-@pytest.mark.parametrize("start", ["raise OSError('no shelf')", "raise SystemExit(0)", "self.digest = object()"])
-def test_one_that_cannot_be_made_is_an_error_that_names_it(mine: Path, start: str) -> None:
-    (mine / "mine.py").write_text(SOURCE.replace("self.name, self", f"{start}\n        self.name, self"))
-    with pytest.raises(UserError, match=r"^\./mine\.py: Source cannot be made \("):
-        open_sources({"shelf": PluginConfig(name="./mine.py")}, Shelf({}))
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [

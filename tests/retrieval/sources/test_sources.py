@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from ratchet.core.errors import UserError
 from ratchet.retrieval.sources.registry import SERVICES, open_sources
 from ratchet.retrieval.sources.source import ToolError
 from tests.helpers.served import Plain
-from tests.helpers.tiny_index import tiny_index
 from tests.helpers.web_upstream import sources
 
 
@@ -80,25 +78,3 @@ async def test_the_index_stands_in_for_every_service_and_says_so(
     assert await source.search(" ", 3) == []
     with pytest.raises(ValueError, match="negative"):
         await source.search("a", -1)
-
-
-async def test_another_index_may_stand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiny_index(tmp_path, [{"id": "v", "title": "Velm", "text": "The harbour of Velm froze."}])
-    settings = {"service": "pubmed", "mode": "local", "index": str(tmp_path / "index")}
-    source = open_sources(sources(papers=settings), Plain())["papers"]
-    assert f"{tmp_path / 'index'} answers in place of pubmed" in capsys.readouterr().err
-    assert [passage.document_id for passage in await source.search("Did the harbour freeze?", 3)] == ["v"]
-    assert await source.search("mooring", 3) == []
-
-
-def test_a_key_that_would_help_is_named_when_a_command_begins(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("S2_API_KEY", "given")
-    services = {"papers": "openalex", "medicine": "pubmed", "all": "semantic_scholar", "pages": "wikipedia"}
-    open_sources(sources(**{name: {"service": service} for name, service in services.items()}), Plain())
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in said] == ["sources.papers", "sources.medicine"]
-    assert "OPENALEX_API_KEY" in said[0] and "NCBI_API_KEY" in said[1]
-    open_sources(sources(papers={"service": "openalex", "mode": "replay"}), Plain())
-    assert capsys.readouterr().err == "", "a replay asks nobody"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -46,13 +44,6 @@ def test_central_sentences_are_unlike_each_other() -> None:
     assert central(rows, 2) == [0, 2]  # not the second, which repeats the first
     assert central(rows, 9) == [0, 1, 2, 3]
     assert central(np.zeros((3, 2), np.float32), 2) == [0, 1]
-
-
-def test_short_texts_need_no_model() -> None:
-    def none(texts: Sequence[str]) -> np.ndarray:
-        raise AssertionError
-
-    assert Summariser(none, "x", 2).summaries(["One. Two.", ""]) == ["One. Two.", ""]
 
 
 async def test_a_source_summarises_with_the_config_s_embedder() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import time
-from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -41,16 +38,6 @@ async def test_retry_after_is_kept_to_by_all_searches(up: Upstream, tmp_path: Pa
     await asyncio.gather(first, source.search("harbour", 1))
     times = [asked.at for asked in up.asked]
     assert len(times) == 3 and min(times[1:]) - times[0] >= 0.3
-
-
-@pytest.mark.parametrize("form", ["seconds", "date"])
-async def test_a_service_that_wants_hours_of_peace_gets_them(form: str, up: Upstream, tmp_path: Path) -> None:
-    source = opened(up, "tavily", tmp_path)
-    later = "3600" if form == "seconds" else formatdate(time.time() + 3600, usegmt=True)
-    up.faults.append(Reply(429, "used up", {"Retry-After": later}))
-    with pytest.raises(SourceError, match=r"answered 429: used up; it asks to wait for .* mode: replay"):
-        await source.search("tide", 3)
-    assert len(up.asked) == 1
 
 
 async def test_patience_ends(up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,15 +76,6 @@ async def test_slow_answers_are_given_up_and_tried_again(
         await source.search("tides", 3)
 
 
-async def test_a_service_that_is_not_there(up: Upstream, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    up.url = nobody
-    source = opened(up, "tavily", tmp_path)
-    with pytest.raises(SourceError, match=rf"tavily: cannot reach {nobody} .*after 5 tries"):
-        await source.search("tide", 3)
-
-
 async def test_redirects_and_floods_are_refused(up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = opened(up, "tavily", tmp_path)
     up.faults.append(Reply(302, headers={"Location": f"{up.url}/w/api.php"}))
@@ -108,15 +86,6 @@ async def test_redirects_and_floods_are_refused(up: Upstream, tmp_path: Path, mo
     with pytest.raises(SourceError, match="more than 1 MiB"):
         await source.search("tide", 3)
     assert len(up.asked) == 2
-
-
-def test_turns_are_given_out_one_by_one_for_each_host() -> None:
-    pace = client.Pace()
-    assert [round(pace.turn("a", 10)) for _ in range(3)] == [0, 10, 20]
-    assert round(pace.turn("b", 10)) == 0
-    pace.hold("b", 60)
-    pace.hold("a", 5)
-    assert [round(pace.turn(host, 10)) for host in "bab"] == [60, 30, 70]
 
 
 async def test_keys_are_told_to_nobody_else(

@@ -15,7 +15,6 @@ from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources import client
 from ratchet.retrieval.sources.registry import SERVICES
 from ratchet.retrieval.sources.service import keywords, shorter_queries
-from ratchet.retrieval.sources.services import abstract
 from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened
 
 pytestmark = pytest.mark.server
@@ -104,19 +103,16 @@ TOO_BUSY = [
 ]
 
 
-@pytest.mark.parametrize("status", [200, 202])
 @pytest.mark.parametrize(("service", "body"), TOO_BUSY)
 async def test_too_busy_inside_a_success_is_temporary(
-    service: str, body: str, status: int, up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: str, body: str, up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "BACKOFF", Backoff(tries=2, first=0.01))
     source = opened(up, service, tmp_path)
-    up.faults.append(Reply(status, body))
+    up.faults.append(Reply(200, body))
     assert len(await source.search("tides", 2)) == 2
-    up.faults += [Reply(status, body)] * 2
-    with pytest.raises(
-        SourceError, match=rf"{service} answered {status}: .+ \(after 2 tries\); run the same command"
-    ) as no:
+    up.faults += [Reply(202, body)] * 2
+    with pytest.raises(SourceError, match=rf"{service} answered 202: .+ \(after 2 tries\); run the same command") as no:
         await source.search("harbour", 2)
     assert "url right" not in str(no.value) and not up.faults
 
@@ -203,12 +199,6 @@ async def test_what_is_asked_in_the_services_own_words(up: Upstream, tmp_path: P
     assert all("(me@velm.example)" in request.headers["User-Agent"] for request in up.asked)
 
 
-async def test_long_queries_are_cut_to_what_the_service_takes(up: Upstream, tmp_path: Path) -> None:
-    source = opened(up, "tavily", tmp_path)
-    found = await source.search("tide " * 1000, 30)
-    assert len(up.asked[0].body["query"]) <= 400 and len(found) == 7
-
-
 async def test_wikipedia_puts_the_snippet_that_matched_further_down_first(
     up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,10 +249,6 @@ async def test_harmful_or_wrong_xml_is_refused(xml: str, problem: str, up: Upstr
         await source.search("tides", 2)
 
 
-def test_an_inverted_abstract_is_read_back_in_order() -> None:
-    assert abstract({"tide": [1, 3], "the": [0], "turns": [2, "x", -1, 10**12], "bad": 4}) == "the tide turns tide"
-
-
 @pytest.mark.parametrize("service", ["openalex", "pubmed"])
 async def test_where_every_word_must_match_fewer_words_are_tried(service: str, up: Upstream, tmp_path: Path) -> None:
     source = opened(up, service, tmp_path)
@@ -279,9 +265,3 @@ def test_keywords_are_words_of_any_script() -> None:
     assert keywords("Wer ist die COVID-19-Lage in snake_case?") == ["Wer", "ist", "die", "COVID-19-Lage", "snake_case"]
     assert keywords("कमाल har\u00adbour का") == ["कमाल", "harbour", "का"]
     assert shorter_queries("北京大学的历史") == ["北京 京大 大学 学的 的历 历史", "北京 京大 大学", "北京 京大", "北京"]
-
-
-async def test_the_end_of_a_list_is_no_reason_for_another_query(up: Upstream, tmp_path: Path) -> None:
-    source = opened(up, "openalex", tmp_path)
-    assert await source.search("tides moorings", 2, 50) == []
-    assert {request.params["search"] for request in up.asked} == {"tides moorings"}

@@ -297,10 +297,3 @@ def test_weights_that_are_no_numbers_are_refused_and_leave_nothing_behind(
     with pytest.raises(UserError, match="weights must be finite"):
         one.search([asked([(2, 1.0)], bm25), SparseQuery(terms, np.array([1.0, weight]))], 5)
     assert_exact(one, every, usual_queries(3), 5)
-
-
-def test_terms_beyond_the_vocabulary_are_unknown(folder: Path) -> None:
-    every, one, _ = large(folder, None)
-    terms = np.array([2, 1 << 20, 2**63, 2**64 - 1], np.uint64)
-    found = one.search([SparseQuery(terms, np.ones(4, np.float32))], 5)
-    assert_equal(found, [every.ranking([(2, 1.0)], 5)])
