@@ -26,7 +26,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from ratchet.agents.core.claims import unique
 from ratchet.agents.core.output import Malformed
 from ratchet.agents.core.prompts import (
     DATA,
@@ -41,6 +40,7 @@ from ratchet.agents.core.prompts import (
     in_form,
     one_line,
     unanimous,
+    unique,
 )
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools

@@ -25,12 +25,11 @@ from typing import Any
 
 from pydantic import Field
 
-from ratchet.agents.core.claims import evidence_text, missing_text, unique
 from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.output import object_schema
-from ratchet.agents.core.prompts import DATA, Prompt, one_line
+from ratchet.agents.core.prompts import DATA, Prompt, evidence_text, one_line, unique
 from ratchet.agents.core.system import Calls, SystemSpec
-from ratchet.agents.core.tools import Answer, Tools, Unparsed
+from ratchet.agents.core.tools import Answer, Tools, Unparsed, missing_text
 from ratchet.core.config import Section
 from ratchet.core.records import Label, Passage, Question, Turn
 from ratchet.retrieval.sources.source import ToolResult

@@ -32,7 +32,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ratchet.agents.core.claims import unique
 from ratchet.agents.core.labels import (
     VERDICT,
     Verdict,
@@ -43,7 +42,7 @@ from ratchet.agents.core.labels import (
     unanimous_verdict,
 )
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts import DATA, Prompt, documents_text, quoted, speakers_text
+from ratchet.agents.core.prompts import DATA, Prompt, documents_text, quoted, speakers_text, unique
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import labels_text, task_with_options
 from ratchet.agents.core.tools import Answer, Tools

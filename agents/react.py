@@ -28,8 +28,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ratchet.agents.core.label_forms import find_label
-from ratchet.agents.core.labels import VERDICT, ask_verdict, labels_of, names, require_label
+from ratchet.agents.core.labels import VERDICT, ask_verdict, find_label, labels_of, names, require_label
 from ratchet.agents.core.lookahead import first_sentence
 from ratchet.agents.core.output import Malformed, object_schema
 from ratchet.agents.core.prompts import DOCUMENTS, Prompt, documents_text

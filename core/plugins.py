@@ -3,7 +3,9 @@ objective.
 
 A name that ends in `.py` or contains a `/` is the path of a file or folder of Python code: `parts/my_system.py`. As
 every path in a config, it is relative to the config's folder or, where nothing is there, to the working directory
-(`ratchet.core.config.paths`). Any other is a module of the built-in folder of its kind: `mrag`.
+(`ratchet.core.config.paths`). Any other is a module of the built-in folder of its kind, as `mrag` is, or stands in a
+module with others (`Folder.shared`). A module has one plug-in in a constant such as SYSTEM, or several by name in its
+plural, SYSTEMS.
 
 Code outside the built-in folders is identified by a digest of its source, which becomes part of the content keys of
 what it makes. A config names the code that runs on its user's machine, so a config is as trusted as a program; data
@@ -18,14 +20,14 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import read_small
@@ -46,10 +48,21 @@ class Folder:
     """Empty where a kind has none."""
     skip: tuple[str, ...] = ()
     """Modules of the package that are not plug-ins."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """Plug-ins that stand in one module with others, and the module of each. Any other is a module of its name."""
 
 
 FOLDERS: dict[Kind, Folder] = {
-    "systems": Folder("ratchet.agents", ("core",)),
+    "systems": Folder(
+        "ratchet.agents",
+        ("core",),
+        {
+            **dict.fromkeys(("naive_gen", "naive_rag", "no_retrieval", "vanilla_rag", "direct", "cot"), "one_call"),
+            **dict.fromkeys(("iter_retgen", "ircot", "flare"), "iterative_rag"),
+            **dict.fromkeys(("mad", "mad_drag", "drag"), "debates"),
+            **dict.fromkeys(("factool", "factcheck_gpt"), "claim_checkers"),
+        },
+    ),
     "rewards": Folder("ratchet.rewards.builtin"),
     "benchmarks": Folder("ratchet.questions.benchmarks"),
     "sources": Folder(""),
@@ -66,6 +79,12 @@ class Plugin:
     module: ModuleType
     digest: str = ""
     """16 hexadecimal digits of the sha256 of the source; empty for a built-in plug-in, which the code version tells."""
+
+    def declared(self, constant: str) -> Any:
+        """What the module declares under a constant such as SYSTEM, or by this name under its plural; None where it
+        declares nothing."""
+        several = getattr(self.module, f"{constant}S", None)
+        return several.get(self.name) if isinstance(several, Mapping) else getattr(self.module, constant, None)
 
     @property
     def label(self) -> str:
@@ -116,7 +135,7 @@ def known_plugins(kind: Kind) -> list[str]:
     if not folder.package:
         return []
     found = pkgutil.iter_modules(importlib.import_module(folder.package).__path__)
-    return sorted({module.name for module in found} - set(folder.skip))
+    return sorted({module.name for module in found} - {*folder.skip, *folder.shared.values()} | folder.shared.keys())
 
 
 def load_plugin(kind: Kind, name: str, parts: Sequence[str], key: str) -> Plugin:
@@ -139,7 +158,7 @@ def _load(kind: Kind, name: str, key: str) -> Plugin:
     folder = FOLDERS[kind]
     known = known_plugins(kind)
     if name in known:
-        return Plugin(name, importlib.import_module(f"{folder.package}.{name}"))
+        return Plugin(name, importlib.import_module(f"{folder.package}.{folder.shared.get(name, name)}"))
     where = f" in {folder.package.removeprefix('ratchet.').replace('.', '/')}/" if folder.package else ""
     hint = f"{did_you_mean(name, known)}; a file of your own is named by its path, such as ./mine.py"
     raise UserError(f"{key}: there is no {name!r}{where}{hint}")

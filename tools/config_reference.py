@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
 import inspect
 import json
 import re
@@ -20,6 +19,7 @@ from pydantic.fields import FieldInfo
 from ratchet.agents.core.system import known_systems
 from ratchet.core.config import Config, Section
 from ratchet.core.files import write_atomic
+from ratchet.core.plugins import load_plugin
 
 PAGE = Path(__file__).parents[1] / "docs/reference/config.md"
 HEAD = """\
@@ -73,9 +73,11 @@ def reference() -> str:
     tables = list(_tables("", Config, "##"))
     parts = [HEAD, _index(tables), *tables, SYSTEMS]
     for name in known_systems():
-        module = importlib.import_module(f"agents.{name}")
-        parts.append(f"### `{name}`\n\n{_first_sentence(module.__doc__)}\n")
-        settings = module.SYSTEM.settings
+        plugin = load_plugin("systems", name, (), "system.name")
+        spec = plugin.declared("SYSTEM")
+        about = plugin.module.__doc__ if hasattr(plugin.module, "SYSTEM") else spec.solve.__doc__
+        parts.append(f"### `{name}`\n\n{_first_sentence(about)}\n")
+        settings = spec.settings
         parts += _tables("", settings, "####") if settings.model_fields else ["It has no settings.\n"]
     return "\n".join(parts)
 

@@ -1,9 +1,4 @@
-"""Part of what a model said: a look-ahead, of which a system keeps as much as it wants (FLARE, IRCoT), and stops.
-
-FLARE and IRCoT reason aloud, a sentence at a time, and share the prompt, the cut and the answer. Both papers show the
-model 8 to 20 worked examples of their benchmarks; instruct models understand a request, so here it is one, with one
-worked example of our own.
-"""
+"""Parts of what a model said: a look-ahead, of which a system keeps as much as it wants, stops, and sentences."""
 
 from __future__ import annotations
 
@@ -82,22 +77,6 @@ def check_continues(dialogue: Dialogue, where: str) -> None:
         )
 
 
-THINK = (
-    "Answer the question step by step with the help of the documents. Write short sentences, one fact in each. "
-    'End with "So the answer is:" and the answer in as few words as possible.'
-)
-EXAMPLE_QUESTION = "In which country was the composer of The Copper Lark born?"
-EXAMPLE = (
-    {
-        "question": EXAMPLE_QUESTION,
-        "task": f"Question: {EXAMPLE_QUESTION}",
-        "documents": "[1] The Copper Lark: The Copper Lark is an opera by Odo Brenn.\n"
-        "[2] Odo Brenn: Odo Brenn was born in Graz in Austria.",
-    },
-    "The Copper Lark was composed by Odo Brenn. Odo Brenn was born in Graz in Austria. So the answer is: Austria.",
-)
-"""What a worked example's prompt is filled in with, and its reply."""
-ANSWER = re.compile(r"\banswer is\b[ \t]*:?[ \t]*", re.IGNORECASE)
 ENDING = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s|$)|[。！？]+[」』”’）]*|\n")
 SHORT = {"mr", "mrs", "ms", "dr", "prof", "st", "mt", "gen", "col", "lt", "sgt", "capt", "rev", "hon", "jr", "sr"}
 SHORT |= {"vs", "ca", "approx", "inc", "ltd", "corp", "e.g", "i.e"}
@@ -126,16 +105,3 @@ def first_sentence(text: str) -> int:
         if not (item or short or INITIAL.fullmatch(last) or after[0].islower()):
             return ending.end()
     return len(text)
-
-
-def sentence_tokens(draft: Draft) -> int:
-    """How many of a draft's ids its first sentence takes."""
-    return draft.tokens(first_sentence(draft.text))
-
-
-def stated_answer(text: str) -> str | None:
-    """What stands behind the last "answer is", on its line and without its full stop; None where nothing does."""
-    said = ANSWER.split(text)
-    if len(said) == 1:
-        return None
-    return (said[-1].strip().splitlines() or [""])[0].strip().removesuffix(".") or None

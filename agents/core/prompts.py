@@ -193,6 +193,8 @@ QUESTION = "Question: {{question}}"
 DOCUMENTS = f"Documents {DATA}:\n" + "{{documents?}}"
 DOCUMENTS_AND_QUESTION = f"{DOCUMENTS}\n\n{QUESTION}"
 """Templates of a user's message: documents, where there are any, and the question."""
+TITLE_CHARACTERS = 200
+"""Of a document's title, that `document_text` shows. Its text is cut where it is found (`Resources.fit`)."""
 
 
 def one_line(text: str, max_characters: int | None = None) -> str:
@@ -221,6 +223,35 @@ def passage_text(passage: Passage) -> str:
 def documents_text(passages: Iterable[Passage]) -> str:
     """One document a line: its number, its title and its text."""
     return "\n".join(f"[{number}] {one_line(passage_text(passage))}" for number, passage in enumerate(passages, 1))
+
+
+def evidence_text(passages: Iterable[Passage], missing: str = "") -> str:
+    """One document a line: its number, its title and its text; then `missing`. "none" where there is nothing."""
+    lines = [document_text(number, passage) for number, passage in enumerate(passages, 1)]
+    return "\n".join([*lines, *filter(None, [missing])]) or "none"
+
+
+def document_text(number: int, passage: Passage) -> str:
+    """A document in one line: its number, its title and its text."""
+    title = f"{one_line(passage.title, TITLE_CHARACTERS)}: " if passage.title.strip() else ""
+    return f"[{number}] {title}{one_line(passage.text)}"
+
+
+def unique(passages: Iterable[Passage]) -> tuple[Passage, ...]:
+    """Each passage once, where it first came: one id with two texts, as a service may give it, is two passages."""
+    kept: dict[tuple[str, str], Passage] = {}
+    for passage in passages:
+        kept.setdefault((passage.id, passage.text), passage)
+    return tuple(kept.values())
+
+
+def distinct(texts: Iterable[str]) -> list[str]:
+    """The texts in one line each, less blank ones and repetitions."""
+    kept: dict[str, str] = {}
+    for text in texts:
+        if line := one_line(text):
+            kept.setdefault(line.casefold(), line)
+    return list(kept.values())
 
 
 def final_answer(text: str) -> str:

@@ -1,6 +1,7 @@
 """What a system is, by the declaration that its module makes under the name `SYSTEM`, and the systems of a config.
 
-A system is a module `agents/<name>.py`, a folder of that name, or code outside of agents/ (`ratchet.core.plugins`).
+A system is a module `agents/<name>.py`, a folder of that name, one of several in a module (there `SYSTEMS` has them by
+name), or code outside of agents/ (`ratchet.core.plugins`).
 Adding one is one file and one config:
 
     class Settings(Section): ...
@@ -125,7 +126,7 @@ def known_systems() -> list[str]:
 def load_system(config: SystemConfig, key: str = "system") -> System:
     """The system of a config, its settings, roles and prompts checked. `key`: where the config names it, for errors."""
     plugin = load_plugin("systems", config.name, (), f"{key}.name")
-    spec = getattr(plugin.module, "SYSTEM", None)
+    spec = plugin.declared("SYSTEM")
     if not isinstance(spec, SystemSpec):
         raise UserError(
             f"{key}.name: {plugin.module.__file__ or plugin.name} declares no system: write at its end SYSTEM = "

@@ -41,6 +41,12 @@ UNAVAILABLE = "{name} is not available now: it gave no answer."
 """What a model is told of a service that failed; the reason, with advice for people, is in the event."""
 
 
+def missing_text(results: Collection[ToolResult]) -> str:
+    """What a model is told of searches that gave no answer; "" where all gave one."""
+    failed = sum(bool(result.error) for result in results)
+    return f"(Evidence is missing: {failed} of {len(results)} searches gave no answer.)" if failed else ""
+
+
 class Tools(Episode):
     """One trajectory's tools and its record."""
 

@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ratchet.agents.core.episode import shown_passages
-from ratchet.agents.core.label_forms import find_label
-from ratchet.agents.core.labels import require_label
+from ratchet.agents.core.labels import find_label, require_label
 from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.agents.external.program import ProgramAnswer, ProgramError, Settings, Task, ask_program, run_program

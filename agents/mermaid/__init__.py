@@ -27,10 +27,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ratchet.agents.core.claims import distinct, document_text, unique
 from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.output import ANY, AnyText, JsonObject, at_most
-from ratchet.agents.core.prompts import DATA, Prompt, one_line
+from ratchet.agents.core.prompts import DATA, Prompt, distinct, document_text, one_line, unique
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import label_of_stance, labels_text
 from ratchet.agents.core.tools import Actions, Answer, OutOfBudget, Tools, Unparsed, calls_of, dialogue_with

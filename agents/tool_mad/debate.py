@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ratchet.agents.core.claims import unique
 from ratchet.agents.core.labels import VERDICT, Verdict
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts import DOCUMENTS, Prompt, documents_text, one_line
+from ratchet.agents.core.prompts import DOCUMENTS, Prompt, documents_text, one_line, unique
 from ratchet.agents.core.task import task_with_options
 from ratchet.agents.core.tools import Tools
 from ratchet.agents.tool_mad import ragas

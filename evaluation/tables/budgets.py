@@ -18,7 +18,7 @@ from statistics import fmean
 from rich.markup import escape
 from rich.table import Table
 
-from ratchet.agents.mad import majority
+from ratchet.agents.debates import majority
 from ratchet.core.config import Config
 from ratchet.core.records import ModelCall, Question, Trajectory
 from ratchet.core.tables import new_table, print_table

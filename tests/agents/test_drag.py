@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ratchet.agents.core.prompts import MARK
-from ratchet.agents.drag import nearest_query
+from ratchet.agents.debates import nearest_query
 from ratchet.core.records import Note, Trajectory
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play

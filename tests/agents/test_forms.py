@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.drag import Action, read_objection, read_objection_leniently, read_winner, read_winner_leniently
+from ratchet.agents.debates import Action, read_objection, read_objection_leniently, read_winner, read_winner_leniently
 from ratchet.agents.madke import read_choice, read_choice_leniently
 from ratchet.agents.react import read_action, strictly
 from ratchet.agents.tool_mad.debate import read_query, read_query_leniently

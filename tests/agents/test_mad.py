@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.agents.core.prompts import MARK
-from ratchet.agents.mad import majority
+from ratchet.agents.debates import majority
 from ratchet.training.rows import loss_mask
 from tests.helpers.playing import engine, play
 from tests.helpers.snapshots import check_snapshot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -174,8 +175,8 @@ async def test_claims_that_were_checked_are_kept_where_the_outcome_has_no_label(
     assert trajectory.turns[0].verdict == "unverified" and trajectory.passages == BOTH
 
 
-async def test_an_answer_of_a_trajectory_that_did_not_finish_is_never_kept_for_training() -> None:
-    trajectory = await mrag(*ANSWERED[:-1], say(response="Ada Torrin"), BAD)
+def test_an_answer_of_a_trajectory_that_did_not_finish_is_never_kept_for_training() -> None:
+    trajectory = asyncio.run(mrag(*ANSWERED[:-1], say(response="Ada Torrin"), BAD))
     assert (trajectory.status, trajectory.answer) == ("unparsed", "Ada Torrin")
     scores = {(trajectory.key, "em"): rule_score("em", QUESTION, trajectory)}
     for status in (("finished",), ("finished", "out_of_budget")):

@@ -16,6 +16,7 @@ from ratchet import agents
 from ratchet.agents.core.system import known_systems, load_system
 from ratchet.core.config import ModelConfig, SystemConfig
 from ratchet.core.errors import UserError
+from ratchet.core.plugins import FOLDERS
 from ratchet.core.records import Question, Search
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.any_system import ON_QUESTIONS
@@ -67,7 +68,9 @@ def test_whatever_stands_in_agents_is_a_system_but_its_core() -> None:
     folder = Path(agents.__file__).parent
     modules = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
     folders = {path.parent.name for path in folder.glob("*/__init__.py")}
-    assert set(known_systems()) == (modules | folders) - {"__main__", "core"}
+    shared = FOLDERS["systems"].shared
+    assert set(known_systems()) == (modules | folders) - {"core", *shared.values()} | shared.keys()
+    assert {name for module in set(shared.values()) for name in vars(agents)[module].SYSTEMS} == shared.keys()
 
 
 RULES = [

@@ -21,8 +21,10 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_built_in_plugin_has_no_digest() -> None:
-    plugin = load_plugin("systems", "naive_rag", ("SYSTEM", "solve"), "system.name")
-    assert (plugin.module.__name__, plugin.digest) == ("ratchet.agents.naive_rag", "")
+    plugin = load_plugin("systems", "awe", ("SYSTEM", "solve"), "system.name")
+    assert (plugin.module.__name__, plugin.digest) == ("ratchet.agents.awe", "")
+    shared = load_plugin("systems", "naive_rag", (), "system.name")
+    assert shared.module.__name__ == "ratchet.agents.one_call" and shared.declared("SYSTEM").roles == ("answerer",)
 
 
 def test_a_file_is_named_by_its_path_and_identified_by_its_content(mine: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.agents import naive_rag
+from ratchet.agents import one_call
 from ratchet.agents.core.system import load_system
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
@@ -62,9 +62,10 @@ def test_its_source_is_in_the_key_of_a_trajectory_and_its_place_is_not(mine: Pat
 def test_the_words_of_a_built_in_system_are_in_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version with other words resumes no run of this one."""
     first = key_of("naive_rag")
-    prompt = naive_rag.PROMPTS["answerer.system"]
-    changed = naive_rag.PROMPTS | {"answerer.system": replace(prompt, text=f"Please. {prompt.text}")}
-    monkeypatch.setattr(naive_rag, "SYSTEM", replace(naive_rag.SYSTEM, prompts=changed))
+    spec = one_call.SYSTEMS["naive_rag"]
+    prompt = spec.prompts["answerer.system"]
+    changed = {**spec.prompts, "answerer.system": replace(prompt, text=f"Please. {prompt.text}")}
+    monkeypatch.setitem(one_call.SYSTEMS, "naive_rag", replace(spec, prompts=changed))
     assert key_of("naive_rag") != first
 
 

@@ -2,7 +2,7 @@
 
 In verdict_replies.jsonl the texts of source "smollm2" are what SmolLM2-135M-Instruct said at temperatures from 0.7 to
 1.0, cut off where its tokens ended; "large" are written as models of 7B parameters and more write; "written" are made
-to break the reading. `reading` is the label that a person finds in one of the forms at the head of label_forms.py: ""
+to break the reading. `reading` is the label that a person finds in one of the forms at the head of labels.py: ""
 for prose, whatever it says.
 """
 
@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.agents.core import label_forms
-from ratchet.agents.core.label_forms import find_label
-from ratchet.agents.core.labels import labels_of, read_verdict
+from ratchet.agents.core import labels as reader
+from ratchet.agents.core.labels import find_label, labels_of, read_verdict
 from ratchet.agents.core.lookahead import first_sentence
 from ratchet.agents.core.output import Malformed
 from ratchet.agents.core.task import task_with_options
@@ -176,18 +175,18 @@ def test_of_a_long_reply_no_more_than_its_end_is_read(monkeypatch: pytest.Monkey
         read.append(len(line))
         return first_sentence(line)
 
-    monkeypatch.setattr(label_forms, "first_sentence", measured)
+    monkeypatch.setattr(reader, "first_sentence", measured)
     pieces = (
         'answer |*|not |A, |answer is  |St. |**x**|SUPPORTS [1], |the answer: |"answer": |\\boxed{|\\text{|<answer>'
     )
     for piece in [*pieces.split("|"), "\n", "Claim: SUPPORTS?\n", "the claim is ", "Label: no. "]:
         find_label(f"SUPPORTS {piece * (1_000_000 // len(piece))}", FEVER)
-        assert max(read, default=0) <= label_forms.MAX_CHARS + 1 and len(read) <= label_forms.MAX_CHARS, piece
+        assert max(read, default=0) <= reader.MAX_CHARS + 1 and len(read) <= reader.MAX_CHARS, piece
         read.clear()
     words = "word " * 200_000
     assert find_label(f"{words}\nSUPPORTS", FEVER) == "SUPPORTS"
     assert find_label(f"Verdict: SUPPORTS\n{words}", FEVER) == ""
-    dashes = "-" * (label_forms.MAX_CHARS - 8)
+    dashes = "-" * (reader.MAX_CHARS - 8)
     assert find_label(f"not {dashes}SUPPORTS", FEVER) == "", "what is left of a sentence is no sentence"
 
 

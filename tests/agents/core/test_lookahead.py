@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.core.lookahead import Draft, first_sentence, sentence_tokens, stated_answer
+from ratchet.agents.core.lookahead import Draft, first_sentence
 from ratchet.agents.core.tools import Answer, Tools
+from ratchet.agents.iterative_rag import sentence_tokens, stated_answer
 from ratchet.core.records import Trajectory
 from ratchet.inference.completion import ChatTurn, Completion
 from ratchet.inference.scripted import ScriptedEngine, ScriptedReply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -133,14 +134,14 @@ async def test_what_these_protocols_cannot_do_is_refused_by_the_fields_name() ->
     assert not (await record(program, numbered)).model_calls
 
 
-async def test_a_program_reports_its_steps_and_its_own_reward() -> None:
+def test_a_program_reports_its_steps_and_its_own_reward() -> None:
     async def program(client: httpx.AsyncClient) -> str:
         assert (await client.post("/step", json={"text": "planned"})).status_code == 200
         for body, status in (({"reward": 0.25, "text": "tests"}, 200), ({"reward": 2}, 400), ({"reward": 0.75}, 200)):
             assert (await client.post("/reward", json=body)).status_code == status
         return "Ada"
 
-    trajectory = await record(program, numbered)
+    trajectory = asyncio.run(record(program, numbered))
     notes = [event for event in trajectory.events if isinstance(event, Note)]
     assert [(note.text, note.reward) for note in notes] == [
         ("planned", None),
@@ -148,7 +149,7 @@ async def test_a_program_reports_its_steps_and_its_own_reward() -> None:
         ("reward 0.75", 0.75),
     ]
     assert "reward" not in notes[0].model_dump()
-    scores = [rule_score("reported", QUESTION, made) for made in (trajectory, await record(silent, numbered))]
+    scores = [rule_score("reported", QUESTION, made) for made in (trajectory, asyncio.run(record(silent, numbered)))]
     assert [(score.value, score.reason) for score in scores] == [
         (0.75, "reward 0.75"),
         (None, "the agent reported no reward"),
