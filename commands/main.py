@@ -35,9 +35,6 @@ COMMANDS = {
     ),
     "rows": Subcommand("build a round's token rows and sum them up", "ratchet.commands.rows:rows"),
     "show": Subcommand("print one token row, its learnt tokens marked", "ratchet.commands.rows:show"),
-    "distill": Subcommand(
-        "teach a system of one call what the agents of a run answered", "ratchet.commands.distill:main"
-    ),
     "train": Subcommand(
         "train a LoRA adapter, in one process (several: accelerate launch train.py)", "ratchet.commands.train:main"
     ),

@@ -4,9 +4,6 @@
 
 With --part, N commands share the questions, on one machine or on many: each writes a file of its own. Without it,
 whatever is missing is sampled, whoever sampled the rest.
-
-With `sampling.pilot` the first call samples the pilot. `ratchet score` then scores it and writes to
-round-N/samples.json how many trajectories of each question the next call samples.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ratchet.agents.core.task import RunContext
 from ratchet.commands.arguments import (
@@ -29,22 +25,16 @@ from ratchet.commands.arguments import (
 )
 from ratchet.commands.extras import check_system_extras
 from ratchet.core.config import Config
-from ratchet.core.files import read_record
 from ratchet.core.plugins import short_name
-from ratchet.core.records import Question, content_key
-from ratchet.core.runfolder import RoundFolder
+from ratchet.core.records import content_key
 from ratchet.questions.leakage import check_leakage
 from ratchet.questions.load import load_split
 from ratchet.questions.manifest import open_run
 from ratchet.rewards.check import TRAIN, check_questions
-from ratchet.sampling.allocation import Allocation
 from ratchet.sampling.passes import Pass
 from ratchet.sampling.pool import policy_name, sample
 from ratchet.sampling.store import FIRST_SEGMENT, TrajectoryStore
 from ratchet.sampling.work import Work
-
-if TYPE_CHECKING:
-    from ratchet.rounds.records import StageId
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -62,8 +52,6 @@ class SampledRound:
     questions: int
     work: Work
     """What this command sampled itself."""
-    is_pilot: bool = False
-    """Whether more are sampled once these are scored."""
 
 
 def sample_round(
@@ -83,8 +71,7 @@ def sample_round(
     leaks = check_leakage(config)
     for warning in [*leaks, *check_questions({TRAIN: train}, config.rewards.weights, (), index)]:
         print(warning, file=sys.stderr)
-    round_folder = open_run(config).round(number)
-    folder = round_folder.trajectories
+    folder = open_run(config).round(number).trajectories
     context = RunContext(
         temperature=config.sampling.temperature,
         frozen_temperature=config.sampling.frozen_temperature,
@@ -95,9 +82,6 @@ def sample_round(
     )
     at, parts = part or (0, 1)
     segment = f"part-{at}-of-{parts}.jsonl" if part else FIRST_SEGMENT
-    counts = counts_of(config.sampling.pilot, round_folder, questions)
-    is_pilot = bool(counts) and not round_folder.samples.exists()
-    segment = f"pilot-{segment}" if is_pilot else segment
     made = Pass(
         config.system,
         context,
@@ -106,26 +90,16 @@ def sample_round(
         folder,
         segment=segment,
         part=(at, parts),
-        counts=counts,
     )
-    stage: StageId = "sample.pilot" if is_pilot else "sample"
     start = None if adapter is None else Path(adapter)
-    with recorded_stages(config, stage, number=number, adapter=start, anyway=anyway):
+    with recorded_stages(config, "sample", number=number, adapter=start, anyway=anyway):
         work, own = Work(), replace(made, first=first)
         seeded = config.model_copy(update={"seed": seed_of(config.seed, number)})
         try:
             [keys] = sample(seeded, [own], "sampling", work)
         finally:
             work.keep(folder, segment)
-    return SampledRound(folder, keys, len(questions[at::parts][:first]), work, is_pilot)
-
-
-def counts_of(pilot: int | None, folder: RoundFolder, questions: Sequence[Question]) -> dict[str, int]:
-    """How many trajectories each question gets now; empty where all get as many, without a pilot."""
-    if pilot is None:
-        return {}
-    allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
-    return allocation.questions if allocation else {question.id: pilot for question in questions}
+    return SampledRound(folder, keys, len(questions[at::parts][:first]), work)
 
 
 def main(words: Sequence[str] | None = None, prog: str = "ratchet sample") -> None:
@@ -143,7 +117,5 @@ def main(words: Sequence[str] | None = None, prog: str = "ratchet sample") -> No
     counts = Counter(t.status for t in TrajectoryStore(made.folder).read(made.keys))
     states = ", ".join(f"{n} {name}" for name, n in counts.most_common())
     print(f"{len(made.keys)} trajectories of {made.questions} questions in {made.folder}: {states}")
-    if made.is_pilot:
-        print("They are the pilot (sampling.pilot): run `ratchet score`, then the same command again.")
     if made.work.trajectories:
         print(f"{short_name(config.system.name)}: {made.work.text}")

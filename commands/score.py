@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ratchet.commands.arguments import (
     add_anyway_argument,
@@ -24,11 +23,10 @@ from ratchet.commands.arguments import (
 )
 from ratchet.commands.extras import check_scoring_extras
 from ratchet.commands.subcommands import Subcommand, run_subcommand
-from ratchet.core.config import Config
 from ratchet.core.console import PlainConsole
 from ratchet.core.errors import UserError
 from ratchet.core.escape import shell_line
-from ratchet.core.files import read_record, write_json, write_record
+from ratchet.core.files import read_record, write_json
 from ratchet.core.records import Question, questions_digest
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.core.selection import Selection
@@ -36,22 +34,17 @@ from ratchet.questions.load import load_questions
 from ratchet.questions.manifest import check_same, open_run
 from ratchet.rewards.reward import load_reward
 from ratchet.rewards.scoring import Scorer, check_question_ids, unfinished
-from ratchet.rewards.selection import TIE, Scores, check_weights, parse_weights, select, strict_reward
+from ratchet.rewards.selection import check_weights, parse_weights, select
 from ratchet.rewards.store import current_scores
 from ratchet.rewards.summary import (
-    allocation_table,
     nothing_selected,
     scores_table,
     selection_table,
     single_answer,
     whatif_table,
 )
-from ratchet.sampling.allocation import Allocation, allocate
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.sampling.trajectories import Trajectories
-
-if TYPE_CHECKING:
-    from ratchet.rounds.records import StageId
 
 DESCRIPTION = "Score a round's trajectories and select what to train on."
 
@@ -89,10 +82,7 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
     round_folder = open_run(config, ("train",)).round(arguments.round)
     questions = load_questions(config.questions.train, config.seed)
     trajectories = _load_trajectories(questions, round_folder, arguments)
-    is_pilot = config.sampling.pilot is not None and _is_pilot(round_folder, trajectories, arguments)
-
-    stage: StageId = "score.pilot" if is_pilot else "score"
-    with recorded_stages(config, stage, number=arguments.round, anyway=arguments.anyway):
+    with recorded_stages(config, "score", number=arguments.round, anyway=arguments.anyway):
         with Scorer(config) as scorer:
             scores = scorer.score(questions, trajectories, names, round_folder.scores)
         left = unfinished(scores)
@@ -101,9 +91,6 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
                 f"{len(left)} scores are unfinished because the judge was not available; nothing was selected. Run the "
                 "same command again, or add --accept-unfinished to count them as null."
             )
-        if is_pilot:
-            _allocate(config, round_folder, questions, trajectories, scores)
-            return
         selection = select(questions, trajectories, scores, weights, config.rewards.select)
         write_json(round_folder.selection, selection.model_dump(mode="json"))
 
@@ -119,42 +106,6 @@ def score_and_select(words: Sequence[str], prog: str) -> None:
             print(f"warning: {nothing_selected(selection)}", file=sys.stderr)
         if warning := single_answer([trajectories.outlines[key] for key in selection.kept]):
             print(f"warning: {warning}", file=sys.stderr)
-
-
-def _is_pilot(folder: RoundFolder, trajectories: Trajectories, arguments: argparse.Namespace) -> bool:
-    """Whether only the pilot was sampled. Raises UserError where it was in part, or the rest was not at all."""
-    allocation = read_record(folder.samples, Allocation, "restore it: trajectories were sampled as it says")
-    planned = len(TrajectoryStore(folder.trajectories).keys())
-    wanted = sum(allocation.questions.values()) if allocation else 0
-    missing = max(wanted - planned, 0) if allocation else planned - len(trajectories)
-    if missing:
-        raise UserError(
-            f"{folder.trajectories}: {missing} trajectories {'of' if allocation is None else 'after'} the pilot are "
-            f"not sampled yet; run `{_command('sample', arguments)}` first"
-        )
-    return allocation is None
-
-
-def _allocate(
-    config: Config,
-    folder: RoundFolder,
-    questions: Sequence[Question],
-    trajectories: Trajectories,
-    scores: Scores,
-) -> None:
-    """Write how many trajectories each question gets after the pilot, by the pilot's rewards."""
-    sampling, rewards, by_id = config.sampling, config.rewards, {question.id: question for question in questions}
-    assert sampling.pilot is not None
-    rule = rewards.select
-    successes = dict.fromkeys(by_id, 0)
-    for trajectory in trajectories.outlines.values():
-        question = by_id[trajectory.question_id]
-        value = strict_reward(question, trajectory, scores, rewards.weights, rule.keep_status)
-        successes[question.id] += value is not None and value >= rule.success - TIE
-    allocation = allocate(successes, sampling.pilot, sampling.samples)
-    write_record(folder.samples, allocation)
-    PlainConsole().print(allocation_table(allocation))
-    print(f"{folder.samples}: `ratchet sample` samples the rest")
 
 
 def whatif(words: Sequence[str], prog: str) -> None:

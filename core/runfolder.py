@@ -33,8 +33,6 @@ class RoundFolder:
     path: Path
 
     trajectories = _Below("trajectories")
-    samples = _Below("samples.json")
-    """How many trajectories each question gets, where a pilot decided it (sampling.pilot)."""
     scores = _Below("scores")
     selection = _Below("selection.json")
     rows = _Below("rows.parquet")

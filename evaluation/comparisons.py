@@ -22,11 +22,9 @@ from ratchet.evaluation.measures.measures import (
 from ratchet.evaluation.measures.statistics import bootstrap_interval, paired, paired_difference
 from ratchet.evaluation.measures.verdicts import MACRO_F1, average_macro_f1, macro_f1_difference, verdicts_of
 from ratchet.evaluation.results import (
-    BASE_IN_FORM,
     RANDOM,
     RESERVED,
     TRAINED,
-    TRAINED_IN_FORM,
     Arm,
     BaselineComparison,
     Comparison,
@@ -107,21 +105,19 @@ def compare(
     questions: Sequence[Question],
     primary: str,
     seed: int,
-    enforced: Difference | None = None,
 ) -> Comparison:
-    """Paired differences of `arm` against `base`, by question. `enforced`: that of `in_form`, where it was measured."""
+    """Paired differences of `arm` against `base`, by question."""
     answered, own = answered_measure(primary), (primary, seed)
     measures = {name: measure_difference(base, arm, name, seed) for name in base.measures if name in arm.measures}
     if base.verdicts is not None and arm.verdicts is not None:
         both = base.verdicts, arm.verdicts
         measures |= {name: macro_f1_difference(*both, seed, name) for name in MACRO_F1}
     form = (base.by_question(answered), arm.by_question(answered))
-    parts = gain(base.answered, arm.answered, *form, seed)
     return Comparison(
         arm=arm.name,
         measures=measures,
         kinds={kind: measure_difference(base, arm, *own, ids) for kind, ids in _by_kind(questions).items()},
-        gain=parts.model_copy(update={"enforced": enforced}),
+        gain=gain(base.answered, arm.answered, *form, seed),
         changes=question_changes(base.by_question(primary), arm.by_question(primary)),
     )
 
@@ -153,15 +149,6 @@ def selection_gain(arms: Sequence[Arm], primary: str, seed: int) -> Difference |
     if trained is None or random is None:
         return None
     return measure_difference(random, trained, primary, seed)
-
-
-def in_form(arms: Sequence[Arm], seed: int) -> Difference | None:
-    """The gain in the primary measure where the form of both is enforced by constrained decoding, over the questions
-    that both then answered; None where that was not run."""
-    base, trained = _named(arms, BASE_IN_FORM), _named(arms, TRAINED_IN_FORM)
-    if base is None or trained is None:
-        return None
-    return paired_difference(*paired(base.answered, trained.answered), seed)
 
 
 def _named(arms: Sequence[Arm], name: str) -> Arm | None:

@@ -33,7 +33,7 @@ def verdict(
         form_only = " in form only" if found == "better" and comparison.gain.is_form_only else ""
     elif difference.low is not None:
         words = "No clear difference"
-    if comparison.gain.form.mean or comparison.gain.enforced is not None:
+    if comparison.gain.form.mean:
         sentences.append(gain_sentence(comparison.gain, primary))
     if (lost := loss_sentence(comparison)) is not None:
         sentences.append(lost)
@@ -52,13 +52,10 @@ def verdict(
 def gain_sentence(gain: Gain, primary: str) -> str:
     """The numbers of form and of substance."""
     form = f"In form, {BY_NAME[answered_measure(primary)].short.lower()}: {_change(gain.form)}"
-    title, enforced = BY_NAME[primary].short, ""
-    if gain.enforced is not None and gain.enforced.before is not None:
-        enforced = f" With the form enforced, {title} on {_questions(gain.enforced.n)}: {_change(gain.enforced)}."
     if gain.substance.before is None:
-        return f"{form}; no question was answered by both, so their substance cannot be compared.{enforced}"
+        return f"{form}; no question was answered by both, so their substance cannot be compared."
     answered = f"on {_questions(gain.substance.n)} that both answered"
-    return f"{form}; in substance, {title} {answered}: {_change(gain.substance)}.{enforced}"
+    return f"{form}; in substance, {BY_NAME[primary].short} {answered}: {_change(gain.substance)}."
 
 
 def selection_sentence(selection: Difference, primary: str) -> str:

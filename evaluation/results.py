@@ -20,9 +20,8 @@ from ratchet.evaluation.measures.verdicts import Verdicts
 
 BASE, PARENT, TRAINED = "base", "parent", "adapter"
 RANDOM, GOLD, BASE_AGAIN = "random selection", "gold answers", "base again"
-BASE_IN_FORM, TRAINED_IN_FORM = "base in form", "adapter in form"
 """The arms of `evaluation.controls`."""
-RESERVED = (BASE, PARENT, TRAINED, RANDOM, GOLD, BASE_AGAIN, BASE_IN_FORM, TRAINED_IN_FORM)
+RESERVED = (BASE, PARENT, TRAINED, RANDOM, GOLD, BASE_AGAIN)
 """Names that no baseline may have."""
 
 
@@ -55,7 +54,7 @@ class Arm(Record):
 
     name: str
     """'base', 'parent' (the adapter that a round sampled with), 'adapter', 'random selection', 'gold answers', 'base
-    again', 'base in form', 'adapter in form', or a baseline's name in the config."""
+    again', or a baseline's name in the config."""
     system: str
     policy: str
     """'base', or the adapter's digest."""

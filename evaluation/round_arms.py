@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ratchet.agents.core.system import load_system
 from ratchet.core.config import SPLITS, Config, EvaluationConfig, SystemConfig, TrainedControl
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_record
@@ -23,7 +22,7 @@ from ratchet.evaluation.arms import (
     sample_arms,
     stored_arm_scores,
 )
-from ratchet.evaluation.comparisons import best_baseline, compare, in_form, make_arm, primary_measure, selection_gain
+from ratchet.evaluation.comparisons import best_baseline, compare, make_arm, primary_measure, selection_gain
 from ratchet.evaluation.headline import verdict
 from ratchet.evaluation.measures.complementarity import complementarity
 from ratchet.evaluation.measures.gain import label_floor
@@ -32,13 +31,11 @@ from ratchet.evaluation.measures.statistics import RESAMPLES
 from ratchet.evaluation.results import (
     BASE,
     BASE_AGAIN,
-    BASE_IN_FORM,
     GOLD,
     PARENT,
     RANDOM,
     RESERVED,
     TRAINED,
-    TRAINED_IN_FORM,
     Results,
 )
 from ratchet.inference.adapters import is_adapter
@@ -67,9 +64,6 @@ def plan(
     runs: list[tuple[str, SystemConfig, Path | None]] = [(BASE, system, None)]
     runs += [(name, system, folder) for name, folder in adapters.items() if folder is not None]
     runs += [(BASE_AGAIN, system, None)] if "base-again" in evaluation.controls else []
-    if "form" in evaluation.controls and (enforced := with_enforced_form(system)) != system:
-        runs += [(BASE_IN_FORM, enforced, None)]
-        runs += [(TRAINED_IN_FORM, enforced, adapter)] if adapter is not None else []
     trained = baseline_adapters(evaluation)
     runs += [(name, baseline, trained.get(name)) for name, baseline in evaluation.baselines.items()]
     policies = {folder: policy_name(folder) for _, _, folder in runs}
@@ -82,7 +76,7 @@ def plan(
             folder,
             policies[folder],
             arm_store(config, asked.name, arm_system, policies[folder], offsets.get(name, 0)),
-            trained_on=folder if name in (TRAINED, TRAINED_IN_FORM, RANDOM, GOLD, *trained) else None,
+            trained_on=folder if name in (TRAINED, RANDOM, GOLD, *trained) else None,
             seed_offset=offsets.get(name, 0),
         )
         for asked in [question_set(config, split) for split in splits]
@@ -101,14 +95,6 @@ def baseline_adapters(evaluation: EvaluationConfig) -> dict[str, Path]:
                 "with a config of this system), or remove the key"
             )
     return adapters
-
-
-def with_enforced_form(system: SystemConfig) -> SystemConfig:
-    """The system with decoding constrained to the form of its actions and, where it gives one, of its label."""
-    changes = {"malformed": "constrain"}
-    if load_system(system).spec.gives_verdict:
-        changes["labels"] = "constrain"
-    return system.model_copy(update=changes)
 
 
 def run_arms(
@@ -226,8 +212,7 @@ def _compared(
         for name, store in stores.items()
     ]
     seed, also_trained = config.seed, config.evaluation.adapters
-    enforced = {TRAINED: in_form(arms, seed)}
-    comparisons = [compare(arms[0], arm, questions, primary, seed, enforced.get(arm.name)) for arm in arms[1:]]
+    comparisons = [compare(arms[0], arm, questions, primary, seed) for arm in arms[1:]]
     best = best_baseline(arms, primary, seed, without=also_trained)
     rival = best_baseline(arms, primary, seed, only=also_trained)
     floor, selection = label_floor(questions), selection_gain(arms, primary, seed)

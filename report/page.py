@@ -286,11 +286,9 @@ def summary_rows(results: Results) -> list[SummaryRow]:
         return []
     title, gain = BY_NAME[results.primary].short, comparison.gain
     rows = [_row(f"{title}: base \u2192 trained", difference, with_p=True)]
-    if gain.form.mean or gain.enforced is not None:
+    if gain.form.mean:
         rows.append(_row(BY_NAME[answered_measure(results.primary)].short, gain.form))
         rows.append(_row(f"{title} where both answered", gain.substance))
-    if gain.enforced is not None:
-        rows.append(_row(f"{title} with the form enforced", gain.enforced))
     if results.selection is not None:
         rows.append(_row(f"{title}: random selection \u2192 trained", results.selection))
     for best, kind in ((results.trained_baseline, ", trained itself,"), (results.best_baseline, ", untrained")):

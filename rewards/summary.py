@@ -14,7 +14,6 @@ from ratchet.core.selection import Cause, Score, ScoreState, Selection
 from ratchet.rewards.judge import cut_off
 from ratchet.rewards.reward import Ended, load_reward
 from ratchet.rewards.selection import cause_text
-from ratchet.sampling.allocation import Allocation
 
 
 def mean_reward(selection: Selection) -> float | None:
@@ -116,15 +115,6 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
     ]
 
 
-def allocation_table(allocation: Allocation) -> Table:
-    """What a pilot came to: by number of successes, how many questions there are and what each gets on average."""
-    table = Table("successes", "questions", "trajectories each", title="Pilot")
-    for successes in sorted(set(allocation.successes.values())):
-        given = [allocation.questions[name] for name, count in allocation.successes.items() if count == successes]
-        table.add_row(f"{successes} of {allocation.pilot}", str(len(given)), f"{fmean(given):.1f}")
-    return table
-
-
 def whatif_table(now: Selection, then: Selection) -> Table:
     """The current selection and another one, side by side."""
     table = Table("", "current", "what if", title="What if")
@@ -175,7 +165,7 @@ def single_answer(kept: Sequence[Ended]) -> str:
     return (
         f"all {len(kept)} kept trajectories, of {questions} questions, answer {kept[0].answer!r}, and an adapter may "
         "learn to say nothing else: sample more or hotter where the answer is another one (sampling.samples, "
-        "sampling.temperature, sampling.pilot), or take other questions"
+        "sampling.temperature), or take other questions"
     )
 
 

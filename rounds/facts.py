@@ -73,7 +73,7 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
 
 def _work_facts(sampled: JsonlFiles) -> dict[str, Any]:
     """How fast it was sampled, by all commands together."""
-    work = work_on(sampled.folder, sampled.patterns)
+    work = work_on(sampled.folder)
     if work is None:
         return {}
     return {

@@ -38,8 +38,7 @@ def problem_of(stage: Stage, known: LatestEntries, digests: Digests) -> str:
     """Why a stage's outputs should not be used; empty where they may be, or where their reader says that they are
     missing.
 
-    A stage without an entry may have been run where the ledger does not see it: an index is shared by runs, and
-    `ratchet distill` writes a selection.
+    A stage without an entry may have been run where the ledger does not see it: an index is shared by runs.
     """
     name = f"'{stage.title}' of round {stage.round}"
     due = reason_to_run(stage, known, digests)

@@ -11,8 +11,6 @@ from ratchet.evaluation.measures.estimates import Difference
 
 StageId = Literal[
     "index",
-    "sample.pilot",
-    "score.pilot",
     "sample",
     "score",
     "train",
@@ -31,8 +29,6 @@ StageId = Literal[
 ]
 """What a stage does. The first half of an evaluation in two stages has an id of its own."""
 TITLES: dict[StageId, str] = {
-    "sample.pilot": "sample: pilot",
-    "score.pilot": "score: pilot",
     "score": "score and select",
     "train.random": "train: random selection",
     "train.gold": "train: gold answers",

@@ -101,20 +101,12 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     score = experiment.command("score", number=number)
     asked = {**questions, **index, **sampled_by, **_outside_code(experiment, [config.system])}
     agents, judge = models_of([config.system]), judge_of(config, config.rewards.weights)
-    stages, samples = [], dict[str, Artefact]()
-    if config.sampling.pilot is not None:  # the same commands, which find no samples.json yet
-        samples = {"samples": File(folder.samples)}
-        pilot: dict[str, Artefact] = {"trajectories": JsonlFiles(folder.trajectories, ("pilot-*.jsonl",))}
-        stages = [
-            experiment.stage(number, "sample.pilot", sample, asked, pilot, agents),
-            experiment.stage(number, "score.pilot", score, {**questions, **pilot}, samples, judge),
-        ]
     scored: dict[str, Artefact] = {**questions, **trajectories, "config": _settings(experiment, "rewards")}
     scored |= _outside_code(experiment, scores=config.rewards.weights)
     selected: dict[str, Artefact] = {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)}
     empty = () if config.rounds.count == 1 else ("--may-be-empty",)
-    stages += [
-        experiment.stage(number, "sample", sample, {**asked, **samples}, trajectories, agents),
+    stages = [
+        experiment.stage(number, "sample", sample, asked, trajectories, agents),
         experiment.stage(number, "score", (*score, *empty), scored, selected, judge),
     ]
     # A search server's index was built where the server runs.

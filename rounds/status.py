@@ -99,7 +99,7 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
     done = count_lines(lines.files()) if lines else 0
     if not done:
         return ""
-    if stage.id in ("sample", "sample.pilot") and isinstance(lines, JsonlFiles):
+    if stage.id == "sample" and isinstance(lines, JsonlFiles):
         done, total = TrajectoryStore(lines.folder).progress()
         return f"{done} of {total} trajectories"
     return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"

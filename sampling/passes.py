@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ratchet.agents.core.resources import Resources
@@ -33,8 +33,6 @@ class Pass:
     """Added to the config's seed: the same pass with another offset has other seeds and keys."""
     first: int | None = None
     """Sample only so many of the questions now; all are planned."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """By question id, the numbers of trajectories where they differ from `samples`."""
 
 
 def with_memory_scope(

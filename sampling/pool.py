@@ -92,7 +92,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             seed = config.seed + one_pass.seed_offset
             context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
             planned_by = (seed, system.identity, context, models, sources_digest)
-            jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by, one_pass.counts)
+            jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by)
             store = TrajectoryStore(one_pass.folder)
             store.plan(
                 Manifest(
@@ -153,18 +153,17 @@ def plan_jobs(
     context: RunContext,
     models: dict[str, str],
     index: str,
-    counts: Mapping[str, int] | None = None,
 ) -> list[Job]:
     """All jobs of a pass, question by question so that samples of one question share their prompt's cache.
 
     `system` is its `System.identity`, `models` maps role to model fingerprint, `index` is the digest of the index and
-    of the other sources. `counts`: by question id, where they differ from `samples`.
+    of the other sources.
     """
     sampled_by = {key: value for key, value in asdict(context).items() if key not in ("adapter", "scope")}
     settings = system.model_dump(mode="json")
     jobs = []
     for place, question in enumerate(questions):
-        for sample in range((counts or {}).get(question.id, samples)):
+        for sample in range(samples):
             key = content_key("trajectory", question, settings, models, sampled_by, index, seed, sample)
             jobs.append(Job(question, sample, key, int(key[:12], 16), place))
     return jobs

@@ -21,8 +21,6 @@ from ratchet.core.records import Record, Trajectory
 from ratchet.sampling.trajectories import Outline, Trajectories, outline
 
 FIRST_SEGMENT = "part-0.jsonl"
-DISTILLED = "distilled"
-"""The policy of trajectories that another system's answers were written into (`training.distillation`)."""
 
 
 class Manifest(Record):
@@ -64,14 +62,9 @@ class TrajectoryStore:
         return read_record(self.manifest_path, Manifest, way_out)
 
     def plan(self, manifest: Manifest) -> None:
-        """Say what belongs here, before any of it is sampled. UserError where distilled answers would be replaced."""
-        if (before := self.manifest()) == manifest:
-            return
-        if before and before.setting["policy"] == DISTILLED != manifest.setting["policy"]:
-            raise UserError(
-                f"{self.folder}: holds what `ratchet distill` wrote; sample in another run folder (--set run=runs/NEW)"
-            )
-        write_record(self.manifest_path, manifest)
+        """Say what belongs here, before any of it is sampled."""
+        if self.manifest() != manifest:
+            write_record(self.manifest_path, manifest)
 
     def keys(self) -> Sequence[str]:
         """The planned keys in their order; none before a pass was planned. Raises UserError."""

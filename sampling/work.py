@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -65,11 +65,10 @@ class Work(BaseModel):
                 file.append(self)
 
 
-def work_on(trajectories: Path, segments: Iterable[str] = ("*.jsonl",)) -> Work | None:
-    """What all commands together did for a folder of trajectories, or for some of its files. None where nothing is
-    known of it: it was written by an earlier version, or by another command."""
-    paths = {path for pattern in segments for path in trajectories.parent.glob(f"sampling-{pattern}")}
-    lines = [work for path in paths for work in read_segment(path, Work)]
+def work_on(trajectories: Path) -> Work | None:
+    """What all commands together did for a folder of trajectories. None where nothing is known of it: it was written by
+    another command."""
+    lines = [work for path in trajectories.parent.glob("sampling-*.jsonl") for work in read_segment(path, Work)]
     if not lines:
         return None
     return Work(**{name: sum(getattr(work, name) for work in lines) for name in Work.model_fields})

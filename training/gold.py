@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ratchet.agents.core.system import System, load_system
-from ratchet.core.config import Config, ModelConfig
+from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl, write_record
 from ratchet.core.records import ModelCall, Question, Span, Trajectory, content_key
@@ -31,7 +31,7 @@ def write_gold(folder: RoundFolder, config: Config) -> None:
     """Write trajectories and selection of the round's control of gold answers to the training questions, in the trained
     model's chat format. Raises UserError where it has none."""
     loaded, model = load_system(config.system), config.models[config.training.model]
-    role, action = gold_action_of(loaded, "--control gold")
+    role, action = gold_action_of(loaded)
     selection = folder.read_selection()
     if selection is None:
         raise UserError(f"{folder.selection}: does not exist; select the round's trajectories first: `ratchet score`")
@@ -39,7 +39,11 @@ def write_gold(folder: RoundFolder, config: Config) -> None:
     rewards = {key: value for choice in selection.questions for key, value in choice.rewards.items()}
     chosen = _one_for_each_question(TrajectoryStore(folder.trajectories), rewards, questions, role)
     chat = open_chat_format(model)
-    check_takes_given_answers(chat, model, "--control gold")
+    if chat.reply_opening:
+        raise UserError(
+            f"--control gold is not possible here: the prompts of {model.path} begin a thought, and given answers have "
+            "none; set its template: {enable_thinking: false}, where it knows that"
+        )
     made: dict[str, Trajectory] = {}
     reasons: dict[str, str] = {}
     for name, question in questions.items():
@@ -73,31 +77,22 @@ def write_gold(folder: RoundFolder, config: Config) -> None:
     write_record(control.selection, gold)
 
 
-def gold_action_of(system: System, what: str) -> tuple[str, GoldAction]:
+def gold_action_of(system: System) -> tuple[str, GoldAction]:
     """(the role whose action is the answer, what gives that action for a question). UserError where the system has
-    none, or the role is not trained; `what` is not possible then."""
+    none, or the role is not trained."""
     make = system.spec.gold_action
     if make is None:
         raise UserError(
-            f"{what} is not possible here: the system {system.name} does not say which action gives the right answer "
-            "(`gold_action` of its `SYSTEM`)"
+            f"--control gold is not possible here: the system {system.name} does not say which action gives the right "
+            "answer (`gold_action` of its `SYSTEM`)"
         )
     role = make(Question(id="", text=""), system.settings)[0]
     if not system.config.role(role).trainable:
         raise UserError(
-            f"{what} is not possible here: the role {role}, which gives the answer, is not trained "
+            f"--control gold is not possible here: the role {role}, which gives the answer, is not trained "
             f"(system.roles.{role}.trainable)"
         )
     return role, make
-
-
-def check_takes_given_answers(chat: ChatFormat, model: ModelConfig, what: str) -> None:
-    """UserError where an answer that no model wrote cannot stand in the dialogue; `what` is not possible then."""
-    if chat.reply_opening:
-        raise UserError(
-            f"{what} is not possible here: the prompts of {model.path} begin a thought, and given answers have none; "
-            "set its template: {enable_thinking: false}, where it knows that"
-        )
 
 
 def _one_for_each_question(

@@ -11,7 +11,7 @@ from ratchet.core.config.questions import SplitConfig
 from ratchet.core.config.section import Section
 from ratchet.core.config.system import SystemConfig
 
-Control = Literal["base-again", "random", "gold", "form"]
+Control = Literal["base-again", "random", "gold"]
 TrainedControl = Literal["random", "gold"]
 FINAL = "test"
 """The split of `questions` that is evaluated."""
@@ -41,9 +41,7 @@ class EvaluationConfig(Section):
     `base-again`: the base model, sampled once more with other seeds. `random`: an adapter trained with the same
     settings on as many randomly chosen well-formed trajectories of each question as were selected (`train.py --control
     random`, a stage of `ratchet selftrain`). `gold`: an adapter trained with the same settings on one trajectory of
-    every question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage). `form`: base
-    and adapter once more with the form of their answers enforced by constrained decoding (`system.labels: constrain`
-    and `system.malformed: constrain`); where the config does so already, there are no such arms."""
+    every question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage)."""
     benchmarks: dict[str, SplitConfig] = Field(default={})
     """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
     skip: dict[str, tuple[str, ...]] = Field(default={})

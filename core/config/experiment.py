@@ -126,10 +126,6 @@ class Config(Section):
         self._check_samples()
         self._check_rounds()
         self._check_controls()
-        if self.sampling.pilot and self.memory is not None and self.memory.sequential:
-            raise ValueError(
-                "sampling.pilot: samples every question twice, and memory.sequential once; remove one of them"
-            )
         return self
 
     def _check_models(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ratchet.core.config.section import Section
 
@@ -16,10 +16,6 @@ class SamplingConfig(Section):
 
     samples: int = Field(8, gt=0, le=100_000)
     """Number of trajectories per question."""
-    pilot: int | None = Field(None, gt=0)
-    """Number of trajectories per question that are sampled and scored first. The rest of `samples` times the number of
-    questions is then divided by the number of failures: questions without a success get the most, those with successes
-    alone the least. Default: every question gets `samples`."""
     temperature: float = Field(0.7, ge=0)
     """Temperature of trainable roles."""
     frozen_temperature: float = Field(0.1, ge=0)
@@ -30,9 +26,3 @@ class SamplingConfig(Section):
     concurrency: int | None = Field(None, gt=0)
     """Maximum number of trajectories in flight. Default: the number of requests that the model with the most takes at
     once (`models.*.concurrency` of all its servers, or `models.*.batch`)."""
-
-    @model_validator(mode="after")
-    def _check_pilot(self) -> SamplingConfig:
-        if self.pilot is not None and self.pilot >= self.samples:
-            raise ValueError(f"pilot: {self.pilot} of {self.samples} samples leaves none to divide; lower it")
-        return self

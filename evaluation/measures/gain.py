@@ -4,8 +4,6 @@
   rises by form alone where a model learns to end its answers as it was told.
 - Substance: the primary measure among the trajectories that finished with an answer, paired over the questions on which
   both arms have such a trajectory.
-- Substance with the form enforced: the primary measure of both arms when constrained decoding leaves them no other form
-  (`evaluation.controls: form`), on all questions that both then answer.
 - Changed questions: how many the arm gained and how many it broke. Sampling the base model again changes some as well.
 - Label floor: what chance, and always giving the commonest label, would score.
 """
@@ -37,15 +35,11 @@ class Gain(Record):
     """The share of trajectories that finished with an answer, over all questions that both arms were asked."""
     substance: Difference
     """The primary measure among those trajectories, over the questions where both arms have one."""
-    enforced: Difference | None = None
-    """The same with the form enforced by constrained decoding; None where that was not measured."""
 
     @property
     def is_form_only(self) -> bool:
-        """Whether form clearly rose and substance, however it was measured, did not; False where too few questions
-        tell."""
-        known = [part for part in (self.substance, self.enforced) if part is not None and part.n >= MIN_ANSWERED]
-        return _rose(self.form) and bool(known) and not any(map(_rose, known))
+        """Whether form clearly rose and substance did not; False where too few questions tell."""
+        return _rose(self.form) and self.substance.n >= MIN_ANSWERED and not _rose(self.substance)
 
 
 class QuestionChanges(Record):

@@ -29,7 +29,7 @@ from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.measures.measures import BY_NAME, form_of, strict_form
 from ratchet.evaluation.measures.statistics import holm, paired, stratified_interval
 from ratchet.evaluation.measures.verdicts import MACRO_F1, average_macro_f1
-from ratchet.evaluation.results import BASE, BASE_AGAIN, BASE_IN_FORM, TRAINED, TRAINED_IN_FORM, Arm, Results
+from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
 
 COSTS = {
     "answer_words": "answer\nwords",
@@ -58,8 +58,6 @@ tool calls: searches too; parsed: actions neither out of form nor cut off"""
 MEMBERS = """\
 means over n questions; difference with its 95% bootstrap interval, paired by
 question; p: paired sign-flip test, not corrected for the number of rows"""
-UNTESTED = (BASE_AGAIN, BASE_IN_FORM, TRAINED_IN_FORM)
-"""Arms that are no comparison with base, and have no p value."""
 
 
 def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
@@ -81,7 +79,7 @@ def print_suite(suite: Sequence[Results], out: TextIO | None = None) -> None:
 def _p(results: Results, arm: Arm) -> float | None:
     """The p value of an arm's difference from base; None for base itself and for base again."""
     difference = results.difference(arm.name)
-    return difference.p if difference is not None and arm.name not in UNTESTED else None
+    return difference.p if difference is not None and arm.name != BASE_AGAIN else None
 
 
 def _unit(results: Results) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ratchet.commands.evaluate import main
 from ratchet.core.config import Config, load_config
@@ -16,7 +14,6 @@ from ratchet.evaluation.arm_folders import read_arms
 from ratchet.evaluation.comparisons import compare, selection_gain
 from ratchet.evaluation.headline import changes_sentence, verdict
 from ratchet.evaluation.measures.gain import QuestionChanges, question_changes
-from ratchet.evaluation.round_arms import plan
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.promotion import promote
 from tests.evaluation.test_compare import evaluate, invented_arms, opened, record_training_questions, right
@@ -115,58 +112,3 @@ def test_questions_are_gained_and_broken_one_by_one() -> None:
     assert question_changes({"a": 0.2, "b": 0.9, "c": None}, {"a": 0.7, "b": 0.41, "c": 1.0}) == QuestionChanges(
         gained=1, broken=0, questions=2
     )
-
-
-@pytest.fixture
-def claims_path(config_path: Path) -> Path:
-    """Thirty claims. The base model gives a label to a third of them; under a grammar it is as good as the adapter."""
-    claims = [
-        {"id": f"c{i}", "text": f"Light {i} is kept.", "labels": LABELS, "label": "YES" if i % 2 else "NO"}
-        for i in range(30)
-    ]
-    folder = config_path.parent
-    (folder / "test.jsonl").write_text("".join(json.dumps(claim) + "\n" for claim in claims))
-    script = [
-        {"match": "Which of these labels is it?", "reply": '{"label": "YES"}'},
-        {"match": "Light", "reply": "It is so.\nYES", "adapted": True},
-        *({"match": f"Light {i} ", "reply": "It is so.\nYES"} for i in range(10)),
-        {"default": "I cannot tell."},
-    ]
-    (folder / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in script))
-    config = yaml.safe_load(config_path.read_text())
-    config["system"] = {"name": "cot"}
-    config["rewards"]["weights"] = {"accuracy": 1.0}
-    config["evaluation"] |= {"scores": ["accuracy"], "baselines": {}, "controls": ["form"]}
-    config_path.write_text(yaml.safe_dump(config))
-    return config_path
-
-
-LABELS = [{"name": "YES", "meaning": "it is so"}, {"name": "NO", "meaning": "it is not so"}]
-
-
-def test_a_gain_that_is_gone_under_a_grammar_is_one_in_form_only(
-    claims_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config, folder = opened(claims_path)
-    results = evaluate(config, folder, "test", folder.adapter)
-    assert [arm.name for arm in results.arms] == ["base", "adapter", "base in form", "adapter in form"]
-    answered = {arm.name: arm.measures["answered"].mean for arm in results.arms}
-    assert answered == {"base": pytest.approx(1 / 3), "adapter": 1, "base in form": 1, "adapter in form": 1}
-    gain = results.comparison("adapter").gain  # type: ignore[union-attr]
-    assert gain.substance.n == 10 and gain.enforced is not None
-    assert (gain.enforced.n, gain.enforced.before, gain.enforced.after) == (30, 0.5, 0.5)
-    assert gain.is_form_only
-    assert results.verdict.startswith("The trained model is better in form only. ")
-    assert "With the form enforced, Accuracy on 30 questions: 0.50 -> 0.50: +0.00" in results.verdict
-    main(["table", "--config", str(claims_path)])
-    assert "With the form enforced" in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_form_that_is_enforced_already_needs_no_further_arm(config_path: Path) -> None:
-    config = load_config(config_path, ["evaluation.controls=[form]"])
-    folder = open_run(config).round(1)
-    results = evaluate(config, folder, "test", folder.adapter)
-    assert [arm.name for arm in results.arms] == ["base", "adapter", "plain"]
-    asked_again = load_config(config_path, ["evaluation.controls=[form]", "system.malformed=reask"])
-    names = [arm.name for arm in plan(asked_again, ["test"], folder.adapter)]
-    assert names == ["base", "adapter", "base in form", "adapter in form", "plain"]

@@ -88,11 +88,11 @@ def test_the_rate_counts_what_did_not_fail_over_the_time_of_sampling(tmp_path: P
     assert work.an_hour == 360.0
     assert work.text == "360 trajectories an hour: 3 in 30s, with 0 prompt tokens (0 cached) and 0 new tokens"
     assert work_on(tmp_path / "trajectories") is None
-    for segment in ("pilot-part-0.jsonl", "part-0.jsonl", "part-0.jsonl"):
+    for segment in ("part-1.jsonl", "part-0.jsonl", "part-0.jsonl"):
         work.keep(tmp_path / "trajectories", segment)
     assert [path.name for path in sorted(tmp_path.glob("*.jsonl"))] == [
         "sampling-part-0.jsonl",
-        "sampling-pilot-part-0.jsonl",
+        "sampling-part-1.jsonl",
     ]
-    pilot, every = work_on(tmp_path / "trajectories", ["pilot-*.jsonl"]), work_on(tmp_path / "trajectories")
-    assert pilot == work and every and (every.seconds, every.trajectories, every.an_hour) == (90.0, 9, 360.0)
+    every = work_on(tmp_path / "trajectories")
+    assert every and (every.seconds, every.trajectories, every.an_hour) == (90.0, 9, 360.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ratchet.core.records import Label, Question, Trajectory
-from ratchet.evaluation.comparisons import best_baseline, compare, in_form
+from ratchet.evaluation.comparisons import best_baseline, compare
 from ratchet.evaluation.headline import verdict
-from ratchet.evaluation.measures.gain import MIN_ANSWERED, Gain, label_floor
+from ratchet.evaluation.measures.gain import label_floor
 from ratchet.evaluation.results import Arm
 from tests.helpers.arms import make_arm
 
@@ -84,22 +84,3 @@ def test_the_floor_of_labels() -> None:
     assert floor is not None
     assert (floor.chance, floor.commonest, floor.accuracy) == (0.5, "REFUTED", pytest.approx(2 / 3))
     assert label_floor(SHORT) is None
-
-
-def test_with_the_form_enforced_few_answers_in_form_still_tell() -> None:
-    base = arm("base", QUESTIONS, ["wrong", *["unparsed"] * 9])
-    trained = arm("adapter", QUESTIONS, ["right", "wrong", "wrong"])
-    comparison = compare(base, trained, QUESTIONS, "accuracy", 0)
-    assert comparison.gain.substance.n < MIN_ANSWERED and not comparison.gain.is_form_only, "too few tell"
-
-    def enforced(before: list[str], after: list[str]) -> Gain:
-        arms = arm("base in form", QUESTIONS, before), arm("adapter in form", QUESTIONS, after)
-        return comparison.gain.model_copy(update={"enforced": in_form(arms, 0)})
-
-    same = enforced(["right", "wrong", "wrong"], ["right", "wrong", "wrong"])
-    assert same.is_form_only and same.enforced is not None and same.enforced.mean == 0
-    assert not enforced(["wrong", "wrong", "wrong"], ["right", "wrong", "wrong"]).is_form_only
-    words, sentences = verdict(comparison.model_copy(update={"gain": same}), "accuracy")
-    assert words == "The trained model is better in form only"
-    assert "With the form enforced, Accuracy on 60 questions: 0.33 -> 0.33: +0.00 [" in sentences
-    assert in_form((base, trained), 0) is None, "these are not the arms of the control"
