@@ -202,7 +202,7 @@ def test_a_bug_is_an_error_without_its_details(tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_guide_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (program,) = blocks(ROOT / "docs/guides/serve.md", "python")
+    program = blocks(ROOT / "docs/guides/use.md", "python")[0]
     with serving(tmp_path, system="mrag", baselines={}) as server:
         exec(program.replace("http://127.0.0.1:8090", server.url), {})
     out = capsys.readouterr().out

@@ -27,8 +27,8 @@ def follow(page: str, folder: Path) -> dict[str, str]:
     script = folder / "script.jsonl"
     brief = {"prompt": "in as few words as possible", "replies": ["Ada Torrin", "It was Ada Torrin", "Ada Torrin"]}
     script.write_text(json.dumps(brief) + "\n" + script.read_text())
-    for match in FILE.finditer(text):
-        (folder / match["path"]).write_text(match["text"])
+    for file in FILE.finditer(text):
+        (folder / file["path"]).write_text(file["text"])
     (folder / "data/lakes").mkdir(parents=True)
     (folder / "data/lakes/lakes.csv").write_text("Q,A,Page\nWhere is the lake Inari?,Finland,inari\n")
     match = SECTIONS.search(text)
