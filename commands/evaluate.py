@@ -141,7 +141,6 @@ SUBCOMMANDS = {
     "thresholds": Subcommand(
         "thresholds for the scores by which a debate may end, from dev", "ratchet.commands.tables:thresholds"
     ),
-    "budgets": Subcommand("compare methods with equal numbers of tokens", "ratchet.commands.tables:budgets"),
     "members": Subcommand(
         "one adapter's results on the tasks of all the config's members", "ratchet.commands.tables:members"
     ),
@@ -152,7 +151,7 @@ SUBCOMMANDS = {
 def _show(suite: list[Results], folder: RoundFolder, evaluation: EvaluationConfig) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
     from ratchet.evaluation.arm_folders import results_path
-    from ratchet.evaluation.card import complete_card
+    from ratchet.evaluation.headline import complete_card
     from ratchet.evaluation.results import read_results
     from ratchet.evaluation.tables.comparison import print_candidates, print_null_counts, print_results
     from ratchet.evaluation.tables.suite import print_suite

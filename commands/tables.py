@@ -1,4 +1,4 @@
-"""Tables of stored trajectories: thresholds of a debate's scores, accuracy with equal tokens, results of members."""
+"""Tables of stored trajectories: thresholds of a debate's scores, results of members."""
 
 from __future__ import annotations
 
@@ -31,19 +31,6 @@ def thresholds(words: Sequence[str], prog: str) -> None:
     from ratchet.evaluation.tables.thresholds import print_thresholds
 
     print_thresholds(stored_set(config, folder, split), arguments.quantile, arguments.setting)
-
-
-def budgets(words: Sequence[str], prog: str) -> None:
-    """Print the methods' accuracy with equal numbers of tokens."""
-    parser = stored_parser(prog, "Compare methods with equal numbers of tokens: cheap ones vote. It needs no model.")
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    folder, splits = open_round(config, arguments)
-    from ratchet.evaluation.tables.budgets import print_budgets
-    from ratchet.evaluation.tables.stored import stored_set
-
-    for split in splits:
-        print_budgets(config, stored_set(config, folder, split))
 
 
 def members(words: Sequence[str], prog: str) -> None:

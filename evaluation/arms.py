@@ -72,7 +72,7 @@ ScoreArm = Callable[[ArmPlan], Scores]
 
 def is_planned(evaluation: EvaluationConfig, arm: ArmPlan, manifest: Manifest | None) -> bool:
     """Whether the manifest plans the arm's questions, with as many samples as the config says."""
-    wanted = (arm.asked.digest, evaluation.samples_of(arm.name))
+    wanted = (arm.asked.digest, evaluation.samples)
     return manifest is not None and (manifest.questions, manifest.samples) == wanted
 
 
@@ -107,7 +107,7 @@ def sample_arms(config: Config, arms: Iterable[ArmPlan], title: str) -> None:
                 scope=folder.relative_to(config.folder).as_posix(),  # What one arm remembers must not help another.
             ),
             arm.asked.questions,
-            config.evaluation.samples_of(arm.name),
+            config.evaluation.samples,
             folder,
             group=arm.group,
             seed_offset=arm.seed_offset,

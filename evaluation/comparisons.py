@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
 
 from ratchet.core.config import Config
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.text import NORMALISATIONS
 from ratchet.evaluation.measures.estimates import Difference, Estimate
-from ratchet.evaluation.measures.gain import gain, question_changes
 from ratchet.evaluation.measures.measures import (
     AS_RETURNED,
-    BY_NAME,
     Scores,
     answered_measure,
     mean_of_answered,
+    measure_of,
     values_by_question,
     values_of_samples,
 )
@@ -29,10 +29,18 @@ from ratchet.evaluation.results import (
     BaselineComparison,
     Comparison,
     CostPair,
+    Gain,
+    LabelFloor,
+    QuestionChanges,
 )
 
 COSTS = ("calls", "prompt_tokens", "new_tokens")
 """The measures of a baseline's cost that the headline gives."""
+CHANGE = 0.5
+"""A question is gained or broken where its value changes by this much: a wrong label or exact match became right, or
+the reverse. With several samples the value is their mean."""
+ROUNDING = 1e-9
+"""Means over samples differ from CHANGE by less than this only by rounding."""
 
 
 def primary_measure(config: Config, questions: Sequence[Question]) -> str:
@@ -112,13 +120,40 @@ def compare(
     if base.verdicts is not None and arm.verdicts is not None:
         both = base.verdicts, arm.verdicts
         measures |= {name: macro_f1_difference(*both, seed, name) for name in MACRO_F1}
-    form = (base.by_question(answered), arm.by_question(answered))
     return Comparison(
         arm=arm.name,
         measures=measures,
         kinds={kind: measure_difference(base, arm, *own, ids) for kind, ids in _by_kind(questions).items()},
-        gain=gain(base.answered, arm.answered, *form, seed),
+        gain=Gain(
+            form=measure_difference(base, arm, answered, seed),
+            substance=paired_difference(*paired(base.answered, arm.answered), seed),
+        ),
         changes=question_changes(base.by_question(primary), arm.by_question(primary)),
+    )
+
+
+def question_changes(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> QuestionChanges:
+    """The questions gained and broken, from values of the primary measure by question id, where higher is better."""
+    changes = [y - x for x, y in zip(*paired(before, after), strict=True)]
+    return QuestionChanges(
+        gained=sum(change >= CHANGE - ROUNDING for change in changes),
+        broken=sum(change <= ROUNDING - CHANGE for change in changes),
+        questions=len(changes),
+    )
+
+
+def label_floor(questions: Sequence[Question]) -> LabelFloor | None:
+    """The floor of the questions that have a label; None where none has."""
+    labelled = [question for question in questions if question.label is not None and question.labels]
+    if not labelled:
+        return None
+    names = {label.name.casefold(): label.name for question in labelled for label in question.labels}
+    counts = Counter((question.label or "").casefold() for question in labelled)
+    commonest = min(counts, key=lambda label: (-counts[label], label))
+    return LabelFloor(
+        chance=fmean(1 / len(question.labels) for question in labelled),
+        commonest=names.get(commonest, commonest),
+        accuracy=counts[commonest] / len(labelled),
     )
 
 
@@ -161,7 +196,7 @@ def compare_with_best(trained: Arm, baselines: Sequence[Arm], measure: str, seed
     candidates = [(arm, difference) for arm, difference in differences if difference.before is not None]
     if not candidates:
         return None
-    sign = -1 if BY_NAME[measure].better == "lower" else 1
+    sign = -1 if measure_of(measure).better == "lower" else 1
 
     def rank(pair: tuple[Arm, Difference]) -> tuple[float, float]:
         calls = pair[0].measures.get("calls")

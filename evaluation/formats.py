@@ -1,12 +1,23 @@
-"""What tables show of an evaluation: which measures, and numbers as text."""
+"""What tables, pages and cards show of an evaluation: which measures, their rows, and numbers as text."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from rich.markup import escape
 
 from ratchet.evaluation.measures.estimates import Difference, Estimate
-from ratchet.evaluation.measures.measures import BY_NAME, MATCHES, MEASURES, direction, form_of, strict_form
-from ratchet.evaluation.results import Arm, Results
+from ratchet.evaluation.measures.measures import (
+    MATCHES,
+    Measure,
+    direction,
+    form_of,
+    in_order,
+    measure_of,
+    strict_form,
+)
+from ratchet.evaluation.results import TRAINED, Arm, Results
 
 SECTIONS = (
     ("quality", "Answers"),
@@ -19,20 +30,68 @@ SECTIONS = (
 def shown_measures(results: Results, *groups: str) -> list[str]:
     """The measures of these groups to show, in display order: those of any arm, optional ones if not empty."""
 
-    def has(arm: Arm, name: str, group: str) -> bool:
+    def has(arm: Arm, measure: Measure) -> bool:
+        name, estimate = measure.name, arm.measures.get(measure.name)
+        if estimate is None:
+            return False
         if name in ("recalled", "failed_lookups"):  # few systems have a memory, and few runs an outage
-            return name in arm.measures and bool(arm.measures[name].mean)
-        strict = arm.measures.get("answered" if name == "returned" else strict_form(name))
-        always = name in (*MATCHES, results.primary)
-        if (form_of(name) or name == "returned") and not always:  # only where endings make a difference
-            return name in arm.measures and strict is not None and arm.measures[name].mean != strict.mean
-        return name in arm.measures and (arm.measures[name].n > 0 or not (group == "retrieval" or name in MATCHES))
+            return bool(estimate.mean)
+        if (form_of(name) or name == "returned") and name != results.primary:  # only where endings make a difference
+            strict = arm.measures.get("answered" if name == "returned" else strict_form(name))
+            return strict is not None and estimate.mean != strict.mean
+        return estimate.n > 0 or not (measure.group == "retrieval" or strict_form(name) in MATCHES)
 
-    names = [measure.name for measure in MEASURES]
-    outside = dict.fromkeys(name for arm in results.arms for name in arm.measures if name not in names)
-    at = names.index("reward")
-    measures = [BY_NAME[name] for name in (*names[:at], *outside, *names[at:])]
-    return [m.name for m in measures if m.group in groups and any(has(arm, m.name, m.group) for arm in results.arms)]
+    measures = map(measure_of, in_order(dict.fromkeys(name for arm in results.arms for name in arm.measures)))
+    return [m.name for m in measures if m.group in groups and any(has(arm, m) for arm in results.arms)]
+
+
+class Row(NamedTuple):
+    """Base against trained in one measure, or in the primary one on one kind of question. Where only some questions
+    are paired, both means are theirs, so that the difference follows from them."""
+
+    name: str
+    """The measure's name, or the kind's."""
+    base: Estimate | None
+    trained: Estimate | None
+    difference: Difference | None
+    paired: int | None
+    """On how many questions the difference is paired, where that is fewer than a mean is of."""
+
+
+def measure_row(results: Results, name: str) -> Row:
+    """The row of a measure."""
+    arm = results.arm(TRAINED)
+    trained = arm.measures.get(name) if arm else None
+    return _row(name, results.arms[0].measures.get(name), trained, results.difference(TRAINED, name))
+
+
+def kind_rows(results: Results) -> Iterator[Row]:
+    """A row for each kind of question."""
+    arm, comparison, primary = results.arm(TRAINED), results.comparison(TRAINED), results.primary
+    for kind, measures in results.arms[0].kinds.items():
+        trained = arm.kinds.get(kind, {}).get(primary) if arm else None
+        yield _row(kind, measures.get(primary), trained, comparison.kinds.get(kind) if comparison else None)
+
+
+def _row(name: str, base: Estimate | None, trained: Estimate | None, difference: Difference | None) -> Row:
+    if difference is None or difference.mean is None:
+        return Row(name, base, trained, difference, None)
+
+    def paired(estimate: Estimate | None, mean: float | None) -> Estimate | None:
+        if estimate is None or estimate.n == difference.n:
+            return estimate
+        return Estimate(mean=mean, n=difference.n, nulls=estimate.nulls)
+
+    is_part = any(one is not None and one.n > difference.n for one in (base, trained))
+    pair = paired(base, difference.before), paired(trained, difference.after)
+    return Row(name, *pair, difference, difference.n if is_part else None)
+
+
+def paired_count(difference: Difference | None, estimate: Estimate | None) -> str:
+    """' (39)': on how many questions a difference is paired, where that is fewer than a mean is of; else empty."""
+    if difference is None or difference.mean is None or estimate is None or estimate.n <= difference.n:
+        return ""
+    return f" ({difference.n})"
 
 
 def format_number(value: float | None, digits: int, sign: bool = False) -> str:
@@ -52,14 +111,14 @@ def format_interval(estimate: Estimate | Difference, digits: int) -> str:
 
 def format_mean(estimate: Estimate | None, name: str) -> str:
     """The mean with the measure's digits, '-' where there is none."""
-    return format_number(estimate.mean if estimate else None, BY_NAME[name].digits)
+    return format_number(estimate.mean if estimate else None, measure_of(name).digits)
 
 
 def format_estimate(estimate: Estimate | None, name: str) -> str:
     """'0.412 [0.310, 0.520]' as rich markup, '-' where there is no value."""
     if estimate is None or estimate.mean is None:
         return "-"
-    digits = BY_NAME[name].digits
+    digits = measure_of(name).digits
     between = format_interval(estimate, digits)
     return format_number(estimate.mean, digits) + (f" [dim]{escape(between)}[/dim]" if between else "")
 
@@ -68,7 +127,7 @@ def format_difference(difference: Difference | None, name: str) -> str:
     """'+0.33 [0.24, 0.42]', in the colour of `coloured`."""
     if difference is None or difference.mean is None:
         return "-"
-    digits = BY_NAME[name].digits
+    digits = measure_of(name).digits
     text = f"{format_number(difference.mean, digits, sign=True)} {escape(format_interval(difference, digits))}".rstrip()
     return coloured(text, difference, name)
 
@@ -78,21 +137,6 @@ def coloured(text: str, difference: Difference, name: str) -> str:
     that it has."""
     colour = {"better": "green", "worse": "red", "": ""}[direction(difference, name)]
     return f"[{colour}]{text}[/]" if colour else text
-
-
-def paired_estimate(estimate: Estimate | None, difference: Difference | None, after: bool = False) -> Estimate | None:
-    """An arm's mean; where only some of its questions are paired with those of the other arm, the mean of these, from
-    which the difference follows, without an interval. `after`: whether the arm is the second of the difference."""
-    if difference is None or difference.mean is None or estimate is None or estimate.n == difference.n:
-        return estimate
-    return Estimate(mean=difference.after if after else difference.before, n=difference.n, nulls=estimate.nulls)
-
-
-def paired_count(difference: Difference | None, *estimates: Estimate | None) -> str:
-    """' (39)': on how many questions a difference is paired, where that is fewer than a mean is of; else empty."""
-    if difference is None or difference.mean is None:
-        return ""
-    return f" ({difference.n})" if any(e is not None and e.n > difference.n for e in estimates) else ""
 
 
 def format_p_value(difference: Difference | None) -> str:

@@ -1,12 +1,30 @@
-"""The headline of an evaluation: the trained model against its base, and against the best untrained baseline."""
+"""The headline of an evaluation: the trained model against its base, and against the best untrained baseline.
+
+`ratchet evaluate`, the report and the adapter's model card say the same words.
+"""
 
 from __future__ import annotations
 
-from ratchet.evaluation.measures.estimates import Difference
-from ratchet.evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
-from ratchet.evaluation.measures.measures import BY_NAME, answered_measure, direction, strict_form
+from collections.abc import Sequence
+from pathlib import Path
+
+from ratchet.core.files import write_atomic
+from ratchet.core.markdown import markdown_text
+from ratchet.evaluation.formats import format_interval, format_number, measure_row
+from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.measures.measures import LENIENT, answered_measure, direction, measure_of, strict_form
 from ratchet.evaluation.measures.retrieval import LOSSES
-from ratchet.evaluation.results import BaselineComparison, Comparison
+from ratchet.evaluation.results import (
+    TRAINED,
+    BaselineComparison,
+    Comparison,
+    Gain,
+    LabelFloor,
+    QuestionChanges,
+    Results,
+)
+from ratchet.inference.adapters import adapter_digest
+from ratchet.training.card import RESULTS
 
 
 def verdict(
@@ -51,17 +69,17 @@ def verdict(
 
 def gain_sentence(gain: Gain, primary: str) -> str:
     """The numbers of form and of substance."""
-    form = f"In form, {BY_NAME[answered_measure(primary)].short.lower()}: {_change(gain.form)}"
+    form = f"In form, {measure_of(answered_measure(primary)).short.lower()}: {_change(gain.form)}"
     if gain.substance.before is None:
         return f"{form}; no question was answered by both, so their substance cannot be compared."
     answered = f"on {_questions(gain.substance.n)} that both answered"
-    return f"{form}; in substance, {BY_NAME[primary].short} {answered}: {_change(gain.substance)}."
+    return f"{form}; in substance, {measure_of(primary).short} {answered}: {_change(gain.substance)}."
 
 
 def selection_sentence(selection: Difference, primary: str) -> str:
     """What selection is worth, by the difference between the trained model and that of a random selection."""
     worth = f"{selection.mean:+.2f}{_interval(selection)}"
-    title, questions = BY_NAME[primary].short, f"{_chance(selection)} on {_questions(selection.n)}"
+    title, questions = measure_of(primary).short, f"{_chance(selection)} on {_questions(selection.n)}"
     if selection.is_clear():
         return f"Selection is worth {worth} in {title} over random trajectories{questions}."
     return f"Selection shows no clear difference from random trajectories: {worth} in {title}{questions}."
@@ -103,7 +121,7 @@ def _with_baseline(words: str, form_only: str, difference: Difference, best: Bas
     )
     against_base, against_best = direction(difference, primary), direction(best.difference, primary)
     second = f"{against_best} than {baseline}" if against_best else f"not clearly different from {baseline}"
-    if (best.difference.mean or 0.0) * (-1 if BY_NAME[primary].better == "lower" else 1) < 0:  # clearly or not
+    if (best.difference.mean or 0.0) * (-1 if measure_of(primary).better == "lower" else 1) < 0:  # clearly or not
         ahead = "" if against_best == "worse" else ", which is ahead"
         second += f"{ahead}: use {best.name}"
     if not against_base:
@@ -138,7 +156,7 @@ def _questions(count: int) -> str:
 
 def _numbers(difference: Difference, primary: str) -> str:
     """'F1 0.08 -> 0.48: +0.40 [0.31, 0.49], p < 0.001 on 100 questions'"""
-    title = BY_NAME[primary].short
+    title = measure_of(primary).short
     if difference.before is None or difference.after is None or difference.mean is None:
         return f"{title}: no question has a value in both arms, so base and trained cannot be compared"
     if difference.low is None or difference.p is None:
@@ -161,3 +179,63 @@ def _change(difference: Difference) -> str:
 def _interval(difference: Difference) -> str:
     """' [0.31, 0.49]', empty where there is none."""
     return "" if difference.low is None else f" [{difference.low:.2f}, {difference.high:.2f}]"
+
+
+# The model card
+
+
+def complete_card(adapter: Path, suite: Sequence[Results]) -> bool:
+    """Write the results into the adapter's card, in place of earlier ones; False where they are of another adapter, or
+    the card has no place for them."""
+    card = adapter / "README.md"
+    trained = [(results, arm) for results in suite if (arm := results.arm(TRAINED)) is not None]
+    if not trained or not card.exists() or {arm.policy for _, arm in trained} != {adapter_digest(adapter)}:
+        return False
+    text = card.read_text(encoding="utf-8")
+    place = RESULTS.search(text)
+    if place is None:
+        return False
+    about = "## Results\n\nMeans over questions with 95% bootstrap intervals; differences are paired by question.\n"
+    written = "\n".join([about, *(_card_section(results) for results, _ in trained)])
+    write_atomic(card, f"{text[: place.start(1)]}\n{written}{text[place.end(1) :]}")
+    return True
+
+
+def _card_section(results: Results) -> str:
+    """The results on one question set: the score, and apart from it how often form let an answer be scored at all."""
+    best = results.best_baseline
+    baseline = results.arm(best.name) if best else None
+    measures = {
+        results.primary: measure_of(results.primary).title,
+        strict_form(results.primary) + LENIENT: f"{measure_of(results.primary).short} among answered (substance)",
+        "parse_rate": "actions that parsed (form)",
+        "finished": "finished (form)",
+        "calls": "model calls a question",
+    }
+    others = [markdown_text(baseline.name)] if baseline else []
+    lines = [["measure", "base", "trained", *others, "trained - base", *(f"trained - {name}" for name in others)]]
+    lines.append(["---"] * len(lines[0]))
+    for name, title in measures.items():
+        row = measure_row(results, name)
+        if row.base is None:
+            continue
+        cells = [title + (f" ({row.paired})" if row.paired else "")]
+        cells += [_cell(row.base, name), _cell(row.trained, name)]
+        cells += [_cell(baseline.measures.get(name), name)] if baseline else []
+        cells.append(_cell(row.difference, name, sign=True))
+        if baseline:
+            cells.append(_cell(best.difference, name, sign=True) if best and name == results.primary else "")
+        lines.append(cells)
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    words, comparison = results.verdict, results.comparison(TRAINED)
+    if comparison and comparison.gain.form.n and not comparison.gain.form.mean:  # then the verdict leaves it out
+        words += f" {gain_sentence(comparison.gain, results.primary)}"
+    title = markdown_text(results.title or results.split)
+    return f"### {title}: {results.questions} questions\n\n{table}\n\n{markdown_text(words)}\n"
+
+
+def _cell(estimate: Estimate | Difference | None, name: str, sign: bool = False) -> str:
+    if estimate is None or estimate.mean is None:
+        return "-"
+    digits = measure_of(name).digits
+    return f"{format_number(estimate.mean, digits, sign)} {format_interval(estimate, digits)}".rstrip()

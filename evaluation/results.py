@@ -14,7 +14,6 @@ from ratchet.core.files import read_record
 from ratchet.core.records import Record
 from ratchet.evaluation.measures.complementarity import Complementarity
 from ratchet.evaluation.measures.estimates import Difference, Estimate
-from ratchet.evaluation.measures.gain import Gain, LabelFloor, QuestionChanges
 from ratchet.evaluation.measures.measures import Values
 from ratchet.evaluation.measures.verdicts import Verdicts
 
@@ -23,6 +22,10 @@ RANDOM, GOLD, BASE_AGAIN = "random selection", "gold answers", "base again"
 """The arms of `evaluation.controls`."""
 RESERVED = (BASE, PARENT, TRAINED, RANDOM, GOLD, BASE_AGAIN)
 """Names that no baseline may have."""
+
+
+MIN_ANSWERED = 10
+"""With fewer questions that both arms answered, nothing can be said about substance."""
 
 
 class CostPair(Record):
@@ -76,6 +79,47 @@ class Arm(Record):
         return {i: values.get(measure) for i, values in self.values.items()}
 
 
+class Gain(Record):
+    """What an arm's gain over the base consists of."""
+
+    form: Difference
+    """The share of trajectories that finished with an answer, over all questions that both arms were asked. A strict
+    measure counts the others as wrong, so that it rises by form alone where a model learns to end its answers."""
+    substance: Difference
+    """The primary measure among those trajectories, over the questions where both arms have one."""
+
+    @property
+    def is_form_only(self) -> bool:
+        """Whether form clearly rose and substance did not; False where too few questions tell."""
+        return _rose(self.form) and self.substance.n >= MIN_ANSWERED and not _rose(self.substance)
+
+
+def _rose(difference: Difference) -> bool:
+    return difference.is_clear() and (difference.mean or 0.0) > 0
+
+
+class QuestionChanges(Record):
+    """How many questions changed from one arm to another, of those with a value of the primary measure in both.
+    Sampling the base model again changes some as well."""
+
+    gained: int
+    """Questions whose value rose by at least `comparisons.CHANGE`."""
+    broken: int
+    """Questions whose value fell by as much."""
+    questions: int
+
+
+class LabelFloor(Record):
+    """The accuracy that a question set with labels gives for nothing."""
+
+    chance: float
+    """The expected accuracy of a label drawn at random from those on offer."""
+    commonest: str
+    """The label that is right most often; of equal ones the first by name."""
+    accuracy: float
+    """The accuracy of always giving the commonest label."""
+
+
 class Comparison(Record):
     """An arm against the base arm."""
 
@@ -117,7 +161,14 @@ class Results(Record):
     selection: Difference | None = None
     """What selection is worth: the trained arm less the one of a random selection, in the primary measure, paired by
     question; None where one of the two was not run."""
-    verdict: str
+    headline: str
+    """The verdict in a few words; empty where the numbers allow none."""
+    numbers: str
+    """The sentences with its numbers."""
+
+    @property
+    def verdict(self) -> str:
+        return ". ".join(filter(None, (self.headline, self.numbers)))
 
     def arm(self, name: str) -> Arm | None:
         return next((arm for arm in self.arms if arm.name == name), None)

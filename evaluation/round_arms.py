@@ -22,10 +22,16 @@ from ratchet.evaluation.arms import (
     sample_arms,
     stored_arm_scores,
 )
-from ratchet.evaluation.comparisons import best_baseline, compare, make_arm, primary_measure, selection_gain
+from ratchet.evaluation.comparisons import (
+    best_baseline,
+    compare,
+    label_floor,
+    make_arm,
+    primary_measure,
+    selection_gain,
+)
 from ratchet.evaluation.headline import verdict
 from ratchet.evaluation.measures.complementarity import complementarity
-from ratchet.evaluation.measures.gain import label_floor
 from ratchet.evaluation.measures.measures import Scores
 from ratchet.evaluation.measures.statistics import RESAMPLES
 from ratchet.evaluation.results import (
@@ -217,6 +223,7 @@ def _compared(
     rival = best_baseline(arms, primary, seed, only=also_trained)
     floor, selection = label_floor(questions), selection_gain(arms, primary, seed)
     trained = next((comparison for comparison in comparisons if comparison.arm == TRAINED), None)
+    headline, numbers = verdict(trained, primary, best, floor, selection, rival)
     return Results(
         round=number,
         split=split,
@@ -237,5 +244,6 @@ def _compared(
         best_baseline=best,
         trained_baseline=rival,
         selection=selection,
-        verdict=". ".join(filter(None, verdict(trained, primary, best, floor, selection, rival))),
+        headline=headline,
+        numbers=numbers,
     )

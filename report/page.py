@@ -10,18 +10,18 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ratchet.core.config import Config
 from ratchet.core.plugins import short_name
-from ratchet.evaluation.formats import SECTIONS, format_p_value, paired_count, paired_estimate, shown_measures
-from ratchet.evaluation.headline import changes_sentence, verdict
+from ratchet.evaluation.formats import SECTIONS, format_p_value, kind_rows, measure_row, shown_measures
+from ratchet.evaluation.headline import changes_sentence
 from ratchet.evaluation.measures.estimates import Difference
-from ratchet.evaluation.measures.measures import BY_NAME, answered_measure, strict_form
-from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, BaselineComparison, Results
+from ratchet.evaluation.measures.measures import measure_of
+from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results
 from ratchet.report.gather import Gathered
 from ratchet.report.records import Tally
 from ratchet.report.rounds import interval, number, rounds_view, tone_of
@@ -73,23 +73,20 @@ def render_page(
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals |= {"term": term, "measure_term": measure_term, "number": number, "interval": interval}
     results, selection = gathered.results, gathered.selection
-    headline, particulars = _verdict(results)
+    primary = measure_of(results.primary).short if results else ""
     return environment.get_template("page.html.j2").render(
         run=config.folder.name,
         round=gathered.folder.number,
         state=state,
-        headline=headline,
-        particulars=particulars,
-        summary=summary_rows(results) if results else [],
-        notes=summary_notes(results) if results else [],
+        headline=_headline(results),
         changes=changes_sentence(results.changes(TRAINED), results.changes(BASE_AGAIN)) if results else "",
         difference=_primary(results),
         tone=tone_of(_primary(results), results.primary) if results else "",
-        primary_term=measure_term(results.primary, BY_NAME[results.primary].short) if results else "",
-        primary=BY_NAME[results.primary].short if results else "",
+        primary_term=measure_term(results.primary, primary) if results else "",
+        primary=primary,
         results=results,
         groups=_groups(results) if results else [],
-        kinds=_kinds(results) if results else [],
+        kinds=list(kind_rows(results)) if results else [],
         extent=_extent(results) if results else 0.0,
         baselines=_baselines(results) if results else None,
         rounds=rounds_view(gathered.rounds),
@@ -123,20 +120,10 @@ def read_script() -> str:
     return f'"use strict";\n(() => {{\n{parts}\nbusy(start());\n}})();'
 
 
-def _verdict(results: Results | None) -> tuple[str, str]:
-    """(the page's heading, the sentence below it)."""
+def _headline(results: Results | None) -> str:
     if results is None:
-        return "Not evaluated yet", ""
-    comparison = results.comparison(TRAINED)
-    headline, particulars = verdict(
-        comparison,
-        results.primary,
-        results.best_baseline,
-        results.label_floor,
-        results.selection,
-        results.trained_baseline,
-    )
-    return headline or ("No verdict" if comparison else "The base model alone"), particulars
+        return "Not evaluated yet"
+    return results.headline or ("No verdict" if results.comparison(TRAINED) else "The base model alone")
 
 
 def _primary(results: Results | None) -> Difference | None:
@@ -151,23 +138,18 @@ def _groups(results: Results) -> list[tuple[str, list[dict[str, Any]]]]:
 
 def result_row(results: Results, name: str) -> dict[str, Any]:
     """One measure of the table of results, base against trained."""
-    measure = BY_NAME[name]
-    base = results.arms[0].measures.get(name)
-    arm, difference = results.arm(TRAINED), results.difference(TRAINED, name)
-    trained = arm.measures.get(name) if arm else None
+    measure, row = measure_of(name), measure_row(results, name)
+    arms = ("base", row.base), ("trained", row.trained)
     is_over_a_part = measure.form in ("lenient", "words") or name == "parse_rate"
-    nulls = [f"{e.nulls} {label}" for label, e in (("base", base), ("trained", trained)) if e and e.nulls]
+    nulls = [f"{one.nulls} {label}" for label, one in arms if one and one.nulls]
     is_drawn = measure.group != "cost" and name != "answer_words"
     return {
         "title": measure_term(name),
-        "paired": paired_count(difference, base, trained).strip(" ()"),
+        "row": row,
         "digits": measure.digits,
-        "base": paired_estimate(base, difference),
-        "trained": paired_estimate(trained, difference, after=True),
-        "difference": difference,
-        "p": format_p_value(difference),
-        "tone": tone_of(difference, name),
-        "forest": _forest(difference, _extent(results)) if is_drawn and difference else None,
+        "p": format_p_value(row.difference),
+        "tone": tone_of(row.difference, name),
+        "forest": _forest(row.difference, _extent(results)) if is_drawn and row.difference else None,
         "note": f"null: {', '.join(nulls)}" if nulls and not is_over_a_part else "",
     }
 
@@ -202,26 +184,12 @@ def _baselines(results: Results) -> dict[str, Any] | None:
     rows = [
         {
             "title": measure_term(name),
-            "digits": BY_NAME[name].digits,
+            "digits": measure_of(name).digits,
             "cells": [(arm.measures.get(name), results.difference(arm.name, name)) for arm in arms],
         }
         for name in shown_measures(results, "quality", "ending", "cost")
     ]
     return {"names": [arm.name for arm in arms], "rows": rows}
-
-
-def _kinds(results: Results) -> list[dict[str, Any]]:
-    arm, comparison = results.arm(TRAINED), results.comparison(TRAINED)
-    rows = []
-    for kind, measures in results.arms[0].kinds.items():
-        difference = comparison.kinds.get(kind) if comparison else None
-        own = arm.kinds.get(kind, {}).get(results.primary) if arm else None
-        means = {
-            "base": paired_estimate(measures.get(results.primary), difference),
-            "trained": paired_estimate(own, difference, after=True),
-        }
-        rows.append({"kind": kind, **means, "difference": difference})
-    return rows
 
 
 def _errors(tallies: tuple[Tally, ...], max_errors: int = 12) -> list[tuple[Tally, str, str, int]]:
@@ -263,78 +231,4 @@ def _rows_text(gathered: Gathered) -> str:
     return (
         f"{gathered.rows} of {len(kept)} kept trajectories; in these, {rewritten} conversations begin where the chat "
         "template wrote earlier turns in another way, as it drops their thoughts"
-    )
-
-
-class SummaryRow(TypedDict):
-    """One change, in words and formatted numbers; empty where there is none."""
-
-    title: str
-    before: str
-    after: str
-    difference: str
-    interval: str
-    p: str
-
-
-def summary_rows(results: Results) -> list[SummaryRow]:
-    """From base to trained, in form and in substance, and from the best baselines to trained with what each costs.
-    Empty where base and trained cannot be compared."""
-    comparison = results.comparison(TRAINED)
-    difference = comparison.measures.get(results.primary) if comparison else None
-    if comparison is None or difference is None or difference.low is None:
-        return []
-    title, gain = BY_NAME[results.primary].short, comparison.gain
-    rows = [_row(f"{title}: base \u2192 trained", difference, with_p=True)]
-    if gain.form.mean:
-        rows.append(_row(BY_NAME[answered_measure(results.primary)].short, gain.form))
-        rows.append(_row(f"{title} where both answered", gain.substance))
-    if results.selection is not None:
-        rows.append(_row(f"{title}: random selection \u2192 trained", results.selection))
-    for best, kind in ((results.trained_baseline, ", trained itself,"), (results.best_baseline, ", untrained")):
-        if best is not None and best.difference.mean is not None:
-            rows += _baseline_rows(best, f"{best.name}{kind}", title)
-    return [row for row in rows if row["before"] or row["difference"] != "–"]
-
-
-def summary_notes(results: Results) -> list[str]:
-    """What a reader of these numbers must know."""
-    notes, best, floor = [], results.best_baseline, results.label_floor
-    if floor is not None and strict_form(results.primary) == "accuracy":
-        notes.append(
-            f"Always answering {floor.commonest} scores {floor.accuracy:.2f}, and labels drawn at random "
-            f"{floor.chance:.2f}."
-        )
-    if best is not None and best.candidates > 1:
-        notes.append(
-            f"{best.name[:1].upper()}{best.name[1:]} is the best of {best.candidates} untrained baselines on these "
-            "questions; on others it may do less well."
-        )
-    return notes
-
-
-def _baseline_rows(best: BaselineComparison, name: str, title: str) -> list[SummaryRow]:
-    rows = [_row(f"{title}: {name} \u2192 trained", best.difference, with_p=True)]
-    calls = best.costs.get("calls")
-    tokens = [pair for cost, pair in best.costs.items() if cost != "calls"]
-    if calls is not None:
-        rows.append(_costs("Model calls a question", f"{calls.baseline:.1f}", f"{calls.trained:.1f}"))
-    if tokens:
-        before, after = sum(pair.baseline for pair in tokens), sum(pair.trained for pair in tokens)
-        rows.append(_costs("Tokens a question", f"{before:,.0f}", f"{after:,.0f}"))
-    return rows
-
-
-def _costs(title: str, before: str, after: str) -> SummaryRow:
-    return SummaryRow(title=title, before=before, after=after, difference="", interval="", p="")
-
-
-def _row(title: str, change: Difference, with_p: bool = False) -> SummaryRow:
-    return SummaryRow(
-        title=f"{title}, {change.n} questions" if with_p or "both" in title else title,
-        before="" if change.before is None else number(change.before, 2),
-        after="" if change.after is None else number(change.after, 2),
-        difference=number(change.mean, 2, sign=True),
-        interval=interval(change, 2),
-        p=format_p_value(change) if with_p else "",
     )

@@ -15,7 +15,7 @@ from ratchet.core.plotting import (
     plot_style,
     svg_of,
 )
-from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.results import BASE, TRAINED, Results
 from ratchet.report.records import LogLine
 from ratchet.report.rounds import RoundNumbers
@@ -121,4 +121,4 @@ def loss_curve(training: Sequence[LogLine]) -> Plot | None:
 
 
 def _title(name: str) -> str:
-    return BY_NAME[name].short
+    return measure_of(name).short

@@ -13,7 +13,7 @@ from ratchet.core.selection import Selection
 from ratchet.evaluation.arm_folders import results_path
 from ratchet.evaluation.formats import format_p_value
 from ratchet.evaluation.measures.estimates import Difference, Estimate
-from ratchet.evaluation.measures.measures import BY_NAME, direction
+from ratchet.evaluation.measures.measures import direction, measure_of
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
 from ratchet.report.records import LogLine, read_training_log
 from ratchet.rewards.summary import best_reward, mean_reward
@@ -101,8 +101,8 @@ def _row(numbers: RoundNumbers) -> dict[str, Any]:
         "losses": f"{number(numbers.losses[0], 2)} → {number(numbers.losses[1], 2)}" if numbers.losses else "–",
         "parse_rate": parsed.mean if parsed else None,
         "promotion": promotion,
-        "measure": BY_NAME[measure].title if measure else "",
-        "digits": BY_NAME[measure].digits if measure else 3,
+        "measure": measure_of(measure).title if measure else "",
+        "digits": measure_of(measure).digits if measure else 3,
         "base": numbers.measure(BASE),
         "after": numbers.measure(TRAINED),
         "difference": difference,

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from ratchet.core.records import ModelCall, Question, Search, ToolCall, Trajectory
 from ratchet.core.selection import Score
-from ratchet.evaluation.measures.measures import BY_NAME, strict_form
+from ratchet.evaluation.measures.measures import measure_of, strict_form
 from ratchet.rewards.reward import has_answer
 from ratchet.rewards.rules import accuracy, token_f1
 
@@ -155,7 +155,7 @@ def term(text: str, name: str = "") -> Markup:
 
 def measure_term(name: str, text: str = "") -> Markup:
     """A measure, by default its title, with its explanation and that of its form; the text alone where it has none."""
-    measure = BY_NAME[name]
+    measure = measure_of(name)
     parts = (MEASURES.get(strict_form(name), ""), TERMS.get(measure.form, ""))
     return _explained(text or measure.title, " ".join(part for part in parts if part))
 

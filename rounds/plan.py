@@ -274,7 +274,7 @@ def _planned(
     elif key.id in ("evaluate.sample", "evaluate", "test.sample", "test"):
         arms, samples, scores = 2 + len(evaluation.controls), evaluation.samples, list(evaluation.scores)
         asked = [(use, questions.evaluated * samples * arms)]
-        asked += [(other, questions.evaluated * evaluation.samples_of(name)) for name, other in baselines.items()]
+        asked += [(other, questions.evaluated * evaluation.samples) for name, other in baselines.items()]
         text = f"{count(questions.evaluated)} questions x {samples} samples x {arms + len(baselines)} arms"
     else:
         return None

@@ -17,7 +17,7 @@ from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.evaluation.arm_folders import results_path
 from ratchet.evaluation.comparisons import measure_difference
 from ratchet.evaluation.measures.estimates import Difference
-from ratchet.evaluation.measures.measures import BY_NAME, direction
+from ratchet.evaluation.measures.measures import direction, measure_of
 from ratchet.evaluation.measures.statistics import paired
 from ratchet.evaluation.results import BASE, PARENT, TRAINED
 from ratchet.evaluation.round_arms import evaluate, run_arms
@@ -31,7 +31,7 @@ MIN_GAIN, POWER = 0.05, 0.8
 
 def decide(difference: Difference, level: float, measure: str) -> tuple[bool, str]:
     """(promoted, the reason in a sentence) for a candidate's paired difference to its parent."""
-    title = BY_NAME[measure].short
+    title = measure_of(measure).short
     if difference.mean is None or difference.p is None or difference.before is None or difference.after is None:
         return False, f"Not promoted: no question of dev has a value of {title} from both."
     numbers = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -24,11 +24,6 @@ class EvaluationConfig(Section):
     """Temperature of all roles."""
     samples: int = Field(1, gt=0, le=100_000)
     """Number of trajectories per question. A question counts once, with the mean over its samples."""
-    baseline_samples: dict[str, Annotated[int, Field(gt=0, le=100_000)]] = Field(
-        default={}, exclude_if=lambda samples: not samples
-    )
-    """Number of trajectories per question of single baselines, by the baseline's name, in place of `samples`: cheap
-    methods that vote with as many tokens as an expensive one needs (`ratchet evaluate budgets`)."""
     scores: tuple[ScoreText, ...] = ()
     """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
     baselines: dict[str, SystemConfig] = Field(default={})
@@ -52,10 +47,6 @@ class EvaluationConfig(Section):
     def question_sets(self) -> list[str]:
         """The question sets that are evaluated by default: the test questions and the benchmarks."""
         return [FINAL, *self.benchmarks]
-
-    def samples_of(self, arm: str) -> int:
-        """Number of trajectories per question of an arm."""
-        return self.baseline_samples.get(arm, self.samples)
 
     @property
     def trained_controls(self) -> tuple[TrainedControl, ...]:

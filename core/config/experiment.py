@@ -123,7 +123,6 @@ class Config(Section):
         self._check_models()
         self._check_trainable_roles()
         self._check_question_sets()
-        self._check_samples()
         self._check_rounds()
         self._check_controls()
         return self
@@ -174,19 +173,6 @@ class Config(Section):
         for name in self.evaluation.adapters:
             if name not in baselines:
                 raise ValueError(f"evaluation.adapters.{name}: no such baseline{did_you_mean(name, baselines)}")
-
-    def _check_samples(self) -> None:
-        evaluation = self.evaluation
-        for name, samples in evaluation.baseline_samples.items():
-            key = f"evaluation.baseline_samples.{name}"
-            if name not in evaluation.baselines:
-                raise ValueError(
-                    f"{key}: no such baseline{did_you_mean(name, evaluation.baselines)}; the others have "
-                    "evaluation.samples"
-                )
-            for other, system in {"base": self.system, **evaluation.baselines}.items():
-                if system == evaluation.baselines[name] and evaluation.samples_of(other) != samples:
-                    raise ValueError(f"{key}: {other} is the same system with the same settings; give both as many")
 
     def _check_rounds(self) -> None:
         if self.training.choose_by == "reward" and self.members:

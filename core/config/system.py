@@ -50,8 +50,7 @@ class SystemConfig(Section):
     `give_up`: the trajectory ends as unparsed."""
     labels: Literal["free", "constrain"] = Field("free", exclude_if=lambda labels: labels == "free")
     """What happens where a question has labels and the answer comes to none of them. `free`: the trajectory is
-    unparsed. `constrain`: the last dialogue is asked for a label once more, with decoding constrained to the labels.
-    The control `form` of `evaluation.controls` measures with it."""
+    unparsed. `constrain`: the last dialogue is asked for a label once more, with decoding constrained to the labels."""
     reasks: int = Field(2, ge=0)
     """`reask`, `redraw`: maximum number of times that the model is asked again for one action."""
 

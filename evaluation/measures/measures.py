@@ -24,7 +24,7 @@ correctness, which is a recall; `correctness_f1` is their harmonic mean. Derived
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, get_args
 
@@ -53,34 +53,44 @@ Values = dict[str, float | None]
 """Measure name to value."""
 
 
+LENIENT = "_lenient"
+"""The suffix of a measure over only the trajectories with an answer."""
+AS_RETURNED = "_as_returned"
+"""The suffix of a measure that counts an answer at the end of the budget."""
+FORMS = {"": "strict", AS_RETURNED: "as returned", LENIENT: "lenient"}
+RAW = "_raw"
+"""The suffix of a score on the scale of the judge; that of a form stands behind it."""
+
+
 @dataclass(frozen=True)
 class Measure:
     """A measure. `macro_f1` has a value for a question set only (`evaluation.measures.verdicts`)."""
 
     name: str
-    short: str
-    """The measure's name in a sentence."""
-    group: Literal["quality", "retrieval", "ending", "cost"]
-    better: Literal["higher", "lower", ""] = ""
+    what: str
+    """The measure's name in the heading of a column."""
+    group: Literal["quality", "retrieval", "ending", "cost"] = "quality"
+    better: Literal["higher", "lower", ""] = "higher"
     """Empty where neither direction is good in itself."""
     digits: int = 3
-    form: Literal["strict", "lenient", "as returned", "words", ""] = ""
-    """Which form of `short` it is, or its unit."""
-    heading: str = ""
-    """The measure's name in the heading of a narrow column, where that is not `short`."""
+    form: str = ""
+    """Which of FORMS it is, or its unit."""
+    made_by: Literal["judge", "rule", ""] = ""
+
+    @property
+    def short(self) -> str:
+        """The measure's name in a sentence."""
+        return f"{self.what} ({self.made_by})" if self.made_by else self.what
 
     @property
     def title(self) -> str:
         """The measure's name in a row of a table."""
         return f"{self.short}, {self.form}" if self.form else self.short
 
-
-LENIENT = "_lenient"
-"""The suffix of a measure over only the trajectories with an answer."""
-AS_RETURNED = "_as_returned"
-"""The suffix of a measure that counts an answer at the end of the budget."""
-RAW = "_raw"
-"""The suffix of a score on the scale of the judge; that of a form stands behind it."""
+    @property
+    def heading(self) -> str:
+        """The measure's name in a narrow column of a table of methods."""
+        return {"accuracy": "accuracy", "macro_f1": "macro-F1", "em": "EM"}.get(strict_form(self.name), self.what)
 
 
 def strict_form(name: str) -> str:
@@ -93,104 +103,99 @@ def form_of(name: str) -> str:
     return name.removeprefix(strict_form(name))
 
 
-def _in_every_form(
-    name: str,
-    what: str,
-    made_by: Literal["judge", "rule", ""] = "",
-    better: Literal["higher", "lower"] = "higher",
-    heading: str = "",
-) -> tuple[Measure, ...]:
-    short = f"{what} ({made_by})" if made_by else what
-    return (
-        Measure(name, short, "quality", better, form="strict", heading=heading or what),
-        Measure(name + AS_RETURNED, short, "quality", better, form="as returned", heading=heading or what),
-        Measure(name + LENIENT, short, "quality", better, form="lenient", heading=heading or what),
+MATCHES = ("accuracy", "macro_f1", "em", "f1", "token_precision", "token_recall")
+"""Measures, in every form, that a question with a label, or an answer, has without being asked for."""
+DERIVED = {
+    measure.name: measure
+    for measure in (
+        Measure("macro_f1", "Macro-F1 of labels"),
+        Measure("token_precision", "Token precision"),
+        Measure("token_recall", "Token recall"),
+        Measure("correctness_f1", "... F1 of the two", made_by="judge"),
+        Measure("unattributed", "Unattributed claims", better="lower", made_by="judge"),
+        Measure("unattributed_rule", "Unattributed sentences", better="lower", made_by="rule"),
+        Measure("reward", "Reward"),
     )
+}
+"""Measures that are no single reward's, strict."""
+OTHERS = {
+    measure.name: measure
+    for measure in (
+        Measure("answer_words", "Answer length", better="", digits=1, form="words"),
+        Measure("answer_recall", "Answer in what was retrieved", "retrieval"),
+        Measure("gold_recall", "Gold documents retrieved", "retrieval"),
+        Measure("answer_recall_returned", "Answer in documents returned", "retrieval"),
+        Measure("gold_recall_returned", "Gold documents returned", "retrieval"),
+        Measure("not_retrieved", "Wrong: answer not retrieved", "retrieval", ""),
+        Measure("not_returned", "Wrong: answer not returned", "retrieval", ""),
+        Measure("misread", "Wrong: answer returned", "retrieval", ""),
+        Measure("passages", "Passages retrieved", "retrieval", "", 1),
+        Measure("parse_rate", "Actions that parsed", "ending"),
+        Measure("answered", "Finished with an answer", "ending"),
+        Measure("returned", "Returned an answer", "ending"),
+        Measure("finished", "Finished", "ending"),
+        Measure("unparsed", "Unparsed", "ending", "lower"),
+        Measure("out_of_budget", "Out of budget", "ending", "lower"),
+        Measure("failed", "Failed", "ending", "lower"),
+        Measure("calls", "Model calls", "cost", "", 1),
+        Measure("searches", "Searches", "cost", "", 1),
+        Measure("tool_calls", "Tool calls", "cost", "", 1),
+        Measure("failed_lookups", "... of them without an answer", "cost", "lower", 2),
+        Measure("recalled", "Pieces recalled from memory", "cost", "", 1),
+        Measure("prompt_tokens", "Prompt tokens", "cost", "", 0),
+        Measure("cached_tokens", "... of them cached", "cost", "", 0),
+        Measure("new_tokens", "New tokens", "cost", "", 0),
+        Measure("thought_tokens", "... of them of thoughts", "cost", "", 0),
+        Measure("seconds", "Seconds", "cost", "", 1),
+    )
+}
+"""Measures that have one form."""
 
 
-MEASURES = (
-    *_in_every_form("accuracy", "Accuracy", heading="accuracy"),
-    *_in_every_form("macro_f1", "Macro-F1 of labels", heading="macro-F1"),
-    *_in_every_form("em", "Exact match", heading="EM"),
-    *_in_every_form("f1", "F1"),
-    *_in_every_form("token_precision", "Token precision"),
-    *_in_every_form("token_recall", "Token recall"),
-    *_in_every_form("correctness", "Nugget correctness", "judge"),
-    *_in_every_form("correctness_raw", "... from -1 to 2"),
-    *_in_every_form("precision", "Precision of claims", "judge"),
-    *_in_every_form("correctness_f1", "... F1 of the two", "judge"),
-    *_in_every_form("faithfulness", "Faithfulness", "judge"),
-    *_in_every_form("faithfulness_raw", "... from -1 to 1"),
-    *_in_every_form("relevance", "Relevance", "judge"),
-    *_in_every_form("unattributed", "Unattributed claims", "judge", "lower"),
-    *_in_every_form("reference_similarity", "Reference similarity", "rule"),
-    *_in_every_form("answer_match", "Answer match", "rule"),
-    *_in_every_form("nugget_containment", "Nugget containment", "rule"),
-    *_in_every_form("lexical_support", "Lexical support", "rule"),
-    *_in_every_form("reported", "Reported reward", "rule"),
-    *_in_every_form("unattributed_rule", "Unattributed sentences", "rule", "lower"),
-    *_in_every_form("reward", "Reward"),
-    Measure("answer_words", "Answer length", "quality", "", 1, form="words"),
-    Measure("answer_recall", "Answer in what was retrieved", "retrieval", "higher"),
-    Measure("gold_recall", "Gold documents retrieved", "retrieval", "higher"),
-    Measure("answer_recall_returned", "Answer in documents returned", "retrieval", "higher"),
-    Measure("gold_recall_returned", "Gold documents returned", "retrieval", "higher"),
-    Measure("not_retrieved", "Wrong: answer not retrieved", "retrieval"),
-    Measure("not_returned", "Wrong: answer not returned", "retrieval"),
-    Measure("misread", "Wrong: answer returned", "retrieval"),
-    Measure("passages", "Passages retrieved", "retrieval", "", 1),
-    Measure("parse_rate", "Actions that parsed", "ending", "higher"),
-    Measure("answered", "Finished with an answer", "ending", "higher"),
-    Measure("returned", "Returned an answer", "ending", "higher"),
-    Measure("finished", "Finished", "ending", "higher"),
-    Measure("unparsed", "Unparsed", "ending", "lower"),
-    Measure("out_of_budget", "Out of budget", "ending", "lower"),
-    Measure("failed", "Failed", "ending", "lower"),
-    Measure("calls", "Model calls", "cost", "", 1),
-    Measure("searches", "Searches", "cost", "", 1),
-    Measure("tool_calls", "Tool calls", "cost", "", 1),
-    Measure("failed_lookups", "... of them without an answer", "cost", "lower", 2),
-    Measure("recalled", "Pieces recalled from memory", "cost", "", 1),
-    Measure("prompt_tokens", "Prompt tokens", "cost", "", 0),
-    Measure("cached_tokens", "... of them cached", "cost", "", 0),
-    Measure("new_tokens", "New tokens", "cost", "", 0),
-    Measure("thought_tokens", "... of them of thoughts", "cost", "", 0),
-    Measure("seconds", "Seconds", "cost", "", 1),
-)
-MATCHES = (
-    *("accuracy", "accuracy_lenient", "macro_f1", "macro_f1_lenient"),
-    *("em", "f1", "em_lenient", "f1_lenient", "token_precision", "token_recall"),
-)
-"""Measures that every question with a label, or an answer, has without being asked for."""
+def measure_of(name: str) -> Measure:
+    """The measure of a name. Raises KeyError."""
+    if name in OTHERS:
+        return OTHERS[name]
+    score, form = strict_form(name), form_of(name)
+    made = DERIVED.get(score) or _of_reward(score.removesuffix(RAW), score.endswith(RAW))
+    return replace(made, name=name, form=FORMS[form])
 
 
-class _Measures(dict[str, Measure]):
-    """The measures by name; one that is not among MEASURES is that of a reward from outside rewards/builtin/."""
-
-    def __missing__(self, name: str) -> Measure:
-        score = strict_form(name).removesuffix(RAW)
-        try:
-            reward = load_reward(score)
-        except UserError:  # results may be shown where their reward's file is not
-            if not is_path(score) and "." not in score:
-                raise KeyError(name) from None
-            forms = _in_every_form(score, short_name(score))
-        else:
-            forms = _in_every_form(score, reward.title, "judge" if reward.needs_judge else "rule")
-            if reward.scale is not None:
-                low, high = reward.scale
-                forms = (*forms, *_in_every_form(score + RAW, f"... from {low} to {high}"))
-        by_name = {measure.name: measure for measure in forms}
-        return by_name[name]
+def _of_reward(score: str, raw: bool) -> Measure:
+    try:
+        reward = load_reward(score)
+    except UserError:  # results may be shown where their reward's file is not
+        if not of_outside_reward(score):
+            raise KeyError(score) from None
+        return Measure(score, short_name(score))
+    if raw and reward.scale is None:
+        raise KeyError(score)
+    if raw and reward.scale is not None:
+        low, high = reward.scale
+        return Measure(score, f"... from {low:g} to {high:g}")
+    if score in MATCHES:
+        return Measure(score, reward.title)
+    return Measure(score, reward.title, made_by="judge" if reward.needs_judge else "rule")
 
 
-BY_NAME: Mapping[str, Measure] = _Measures({measure.name: measure for measure in MEASURES})
+def of_outside_reward(name: str) -> bool:
+    """Whether a measure is that of a reward from outside rewards/builtin/, which a file or a module names."""
+    return is_path(strict_form(name)) or "." in name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Measures in the order of tables: matches, the scores that were asked for, what is derived, and the others."""
+    given = set(names)
+    last = [*(name for name in DERIVED if name not in MATCHES), *OTHERS]
+    scores = [strict for name in names if (strict := strict_form(name)) not in (*MATCHES, *last)]
+    every = dict.fromkeys((*MATCHES, *scores, *last))
+    return [name + form for name in every for form in FORMS if name + form in given]
 
 
 def direction(difference: Difference | None, name: str, level: float = LEVEL) -> Literal["better", "worse", ""]:
     """What a difference in a measure is called everywhere: empty where it is not clear (`Difference.is_clear`), or
     neither direction is good in itself."""
-    better = BY_NAME[name].better
+    better = measure_of(name).better
     if difference is None or not difference.mean or not better or not difference.is_clear(level):
         return ""
     return "better" if (difference.mean > 0) == (better == "higher") else "worse"

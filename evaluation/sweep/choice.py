@@ -10,7 +10,7 @@ import numpy as np
 
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_record, write_record
-from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.sweep.cells import Sweep, SweepQuestionSet
 from ratchet.evaluation.sweep.records import Choice, TestEvaluation, TestRecord
 
@@ -20,7 +20,7 @@ Columns = Mapping[str, Sequence[Sequence[float]]]
 
 def choose(system: str, columns: Columns, policies: Mapping[str, str], measure: str) -> Choice:
     """The checkpoint with the best mean over the dev sets; of equal ones the first, which is the earlier or simpler."""
-    sign = -1.0 if BY_NAME[measure].better == "lower" else 1.0
+    sign = -1.0 if measure_of(measure).better == "lower" else 1.0
     means = {name: float(np.mean([np.mean(values) for values in sets])) for name, sets in columns.items()}
     order = sorted(means, key=lambda name: -sign * round(means[name], 12))  # stable: ties stay in the sweep's order
     best, runner_up = order[0], order[1] if len(order) > 1 else None
@@ -34,7 +34,7 @@ def choose(system: str, columns: Columns, policies: Mapping[str, str], measure: 
 
 
 def _sentence(system: str, best: str, runner_up: str | None, means: Mapping[str, float], measure: str) -> str:
-    text = f"{system}: best on dev is {best}, {BY_NAME[measure].short} {means[best]:.3f}"
+    text = f"{system}: best on dev is {best}, {measure_of(measure).short} {means[best]:.3f}"
     if runner_up is None:
         return f"{text}; it is the only checkpoint."
     gap = abs(means[best] - means[runner_up])

@@ -12,7 +12,7 @@ from ratchet.core.console import wide_console
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.formats import format_difference, format_estimate, format_mean, format_p, paired_count
 from ratchet.evaluation.headline import baseline_sentence
-from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.sweep.records import CellResult, SweepResults
 
 WIDTH = 150
@@ -67,7 +67,7 @@ def _table(results: SweepResults, title: str, cells: Sequence[CellResult]) -> Ta
         of_set = [cell for cell in cells if cell.split == asked.name]
         if of_set:
             table.add_section()
-            heading = f"{asked.title}: {BY_NAME[asked.measure].title}, {asked.questions} questions"
+            heading = f"{asked.title}: {measure_of(asked.measure).title}, {asked.questions} questions"
             table.add_row(f"[bold]{escape(heading)}[/bold]")
         for cell in sorted(of_set, key=lambda cell: systems.index(cell.system)):
             estimate = cell.arm.measures.get(asked.measure)

@@ -16,13 +16,13 @@ from ratchet.evaluation.formats import (
     format_estimate,
     format_mean,
     format_p_value,
-    paired_count,
-    paired_estimate,
+    kind_rows,
+    measure_row,
     shown_measures,
 )
 from ratchet.evaluation.headline import changes_sentence
 from ratchet.evaluation.measures.complementarity import complementarity_table
-from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
 
 WIDTH = 118
@@ -84,44 +84,33 @@ def _main_table(results: Results, trained: Arm | None, title: str, intervals: bo
     table.add_column("")
     for column in ("base", *(("trained", "difference", "p") if trained is not None else ())):
         table.add_column(column, justify="right", no_wrap=True)
-    comparison = results.comparison(TRAINED)
     for group, heading in SECTIONS:
         table.add_section()
         table.add_row(f"[bold]{heading}[/bold]")
         for name in shown_measures(results, group):
-            title, base = BY_NAME[name].title, results.arms[0].measures.get(name)
+            row, title = measure_row(results, name), measure_of(name).title
             if not intervals:
                 title = title.replace(" (rule)", "").replace(" (judge)", "").replace(",", "")
-            if trained is None or comparison is None:
-                table.add_row(title, format_estimate(base, name))
+            title += f" ({row.paired})" if row.paired else ""
+            if trained is None:
+                table.add_row(title, format_estimate(row.base, name))
                 continue
-            own, difference = trained.measures.get(name), comparison.measures.get(name)
-            pair = (paired_estimate(base, difference), paired_estimate(own, difference, after=True))
-            means = [format_estimate(estimate, name) if intervals else format_mean(estimate, name) for estimate in pair]
-            title += paired_count(difference, base, own)
-            p = format_p_value(difference)
+            means = [(format_estimate if intervals else format_mean)(one, name) for one in (row.base, row.trained)]
+            p = format_p_value(row.difference)
             p = p if intervals else p.replace("0.", ".", 1)
-            table.add_row(title, *means, format_difference(difference, name), p)
+            table.add_row(title, *means, format_difference(row.difference, name), p)
     return table
 
 
 def _kind_table(results: Results, trained: Arm | None) -> Table:
     primary = results.primary
-    table = Table(title=f"{BY_NAME[primary].title}, by kind of question")
+    table = Table(title=f"{measure_of(primary).title}, by kind of question")
     for heading in ("kind", "questions", "base", *(("trained", "difference") if trained else ())):
         table.add_column(heading, justify="left" if heading == "kind" else "right")
-    comparison = results.comparison(TRAINED)
-    for kind, measures in results.arms[0].kinds.items():
-        estimate = measures.get(primary)
-        if trained is None or comparison is None:
-            table.add_row(escape(kind), str(estimate.n if estimate else 0), format_estimate(estimate, primary))
-            continue
-        own, difference = trained.kinds.get(kind, {}).get(primary), comparison.kinds.get(kind)
-        table.add_row(
-            escape(kind),
-            str(difference.n if difference else 0),
-            format_estimate(paired_estimate(estimate, difference), primary),
-            format_estimate(paired_estimate(own, difference, after=True), primary),
-            format_difference(difference, primary),
-        )
+    for row in kind_rows(results):
+        n = row.difference.n if row.difference else row.base.n if row.base and trained is None else 0
+        cells = [str(n), format_estimate(row.base, primary)]
+        if trained is not None:
+            cells += [format_estimate(row.trained, primary), format_difference(row.difference, primary)]
+        table.add_row(escape(row.name), *cells)
     return table

@@ -26,7 +26,7 @@ from ratchet.evaluation.formats import (
     shown_measures,
 )
 from ratchet.evaluation.measures.estimates import Difference, Estimate
-from ratchet.evaluation.measures.measures import BY_NAME, form_of, strict_form
+from ratchet.evaluation.measures.measures import form_of, measure_of, of_outside_reward, strict_form
 from ratchet.evaluation.measures.statistics import holm, paired, stratified_interval
 from ratchet.evaluation.measures.verdicts import MACRO_F1, average_macro_f1
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
@@ -90,17 +90,12 @@ def _labelled(results: Results) -> bool:
     return strict_form(results.primary) == "accuracy"
 
 
-def samples_text(results: Results) -> str:
-    """How many samples of each question there are, with the arms that have another number."""
-    counts = {arm.name: arm.trajectories // results.questions for arm in results.arms}
-    others = [f"{escape(name)}: {count}" for name, count in counts.items() if count != results.samples]
-    return f"{results.samples} sample(s) each" + (f" ({', '.join(others)})" if others else "")
-
-
 def _method_table(results: Results, adjusted: Mapping[str, float]) -> Table:
     """One question set, one row per arm. `adjusted`: the p values of the arms that have one."""
     quality = _quality(results)
-    title = f"{escape(results.title)}: {results.questions} questions, {samples_text(results)}, {_unit(results)}"
+    title = (
+        f"{escape(results.title)}: {results.questions} questions, {results.samples} sample(s) each, {_unit(results)}"
+    )
     costs = _costs([results])
     headings = [*map(_short, quality), f"{_short(results.primary)} - base", "p"]
     headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]
@@ -151,7 +146,7 @@ def _quality(results: Results) -> list[str]:
     """The quality measures to show, in the primary one's form: EM and F1 for short answers, accuracy and macro-F1 for
     labels, F1 and the computed scores of the judge for long answers; and those of rewards from outside our tree."""
     form = form_of(results.primary)
-    own = [name + form for name in shown_measures(results, "quality") if name not in BY_NAME and not form_of(name)]
+    own = [name + form for name in shown_measures(results, "quality") if of_outside_reward(name) and not form_of(name)]
     if _labelled(results):
         return [results.primary, f"macro_f1{form}", *own]
     judged = [name + form for name in ("correctness", "precision", "faithfulness") if name in results.arms[0].measures]
@@ -216,11 +211,11 @@ def _stratified(groups: Sequence[Sequence[float]], first: Results) -> Estimate |
 def _mean_cost(arms: Sequence[Arm], name: str) -> str:
     estimates = [arm.measures.get(name) for arm in arms]
     means = [estimate.mean for estimate in estimates if estimate is not None and estimate.mean is not None]
-    return f"{sum(means) / len(means):.{BY_NAME[name].digits}f}" if means else "-"
+    return f"{sum(means) / len(means):.{measure_of(name).digits}f}" if means else "-"
 
 
 def _short(name: str) -> str:
-    return BY_NAME[name].heading or BY_NAME[name].short
+    return measure_of(name).heading
 
 
 def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = None) -> None:
@@ -234,7 +229,7 @@ def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = N
             escape(name),
             escape(results.arms[0].system),
             escape(results.title),
-            BY_NAME[results.primary].short,
+            measure_of(results.primary).short,
             str(gain.n),
             format_number(gain.before, 3),
             format_number(gain.after, 3),

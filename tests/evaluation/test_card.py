@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ratchet.core.markdown import markdown_text
-from ratchet.evaluation.card import complete_card
+from ratchet.evaluation.headline import complete_card
 from ratchet.evaluation.results import Results
 from ratchet.inference.adapters import adapter_digest
 from ratchet.training.card import RESULTS_BEGIN, RESULTS_END

@@ -22,7 +22,6 @@ from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.results import Arm, Results, read_results
 from ratchet.evaluation.round_arms import plan
 from ratchet.evaluation.sweep.cells import plan_sweep
-from ratchet.evaluation.tables.suite import print_suite
 from ratchet.inference.adapters import adapter_digest
 from ratchet.inference.engine import EngineError
 from ratchet.inference.scripted import ScriptedEngine
@@ -77,17 +76,13 @@ def test_arms_are_run_scored_and_compared(config_path: Path) -> None:
     assert read_results(results_path(folder, "test")) == results
 
 
-def test_a_baseline_may_skip_a_question_set_or_have_more_samples(
-    config_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = load_config(config_path, ["evaluation.skip.plain=[test]", "evaluation.baseline_samples.plain=3"])
+def test_a_baseline_may_skip_a_question_set(config_path: Path) -> None:
+    config = load_config(config_path, ["evaluation.skip.plain=[test]", "evaluation.samples=3"])
     folder = open_run(config).round(1)
     assert [arm.name for arm in evaluate(config, folder, "test", None).arms] == ["base"]
     results = evaluate(config, folder, "dev", None)
-    assert {arm.name: arm.trajectories for arm in results.arms} == {"base": 6, "plain": 18}
+    assert {arm.name: arm.trajectories for arm in results.arms} == {"base": 18, "plain": 18}
     assert [arm.measures["em"].n for arm in results.arms] == [6, 6], "a question counts once"
-    print_suite([results])
-    assert "6 questions, 1 sample(s) each (plain: 3)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -95,19 +90,13 @@ def test_a_baseline_may_skip_a_question_set_or_have_more_samples(
     [
         *((f"baselines={{'{name}': {{name: no_retrieval}}}}", "choose another") for name in TAKEN),
         ("skip.plane=[test]", r"evaluation\.skip\.plane: no such baseline.*'plain'"),
-        ("baseline_samples.plane=3", r"evaluation\.baseline_samples\.plane: no such baseline.*'plain'"),
-        (
-            "{baselines: {again: {name: no_retrieval}}, baseline_samples: {again: 3}}",
-            "base is the same system with the same settings; give both as many",
-        ),
         ("adapters={plane: x}", r"evaluation\.adapters\.plane: no such baseline.*'plain'"),
         ("adapters={plain: x}", r"evaluation\.adapters\.plain: x: there is no adapter here; train it first"),
     ],
 )
 def test_a_wrong_baseline_is_said_by_its_key(config_path: Path, override: str, message: str) -> None:
-    key = "evaluation=" if override.startswith("{") else "evaluation."
     with pytest.raises(UserError, match=message):
-        plan(load_config(config_path, [f"{key}{override}"]), ["test"], None)
+        plan(load_config(config_path, [f"evaluation.{override}"]), ["test"], None)
 
 
 def test_running_again_asks_no_model_and_the_table_needs_none(

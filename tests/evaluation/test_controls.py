@@ -11,9 +11,9 @@ from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder
 from ratchet.evaluation.arm_folders import read_arms
-from ratchet.evaluation.comparisons import compare, selection_gain
+from ratchet.evaluation.comparisons import compare, question_changes, selection_gain
 from ratchet.evaluation.headline import changes_sentence, verdict
-from ratchet.evaluation.measures.gain import QuestionChanges, question_changes
+from ratchet.evaluation.results import QuestionChanges
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.promotion import promote
 from tests.evaluation.test_compare import evaluate, invented_arms, opened, record_training_questions, right

@@ -55,5 +55,5 @@ def compared(title: str, questions: Sequence[Question], arms: Sequence[Arm], pri
     comparisons = tuple(compare(arms[0], arm, questions, primary, 0) for arm in arms[1:])
     return Results(
         round=1, split=title, title=title, questions=len(questions), samples=samples, seed=0, resamples=500,
-        primary=primary, arms=tuple(arms), comparisons=comparisons, verdict="",
+        primary=primary, arms=tuple(arms), comparisons=comparisons, headline="", numbers="",
     )  # fmt: skip

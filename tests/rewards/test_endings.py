@@ -15,13 +15,24 @@ from ratchet.core.records import Label, Note, Question, Trajectory
 from ratchet.core.selection import Score
 from ratchet.evaluation.comparisons import primary_measure
 from ratchet.evaluation.formats import shown_measures
-from ratchet.evaluation.measures.measures import AS_RETURNED, BY_NAME, LENIENT, Measure, form_of, measure
+from ratchet.evaluation.measures.measures import (
+    AS_RETURNED,
+    DERIVED,
+    FORMS,
+    LENIENT,
+    OTHERS,
+    RAW,
+    Measure,
+    form_of,
+    measure,
+    measure_of,
+)
 from ratchet.evaluation.measures.verdicts import MACRO_F1
 from ratchet.evaluation.results import Arm, Results
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
-from ratchet.rewards.reward import known_rewards
+from ratchet.rewards.reward import known_rewards, load_reward
 from ratchet.rewards.selection import select
 from ratchet.rewards.summary import best_reward, mean_reward
 from ratchet.rounds.choice import dev_rewards
@@ -50,9 +61,11 @@ QUESTIONS = [
     )
     for i in range(7)
 ]
+SCALED = [name + RAW for name in NAMES if load_reward(name).scale]
+EVERY = [*(name + form for name in (*NAMES, *SCALED, *DERIVED) for form in FORMS), *OTHERS]
 MEASURED = [
     m
-    for m in BY_NAME.values()
+    for m in map(measure_of, EVERY)
     if m.group in ("quality", "retrieval") and m.better and LENIENT not in m.name and m.name not in MACRO_F1
 ]
 """All but macro-F1, in which a wrong verdict costs the precision of its label as well."""
@@ -247,7 +260,7 @@ def test_lenient_measures_look_at_answers_alone_and_are_shown_where_there_is_a_g
     def results(*made: Trajectory) -> Results:
         return Results(
             round=1, split="test", questions=len(made), samples=1, seed=0, resamples=10, primary="f1",
-            arms=(arm_of(made, scores),), comparisons=(), verdict="",
+            arms=(arm_of(made, scores),), comparisons=(), headline="", numbers="",
         )  # fmt: skip
 
     found = results(ARM[0], failures(1)["unparsed with a right answer"], failures(2)["empty"])

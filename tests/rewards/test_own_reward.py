@@ -15,7 +15,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Question
 from ratchet.core.selection import Score
 from ratchet.evaluation.formats import shown_measures
-from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.results import Results
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
@@ -172,13 +172,13 @@ def test_tables_show_it_by_its_title(mine: Path) -> None:
     arm = make_arm("base", "mrag", "base", [QUESTION], [SHORT, LONG], scores, [name, "f1"], {name: 1.0})
     results = Results(
         round=1, split="test", questions=1, samples=2, seed=0, resamples=10, primary="f1",
-        arms=(arm,), comparisons=(), verdict="",
+        arms=(arm,), comparisons=(), headline="", numbers="",
     )  # fmt: skip
     shown = shown_measures(results, "quality")
     assert shown.index("f1") < shown.index(name) < shown.index("reward")
-    assert (BY_NAME[name].title, BY_NAME[name].better) == ("Brevity (rule), strict", "higher")
+    assert (measure_of(name).title, measure_of(name).better) == ("Brevity (rule), strict", "higher")
     (mine / "brief.py").unlink()
-    assert BY_NAME[name].short == "brief", "where only the results are left"
+    assert measure_of(name).short == "brief", "where only the results are left"
 
 
 def test_the_built_in_scores_are_such_files() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from ratchet.core.records import Question
-from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.measures.measures import measure_of
 from ratchet.rewards.prompts import builtin_prompts
 from ratchet.rewards.reward import Judged, load_reward
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
@@ -53,6 +53,6 @@ def test_a_judged_reward_is_one_file(tmp_path: Path) -> None:
     for answer, value in (("Ada.", 0.5), ("Bo.", None)):
         score = judge_it(tmp_path, engine, str(file), Question(id="q1", text="Who?"), trajectory(answer=answer))
         assert (score.value, score.unparsed) == (value, 0 if value else 2)
-    assert (BY_NAME[str(file)].short, BY_NAME[f"{file}_lenient"].form) == ("Directness (judge)", "lenient")
+    assert (measure_of(str(file)).short, measure_of(f"{file}_lenient").form) == ("Directness (judge)", "lenient")
     declared = load_reward("relevance")
     assert isinstance(declared, Judged) and builtin_prompts().items() >= declared.prompts.items()

@@ -22,7 +22,7 @@ from ratchet.core.escape import file_name, python_string, shell_line, yaml_value
 from ratchet.core.markdown import markdown_code, markdown_text
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.text import plain_line
-from ratchet.evaluation.card import complete_card
+from ratchet.evaluation.headline import complete_card
 from ratchet.evaluation.results import Results
 from ratchet.evaluation.tables.comparison import print_results
 from ratchet.evaluation.tables.suite import print_suite

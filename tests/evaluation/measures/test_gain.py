@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ratchet.core.records import Label, Question, Trajectory
-from ratchet.evaluation.comparisons import best_baseline, compare
+from ratchet.evaluation.comparisons import best_baseline, compare, label_floor
 from ratchet.evaluation.headline import verdict
-from ratchet.evaluation.measures.gain import label_floor
-from ratchet.evaluation.results import Arm
+from ratchet.evaluation.results import MIN_ANSWERED, Arm
 from tests.helpers.arms import make_arm
 
 LABELS = (
@@ -84,3 +83,10 @@ def test_the_floor_of_labels() -> None:
     assert floor is not None
     assert (floor.chance, floor.commonest, floor.accuracy) == (0.5, "REFUTED", pytest.approx(2 / 3))
     assert label_floor(SHORT) is None
+
+
+def test_too_few_answers_in_form_tell_nothing_of_substance() -> None:
+    base = arm("base", QUESTIONS, ["wrong", *["unparsed"] * 9])
+    trained = arm("adapter", QUESTIONS, ["right", "wrong", "wrong"])
+    comparison = compare(base, trained, QUESTIONS, "accuracy", 0)
+    assert comparison.gain.substance.n < MIN_ANSWERED and not comparison.gain.is_form_only

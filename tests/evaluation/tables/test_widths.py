@@ -19,11 +19,10 @@ from ratchet.evaluation.comparisons import best_baseline
 from ratchet.evaluation.headline import verdict
 from ratchet.evaluation.measures.complementarity import Complementarity, CorrectSubset, complementarity_table
 from ratchet.evaluation.measures.estimates import Estimate
-from ratchet.evaluation.measures.measures import BY_NAME
+from ratchet.evaluation.measures.measures import DERIVED, FORMS, OTHERS
 from ratchet.evaluation.results import Arm, Results
 from ratchet.evaluation.sweep.records import CellResult, SetFacts, SweepResults
 from ratchet.evaluation.sweep.table import print_sweep
-from ratchet.evaluation.tables.budgets import Budgeted, budget_table
 from ratchet.evaluation.tables.comparison import print_results
 from ratchet.evaluation.tables.leakage import print_leaks
 from ratchet.evaluation.tables.suite import print_members, print_suite
@@ -37,6 +36,8 @@ from tests.helpers.arms import make_arm
 from tests.helpers.planned_run import experiment
 from tests.helpers.verdict_arms import claims, compared, results_of
 
+JUDGED = ("correctness", "correctness_raw", "precision", "faithfulness", "faithfulness_raw", "relevance")
+EVERY = [*(name + form for name in (*JUDGED, "lexical_support", "reported", *DERIVED) for form in FORMS), *OTHERS]
 NAMES = ("base", "adapter", "naive_rag_with_twenty_passages", "iterative_retrieval_generation")
 
 
@@ -55,7 +56,7 @@ def wide_arm(name: str, right: int) -> tuple[list[Question], Arm]:
     arm = make_arm(name, "multi_agent_rag", "base", questions, made, {}, ("em", "f1"), {})
     costs = dict.fromkeys(("prompt_tokens", "cached_tokens", "new_tokens", "seconds", "calls", "searches"), 123456.7)
     more = {
-        **{m: Estimate(mean=-0.123, low=-0.246, high=0.333, n=40) for m in (*BY_NAME,) if m not in arm.measures},
+        **{m: Estimate(mean=-0.123, low=-0.246, high=0.333, n=40) for m in EVERY if m not in arm.measures},
         **{m: Estimate(mean=v, low=v / 2, high=2 * v, n=40) for m, v in costs.items()},
     }
     more = {m: found for m, found in more.items() if not m.startswith("macro")}
@@ -68,8 +69,8 @@ def invented(title: str = "2WikiMultihopQA, shuffled") -> Results:
     made = [wide_arm(name, 4 + 10 * n) for n, name in enumerate(NAMES)]
     questions, arms = made[0][0], [arm for _, arm in made]
     results, best = compared(title, questions, arms, "f1"), best_baseline(arms, "f1", 0)
-    told = ". ".join(verdict(results.comparisons[0], "f1", best))
-    return results.model_copy(update={"best_baseline": best, "verdict": told})
+    headline, numbers = verdict(results.comparisons[0], "f1", best)
+    return results.model_copy(update={"best_baseline": best, "headline": headline, "numbers": numbers})
 
 
 def show_status(out: TextIO, folder: Path) -> None:
@@ -114,10 +115,8 @@ def show_sweep(out: TextIO) -> None:
 
 def small_tables() -> dict[str, Callable[[], Table]]:
     """The tables of stored trajectories, with long names."""
-    interval = Estimate(mean=0.5, low=0.25, high=0.75, n=40)
     chosen = CorrectSubset((LONG, f"{LONG}_2"), 20.0, 0.5, 0.25)
     return {
-        "budgets": lambda: budget_table(LONG, [Budgeted(LONG, 123456.0, 12345.0, 100, 200, interval, interval)]),
         "thresholds": lambda: threshold_table(LONG, [TurnScore(LONG, 0.5, True)] * 99, {LONG: 0.123}),
         "candidates": lambda: complementarity_table(Complementarity((LONG, f"{LONG}_2"), (chosen,), 40, 3, 0.5)),
     }
