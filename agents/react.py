@@ -83,7 +83,7 @@ class Settings(Section):
     documents: int = Field(3, gt=0)
     source: str = "index"
     """Where it searches: the index, or a name under `sources`."""
-    actions: Actions = Field("text", exclude_if=lambda actions: actions == "text")
+    actions: Actions = "text"
     """native: the actions are calls of tools, in the form of the model's own chat template."""
 
 

@@ -23,11 +23,9 @@ from ratchet.core.runfolder import path_digest
 from ratchet.index_build.documents import read_documents
 from ratchet.inference.engine import Engine
 from ratchet.inference.engines import close_engines, max_requests, open_engines
-from ratchet.question_generation.candidate import Plan
-from ratchet.question_generation.categories import DEFAULT_CATEGORIES, load_categories
 from ratchet.question_generation.corpus import divide_documents
-from ratchet.question_generation.generate import generate, summarise, summary_lines
-from ratchet.question_generation.prompts import VERSION
+from ratchet.question_generation.generate import Plan, generate, summarise, summary_lines
+from ratchet.question_generation.prompts import DEFAULT_CATEGORIES, VERSION, load_categories
 
 MAY_CHANGE = {"out", "attempts"}
 """Settings that leave finished candidates as they are."""

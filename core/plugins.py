@@ -64,7 +64,15 @@ FOLDERS: dict[Kind, Folder] = {
         },
     ),
     "rewards": Folder("ratchet.rewards.builtin"),
-    "benchmarks": Folder("ratchet.questions.benchmarks"),
+    "benchmarks": Folder(
+        "ratchet.questions.benchmarks",
+        shared={
+            **dict.fromkeys(
+                ("nq", "triviaqa", "popqa", "bamboogle", "hotpotqa", "twowiki", "musique"), "short_answers"
+            ),
+            **dict.fromkeys(("fever", "hover", "bingcheck", "factool_qa"), "claims"),
+        },
+    ),
     "sources": Folder(""),
     "objectives": Folder("ratchet.training.objectives", ("objective",)),
 }

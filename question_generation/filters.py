@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -10,8 +11,7 @@ from ratchet.core.records import with_title
 from ratchet.core.stop_words import NO_TOPIC
 from ratchet.core.words import split_words
 from ratchet.index_build.documents import Document
-from ratchet.question_generation.categories import Category
-from ratchet.question_generation.language import same_script
+from ratchet.question_generation.prompts import Category
 from ratchet.questions.load import same_question_key
 from ratchet.retrieval.sparse.terms import Analyzer
 
@@ -25,6 +25,9 @@ NEAR = 0.7
 """Minimum Jaccard similarity of the sets of three-word runs for a text to count as a copy of another."""
 MARKS = "?\u037e\u061f\uff1f"
 """Question marks: Latin, Greek, Arabic, full-width."""
+SAME_SCRIPT = 0.8
+"""Share of letters: names and terms of another script are welcome."""
+EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL"})
 # Also meets the rare question about a document ("Who signed the document?"): better one dropped too many.
 SOURCE_MENTION = re.compile(
     r"\b(the|this|these|that|those|both|each|provided|given|above|first|second)\s+(provided\s+|given\s+)?"
@@ -93,6 +96,24 @@ def shares_term(question: str, documents: str) -> bool:
     analyzer = Analyzer("english")
     asked = analyzer.terms(" ".join(word for word in split_words(question) if word not in NO_TOPIC))
     return not set(asked).isdisjoint(analyzer.terms(documents))
+
+
+def scripts(text: str) -> Counter[str]:
+    """Letters by script: the first word of a character's Unicode name, East Asian scripts taken together."""
+    counts: Counter[str] = Counter()
+    for char, count in Counter(text).items():
+        if char.isalpha():
+            name = unicodedata.name(char, "UNKNOWN").split()[0].split("-")[0]
+            counts["EAST ASIAN" if name in EAST_ASIAN else name] += count
+    return counts
+
+
+def same_script(text: str, documents: str) -> bool:
+    """Whether most letters of the text are of the script that most letters of the documents are of."""
+    wanted, letters = scripts(documents), scripts(text)
+    if not wanted or not letters:
+        return True
+    return letters[wanted.most_common(1)[0][0]] >= SAME_SCRIPT * letters.total()
 
 
 def copies_run(text: str, document: str, words: int) -> bool:

@@ -1,30 +1,14 @@
-"""Benchmarks by name: `questions/benchmarks/<name>.py`, or code outside (core/plugins.py). Adding one is one file.
+"""Benchmarks by name: modules in `questions/benchmarks/`, or code outside (core/plugins.py). Adding one is one file.
 
-A benchmark is a module with
-
-    TITLE, ABOUT, LICENCE, SOURCE, GOLD    for people: its name, what it is, terms, where from, which gold it has
-    SPLITS                                 by split, the file names that people have it under, below its folder
-    DEFAULT_SPLIT                          the split that it is usually scored on
-    HUB                                    where the `datasets` library finds it, the best place first; optional
-    FORMATS                                how its rows are read (questions/formats.py); ours can always be read
-
-and, where a file beside the questions completes them, `beside(folder)`, which gives a function (row, fields) ->
-fields. Where they are needed (the verification benchmarks have examples):
-
-    rows(placed, split, folder)   (place, row) of a split, out of the (place, row) of its file: chooses rows, or takes
-                                  them apart; `folder` is the file's, None on the hub
-    documents(row)                the evidence texts that a row carries, for a corpus (questions/evidence.py)
-    EVIDENCE                      files beside the questions whose rows `documents` takes, the best first, where it is
-                                  not the rows of the questions themselves
-
-The names that FlashRAG and the hub use (`<name>/<split>.jsonl`, `<split>.jsonl`, `<split>.parquet`...) need
-not be listed.
+A module declares its benchmark as BENCHMARK, or several by name as BENCHMARKS. The names that FlashRAG and the hub use
+(`<name>/<split>.jsonl`, `<split>.jsonl`, `<split>.parquet`...) need not be listed among the files of a split, and
+questions in our own format can always be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.core.config import HUB as HUB_PATH
@@ -33,7 +17,6 @@ from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.plugins import Plugin, load_plugin, short_name
 from ratchet.questions.formats import RATCHET, Format, Row
 
-REQUIRED = ("TITLE", "ABOUT", "LICENCE", "SOURCE", "GOLD", "SPLITS", "DEFAULT_SPLIT", "FORMATS")
 FieldCompleter = Callable[[Row, Row], Row]
 PlacedRow = tuple[str, Row]
 """A row and where it is from, which every error about it names."""
@@ -62,22 +45,34 @@ class HubDataset:
 class Benchmark:
     """A benchmark as its module declares it."""
 
-    name: str
-    """As a config names it."""
     title: str
     about: str
     licence: str
     source: str
+    """Where to get it."""
     gold: str
-    splits: dict[str, tuple[str, ...]]
+    """Which gold documents it has."""
+    splits: Mapping[str, tuple[str, ...]]
+    """By split, the file names that people have it under, below the benchmark's folder."""
     default_split: str
-    hub: tuple[HubDataset, ...]
+    """The split that it is usually scored on."""
     formats: tuple[Format, ...]
-    beside: Callable[[Path], FieldCompleter] | None
-    rows: Callable[[Iterable[PlacedRow], str, Path | None], Iterator[PlacedRow]] | None
-    documents: Callable[[Row], Iterable[Document]] | None
-    evidence: tuple[str, ...]
-    plugin: Plugin
+    """How its rows are read: the first format whose fields a row has."""
+    hub: tuple[HubDataset, ...] = ()
+    """Where the `datasets` library finds it, the best place first."""
+    evidence: tuple[str, ...] = ()
+    """Files beside the questions whose rows `documents` takes, the best first, where it is not the questions' rows."""
+    beside: Callable[[Path], FieldCompleter] | None = None
+    """Gives, for the folder of the questions, a function (row, fields) -> fields that completes them from a file there.
+    """
+    rows: Callable[[Iterable[PlacedRow], str, Path | None], Iterator[PlacedRow]] | None = None
+    """Chooses the rows of a split among the (place, row) of its file, or takes them apart. It gets them, the split and
+    the file's folder, None on the hub."""
+    documents: Callable[[Row], Iterable[Document]] | None = None
+    """The evidence texts that a row carries, for a corpus (questions/evidence.py)."""
+    name: str = ""
+    """As a config names it: filled in where it is loaded, as is `plugin`."""
+    plugin: Plugin = None  # type: ignore[assignment]
 
     def split_rows(self, placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
         """The rows of a split, out of those of its file. Raises UserError."""
@@ -133,28 +128,16 @@ def first_file(folder: Path, names: Iterable[str]) -> Path | None:
 
 def load_benchmark(name: str) -> Benchmark:
     """The benchmark of a name. Raises UserError."""
-    plugin = load_plugin("benchmarks", name, REQUIRED, "benchmark")
-    module = plugin.module
-    with plugin.errors("is not a benchmark as questions/benchmark.py describes it"):
-        made = Benchmark(
-            name=name,
-            title=str(module.TITLE),
-            about=str(module.ABOUT),
-            licence=str(module.LICENCE),
-            source=str(module.SOURCE),
-            gold=str(module.GOLD),
-            splits=module.SPLITS,
-            default_split=module.DEFAULT_SPLIT,
-            hub=getattr(module, "HUB", ()),
-            formats=(*module.FORMATS, RATCHET),
-            beside=getattr(module, "beside", None),
-            rows=getattr(module, "rows", None),
-            documents=getattr(module, "documents", None),
-            evidence=getattr(module, "EVIDENCE", ()),
-            plugin=plugin,
+    plugin = load_plugin("benchmarks", name, (), "benchmark")
+    declared = plugin.declared("BENCHMARK")
+    if not isinstance(declared, Benchmark):
+        raise UserError(
+            f"benchmark: {plugin.module.__file__ or name} declares no benchmark: write at its end BENCHMARK = "
+            "Benchmark(...), with Benchmark from ratchet.questions.benchmark (docs/guides/extend.md)"
         )
-        if not isinstance(made.splits, Mapping) or made.default_split not in made.splits:
-            raise TypeError("SPLITS has no list of file names for DEFAULT_SPLIT")
-        if not all(isinstance(known, Format) for known in made.formats):
-            raise TypeError("FORMATS holds what is not a Format")
-    return made
+    with plugin.errors("is not a benchmark as questions/benchmark.py describes it"):
+        if not isinstance(declared.splits, Mapping) or declared.default_split not in declared.splits:
+            raise TypeError("its splits have no list of file names for the default split")
+        if not all(isinstance(known, Format) for known in declared.formats):
+            raise TypeError("its formats hold what is not a Format")
+    return replace(declared, name=name, formats=(*declared.formats, RATCHET), plugin=plugin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import platform
 from collections.abc import Collection, Iterable, Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from ratchet.core.config import Config, PathText, is_missing, written
 from ratchet.core.errors import UserError
@@ -91,7 +89,7 @@ def check_same(config: Config) -> dict[str, Any] | None:
         return None
     check_version(run)
     try:
-        old = _completed(read_mapping(run.config))
+        old = read_mapping(run.config)
     except UserError as error:
         raise UserError(f"{error}. It is the run folder's record of its config: choose another run folder") from error
     has_training = any(folder.training.exists() for folder in run.rounds())
@@ -110,7 +108,7 @@ def check_version(run: RunFolder) -> None:
     """UserError where a run folder was made by another version of Ratchet; nothing where there is none yet."""
     try:
         version = read_json_file(run.manifest).get("version", 1)
-    except FileNotFoundError:  # in earlier versions, where a kill came between the two files
+    except FileNotFoundError:
         return
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{run.manifest}: is damaged ({error}); choose another run folder") from error
@@ -134,22 +132,6 @@ def _binding(resolved: dict[str, Any], has_training: bool) -> dict[str, Any]:
     questions = {key: value for key, value in (resolved.get("questions") or {}).items() if key != "leakage"}
     sampling = {**resolved.get("sampling", {}), "concurrency": None}
     return kept | {"models": models, "embedder": embedder, "questions": questions, "sampling": sampling}
-
-
-def _completed(old: dict[str, Any]) -> dict[str, Any]:
-    """A run's config with the keys of today: later ones have their defaults, and those that were removed are left out;
-    as it is where it no longer parses."""
-    try:
-        return Config.model_validate(old).model_dump(mode="json")
-    except ValidationError as error:
-        removed = [problem["loc"] for problem in error.errors() if problem["type"] == "extra_forbidden"]
-    kept = copy.deepcopy(old)
-    for *parents, key in removed:
-        section: Any = kept
-        for name in parents:  # pydantic names validators and the kinds of a union as well
-            section = section[name] if isinstance(name, int) else section.get(name, section)
-        section.pop(key)
-    return _completed(kept) if removed else old
 
 
 def _difference(old: Any, new: Any, key: str = "") -> list[str]:

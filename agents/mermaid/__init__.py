@@ -151,7 +151,7 @@ class Settings(Section):
     repeats: Literal["allow", "refuse"] = "allow"
     look_first: bool = False
     uncertain: bool = False
-    actions: Actions = Field("text", exclude_if=lambda actions: actions == "text")
+    actions: Actions = "text"
     """native: the Executor calls tools in the form of its model's own chat template, and is not constrained."""
 
 

@@ -10,22 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ratchet.questions.benchmark import Document
+from ratchet.questions.benchmark import Benchmark, Document
 from ratchet.questions.evidence import document_by_content
 from ratchet.questions.formats import Format, Row, texts
 from ratchet.questions.labels import AVERITEC, claim_fields
-
-TITLE = "AVeriTeC"
-ABOUT = "claims that fact checkers looked into, 2013 to 2021; 3,068 / 500; 4 labels; kind: type of the claim"
-LICENCE = "CC BY-NC 4.0"
-SOURCE = "MichSchli/AVeriTeC (data), or fever.ai/dataset/averitec.html"
-GOLD = "document ids of the corpus that `ratchet questions evidence` makes"
-SPLITS = {
-    "train": ("train.json", "data/train.json"),
-    "dev": ("dev.json", "data/dev.json"),
-    "test": ("test.json", "data/test.json"),  # its labels are kept secret
-}
-DEFAULT_SPLIT = "dev"
 
 
 def _released(row: Row) -> Row:
@@ -51,4 +39,18 @@ def documents(row: Row) -> Iterable[Document]:
             yield document_by_content("averitec", text, question["question"])
 
 
-FORMATS = (Format("official", ("claim", "label", "questions"), _released),)
+BENCHMARK = Benchmark(
+    title="AVeriTeC",
+    about="claims that fact checkers looked into, 2013 to 2021; 3,068 / 500; 4 labels; kind: type of the claim",
+    licence="CC BY-NC 4.0",
+    source="MichSchli/AVeriTeC (data), or fever.ai/dataset/averitec.html",
+    gold="document ids of the corpus that `ratchet questions evidence` makes",
+    splits={
+        "train": ("train.json", "data/train.json"),
+        "dev": ("dev.json", "data/dev.json"),
+        "test": ("test.json", "data/test.json"),  # its labels are kept secret
+    },
+    default_split="dev",
+    formats=(Format("official", ("claim", "label", "questions"), _released),),
+    documents=documents,
+)

@@ -7,21 +7,8 @@ from __future__ import annotations
 
 import json
 
-from ratchet.questions.benchmark import HubDataset
+from ratchet.questions.benchmark import Benchmark, HubDataset
 from ratchet.questions.formats import DATAMORGANA, Format, Row, json_list, texts
-
-TITLE = "DataMorgana"
-ABOUT = "long answers to generated questions of many kinds over web pages; LiveRAG's test: 895"
-LICENCE = "the pages: ODC-By; LiveRAG's test: CC BY 4.0 or ODC-By, by its version"
-SOURCE = "`ratchet generate`, or LiveRAG/Benchmark on the hub (test)"
-GOLD = "document ids"
-SPLITS = {
-    "train": (),
-    "dev": (),
-    "test": ("LiveRAG_banchmark_20250910.parquet", "LiveRAG_banchmark_20250804.parquet"),  # so they are called
-}
-DEFAULT_SPLIT = "test"
-HUB = (HubDataset("LiveRAG/Benchmark", None, {"test": "train"}),)
 
 
 def _liverag(row: Row) -> Row:
@@ -39,4 +26,18 @@ def _liverag(row: Row) -> Row:
     }
 
 
-FORMATS = (DATAMORGANA, Format("LiveRAG", ("Index", "Question", "Answer", "Supporting_Documents"), _liverag))
+BENCHMARK = Benchmark(
+    title="DataMorgana",
+    about="long answers to generated questions of many kinds over web pages; LiveRAG's test: 895",
+    licence="the pages: ODC-By; LiveRAG's test: CC BY 4.0 or ODC-By, by its version",
+    source="`ratchet generate`, or LiveRAG/Benchmark on the hub (test)",
+    gold="document ids",
+    splits={
+        "train": (),
+        "dev": (),
+        "test": ("LiveRAG_banchmark_20250910.parquet", "LiveRAG_banchmark_20250804.parquet"),  # so they are called
+    },
+    default_split="test",
+    hub=(HubDataset("LiveRAG/Benchmark", None, {"test": "train"}),),
+    formats=(DATAMORGANA, Format("LiveRAG", ("Index", "Question", "Answer", "Supporting_Documents"), _liverag)),
+)

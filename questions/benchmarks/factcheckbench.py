@@ -11,21 +11,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ratchet.core.errors import UserError
-from ratchet.questions.benchmark import Document, FieldCompleter, PlacedRow, first_file
+from ratchet.questions.benchmark import Benchmark, Document, FieldCompleter, PlacedRow, first_file
 from ratchet.questions.evidence import document_by_content
 from ratchet.questions.formats import Format, Row, texts
 from ratchet.questions.labels import TRUE_FALSE, claim_fields
 from ratchet.questions.load import read_rows
 
-TITLE = "FactCheck-Bench"
-ABOUT = "claims that ChatGPT's answers to 94 questions make; 631 in one split; true or false"
-LICENCE = "Apache-2.0 (Factcheck-GPT)"
-SOURCE = "yuxiaw/Factcheck-GPT (subtasks), or mbzuai-nlp/fire (datasets/factcheckbench)"
-GOLD = "with the evidence file, document ids of the corpus that `ratchet questions evidence` makes"
-SPLITS = {
-    "test": ("subtask4_claim_factuality.jsonl", "subtasks/subtask4_claim_factuality.jsonl", "data.jsonl"),
-}
-DEFAULT_SPLIT = "test"
 EVIDENCE = (
     "subtask3_claim_evidence_stance.jsonl",
     "claim_evidence_stance.jsonl",
@@ -56,4 +47,19 @@ def beside(folder: Path) -> FieldCompleter:
     return lambda row, fields: fields | {"gold_ids": texts(gold.get(fields["text"]))}
 
 
-FORMATS = (Format("claims", ("claim", "label"), lambda row: claim_fields(row["claim"], TRUE_FALSE, row["label"])),)
+BENCHMARK = Benchmark(
+    title="FactCheck-Bench",
+    about="claims that ChatGPT's answers to 94 questions make; 631 in one split; true or false",
+    licence="Apache-2.0 (Factcheck-GPT)",
+    source="yuxiaw/Factcheck-GPT (subtasks), or mbzuai-nlp/fire (datasets/factcheckbench)",
+    gold="with the evidence file, document ids of the corpus that `ratchet questions evidence` makes",
+    splits={
+        "test": ("subtask4_claim_factuality.jsonl", "subtasks/subtask4_claim_factuality.jsonl", "data.jsonl"),
+    },
+    default_split="test",
+    formats=(Format("claims", ("claim", "label"), lambda row: claim_fields(row["claim"], TRUE_FALSE, row["label"])),),
+    evidence=EVIDENCE,
+    beside=beside,
+    rows=rows,
+    documents=documents,
+)

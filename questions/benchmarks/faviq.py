@@ -12,18 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ratchet.questions.benchmark import Document, PlacedRow
+from ratchet.questions.benchmark import Benchmark, Document, PlacedRow
 from ratchet.questions.formats import Format, Row, texts
 from ratchet.questions.labels import FEVER, FEVER_TWO, claim_fields
 
-TITLE = "FaVIQ"
-ABOUT = (
-    "claims made of people's questions, in lower case; A: 17,008 / 4,260 / 4,688; R: 140,977 / 15,566 / 5,877; "
-    "2 labels, asked with 3 (dev_two and so on: with 2)"
-)
-LICENCE = "not stated"
-SOURCE = "faviq.github.io (the A set's test on request)"
-GOLD = "document ids of the corpus that `ratchet questions evidence` makes, and titles of Wikipedia pages"
 SPLITS = {
     **{split: (f"faviq_a_set/{split}.jsonl", f"faviq_a_set_v1.2/{split}.jsonl") for split in ("train", "dev", "test")},
     **{
@@ -32,7 +24,6 @@ SPLITS = {
     },
 }
 SPLITS |= {f"{split}_two": files for split, files in SPLITS.items()}
-DEFAULT_SPLIT = "dev"
 
 
 def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
@@ -58,4 +49,16 @@ def documents(row: Row) -> Iterable[Document]:
             yield Document(f"faviq:{passage['id']}", passage["text"], passage.get("title") or "")
 
 
-FORMATS = (Format("official", ("id", "claim", "label"), _released),)
+BENCHMARK = Benchmark(
+    title="FaVIQ",
+    about="claims made of people's questions, in lower case; A: 17,008 / 4,260 / 4,688; R: 140,977 / 15,566 / 5,877; "
+    "2 labels, asked with 3 (dev_two and so on: with 2)",
+    licence="not stated",
+    source="faviq.github.io (the A set's test on request)",
+    gold="document ids of the corpus that `ratchet questions evidence` makes, and titles of Wikipedia pages",
+    splits=SPLITS,
+    default_split="dev",
+    formats=(Format("official", ("id", "claim", "label"), _released),),
+    rows=rows,
+    documents=documents,
+)

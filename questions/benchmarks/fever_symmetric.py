@@ -16,20 +16,13 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ratchet.questions.benchmark import Document, PlacedRow
+from ratchet.questions.benchmark import Benchmark, Document, PlacedRow
 from ratchet.questions.evidence import document_by_content
 from ratchet.questions.formats import Format, Row
 from ratchet.questions.labels import FEVER_TWO, claim_fields
 
-TITLE = "FEVER-symmetric"
-ABOUT = "claim and evidence, each claim with both labels; 708 / 712 pairs; *_open: claims alone, 354 / 356; 2 labels"
-LICENCE = "CC BY-SA 3.0, Wikipedia's licence"
-SOURCE = "TalSchuster/FeverSymmetric (symmetric_v0.2)"
-GOLD = "document ids of the corpus that `ratchet questions evidence` makes"
 DEV = ("fever_symmetric_dev.jsonl", "symmetric_v0.2/fever_symmetric_dev.jsonl")
 TEST = ("fever_symmetric_test.jsonl", "symmetric_v0.2/fever_symmetric_test.jsonl")
-SPLITS = {"dev": DEV, "test": TEST, "dev_open": DEV, "test_open": TEST}
-DEFAULT_SPLIT = "test"
 MADE_UP = re.compile("000000[24]$")
 """Ids of the pairs whose evidence was made up."""
 
@@ -62,7 +55,18 @@ def _sentence(row: Row) -> str:
     return " ".join(str(row["evidence_sentence"] if "evidence_sentence" in row else row["evidence"]).split())
 
 
-FORMATS = (
-    Format("official", ("id", "claim", "evidence", "label"), _released),
-    Format("0.1", ("id", "claim", "evidence_sentence", "label"), _released),
+BENCHMARK = Benchmark(
+    title="FEVER-symmetric",
+    about="claim and evidence, each claim with both labels; 708 / 712 pairs; *_open: claims alone, 354 / 356; 2 labels",
+    licence="CC BY-SA 3.0, Wikipedia's licence",
+    source="TalSchuster/FeverSymmetric (symmetric_v0.2)",
+    gold="document ids of the corpus that `ratchet questions evidence` makes",
+    splits={"dev": DEV, "test": TEST, "dev_open": DEV, "test_open": TEST},
+    default_split="test",
+    formats=(
+        Format("official", ("id", "claim", "evidence", "label"), _released),
+        Format("0.1", ("id", "claim", "evidence_sentence", "label"), _released),
+    ),
+    rows=rows,
+    documents=documents,
 )

@@ -13,19 +13,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ratchet.questions.benchmark import Document, PlacedRow
+from ratchet.questions.benchmark import Benchmark, Document, PlacedRow
 from ratchet.questions.formats import Format, Row, texts
 from ratchet.questions.labels import FEVER, FEVER_TWO, claim_fields
 
-TITLE = "FEVEROUS"
-ABOUT = "claims to be verified with sentences and tables of Wikipedia; 71,291 / 7,890; 3 labels; kind: the challenge"
-LICENCE = "CC BY-SA 3.0, Wikipedia's licence"
-SOURCE = "fever.ai/dataset/feverous.html"
-GOLD = "titles of Wikipedia pages; with texts, also document ids of the corpus made of them"
 DEV = ("feverous_dev_challenges.jsonl", "dev.jsonl", "dev.json")
-SPLITS = {"train": ("feverous_train_challenges.jsonl", "train.jsonl", "train.json"), "dev": DEV, "dev_two": DEV}
-DEFAULT_SPLIT = "dev"
-# No HUB: on the hub it is a script
 ELEMENT = re.compile(r"_(?:sentence|(?:header_)?cell|table_caption|table|item|list|section|title)(?:_\d+)*$")
 """What follows the page's title in an evidence id."""
 LINK = re.compile(r"\[\[[^|\[\]]*\|(.*?)\]\]")
@@ -68,4 +60,15 @@ def _lines(row: Row) -> list[tuple[str, str]]:
     return [(title, LINK.sub(r"\1", text).replace("[[", "").replace("]]", "")) for title, _, text in lines]
 
 
-FORMATS = (Format("official", ("id", "claim", "label", "evidence"), _released),)
+BENCHMARK = Benchmark(
+    title="FEVEROUS",
+    about="claims to be verified with sentences and tables of Wikipedia; 71,291 / 7,890; 3 labels; kind: the challenge",
+    licence="CC BY-SA 3.0, Wikipedia's licence",
+    source="fever.ai/dataset/feverous.html",
+    gold="titles of Wikipedia pages; with texts, also document ids of the corpus made of them",
+    splits={"train": ("feverous_train_challenges.jsonl", "train.jsonl", "train.json"), "dev": DEV, "dev_two": DEV},
+    default_split="dev",
+    formats=(Format("official", ("id", "claim", "label", "evidence"), _released),),
+    rows=rows,
+    documents=documents,
+)

@@ -10,25 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ratchet.questions.benchmark import HubDataset, PlacedRow
+from ratchet.questions.benchmark import Benchmark, HubDataset, PlacedRow
 from ratchet.questions.formats import Format, Row
 from ratchet.questions.labels import choice_labels, parse_label
-
-TITLE = "MedQA (USMLE, 4 options)"
-ABOUT = "medical exam questions with four options; 10,178 / 1,272 / 1,273; labels: the letters of the options"
-LICENCE = "MIT (the repository)"
-SOURCE = "jind11/MedQA (data_clean/questions/US/4_options)"
-GOLD = "none"
-SPLITS = {
-    split: (
-        f"phrases_no_exclude_{split}.jsonl",
-        f"data_clean/questions/US/4_options/phrases_no_exclude_{split}.jsonl",
-        *(("medqa.json",) if split != "train" else ()),
-    )
-    for split in ("train", "dev", "test")
-}
-DEFAULT_SPLIT = "test"
-HUB = (HubDataset("GBaker/MedQA-USMLE-4-options", None, {"train": "train", "test": "test"}),)
 
 
 def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
@@ -53,7 +37,25 @@ def _collected(row: Row) -> Row:
     return {"id": str(row["id"]), **_fields(row, row["choices"], row["answer"])}
 
 
-FORMATS = (
-    Format("official", ("question", "options", "answer_idx"), _released),
-    Format("collected", ("id", "question", "choices", "answer"), _collected),
+BENCHMARK = Benchmark(
+    title="MedQA (USMLE, 4 options)",
+    about="medical exam questions with four options; 10,178 / 1,272 / 1,273; labels: the letters of the options",
+    licence="MIT (the repository)",
+    source="jind11/MedQA (data_clean/questions/US/4_options)",
+    gold="none",
+    splits={
+        split: (
+            f"phrases_no_exclude_{split}.jsonl",
+            f"data_clean/questions/US/4_options/phrases_no_exclude_{split}.jsonl",
+            *(("medqa.json",) if split != "train" else ()),
+        )
+        for split in ("train", "dev", "test")
+    },
+    default_split="test",
+    hub=(HubDataset("GBaker/MedQA-USMLE-4-options", None, {"train": "train", "test": "test"}),),
+    formats=(
+        Format("official", ("question", "options", "answer_idx"), _released),
+        Format("collected", ("id", "question", "choices", "answer"), _collected),
+    ),
+    rows=rows,
 )

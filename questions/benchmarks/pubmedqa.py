@@ -12,19 +12,12 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ratchet.core.errors import UserError
-from ratchet.questions.benchmark import Document, HubDataset, PlacedRow, first_file
+from ratchet.questions.benchmark import Benchmark, Document, HubDataset, PlacedRow, first_file
 from ratchet.questions.formats import Format, Row
 from ratchet.questions.labels import YES_NO_MAYBE, parse_label
 from ratchet.questions.load import read_rows
 
-TITLE = "PubMedQA"
-ABOUT = "research questions that an abstract answers with yes, no or maybe; 500 / 500 (all: 1,000)"
-LICENCE = "MIT"
 SOURCE = "pubmedqa/pubmedqa (data/ori_pqal.json and data/test_ground_truth.json)"
-GOLD = "document ids of the corpus that `ratchet questions evidence` makes: pubmedqa: and the PubMed id"
-SPLITS = dict.fromkeys(("train", "test", "all"), ("ori_pqal.json", "data/ori_pqal.json"))
-DEFAULT_SPLIT = "test"
-HUB = (HubDataset("qiaojin/PubMedQA", "pqa_labeled", {"all": "train"}),)
 TEST_IDS = "test_ground_truth.json"
 
 
@@ -74,15 +67,27 @@ def documents(row: Row) -> Iterable[Document]:
     yield Document(f"pubmedqa:{pmid}", "\n".join(f"{heading}: {text}" if heading else text for heading, text in parts))
 
 
-FORMATS = (
-    Format(
-        "official",
-        ("pmid", "QUESTION", "final_decision"),
-        lambda row: _question(row["pmid"], row["QUESTION"], row["final_decision"]),
+BENCHMARK = Benchmark(
+    title="PubMedQA",
+    about="research questions that an abstract answers with yes, no or maybe; 500 / 500 (all: 1,000)",
+    licence="MIT",
+    source=SOURCE,
+    gold="document ids of the corpus that `ratchet questions evidence` makes: pubmedqa: and the PubMed id",
+    splits=dict.fromkeys(("train", "test", "all"), ("ori_pqal.json", "data/ori_pqal.json")),
+    default_split="test",
+    hub=(HubDataset("qiaojin/PubMedQA", "pqa_labeled", {"all": "train"}),),
+    formats=(
+        Format(
+            "official",
+            ("pmid", "QUESTION", "final_decision"),
+            lambda row: _question(row["pmid"], row["QUESTION"], row["final_decision"]),
+        ),
+        Format(
+            "hub",
+            ("pubid", "question", "final_decision"),
+            lambda row: _question(str(row["pubid"]), row["question"], row["final_decision"]),
+        ),
     ),
-    Format(
-        "hub",
-        ("pubid", "question", "final_decision"),
-        lambda row: _question(str(row["pubid"]), row["question"], row["final_decision"]),
-    ),
+    rows=rows,
+    documents=documents,
 )

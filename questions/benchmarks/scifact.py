@@ -12,20 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ratchet.questions.benchmark import Document, PlacedRow
+from ratchet.questions.benchmark import Benchmark, Document, PlacedRow
 from ratchet.questions.formats import Format, Row
 from ratchet.questions.labels import SCIFACT, SCIFACT_TWO, claim_fields
 
-TITLE = "SciFact"
-ABOUT = "claims that experts wrote, with abstracts; 809 / 300; 3 labels"
-LICENCE = "CC BY 4.0 (claims); ODC-By (abstracts)"
-SOURCE = "allenai/scifact"
-GOLD = "document ids of the corpus that `ratchet questions evidence` makes: scifact: and the abstract's id"
 TRAIN, DEV = (tuple(f"{folder}claims_{split}.jsonl" for folder in ("", "data/")) for split in ("train", "dev"))
-SPLITS = {"train": TRAIN, "dev": DEV, "train_two": TRAIN, "dev_two": DEV}
-DEFAULT_SPLIT = "dev"
-# No HUB: on the hub it is a script, and a row for each piece of evidence
-EVIDENCE = ("corpus.jsonl",)
 
 
 def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
@@ -55,4 +46,16 @@ def documents(row: Row) -> Iterable[Document]:
     yield Document(f"scifact:{row['doc_id']}", " ".join(sentence.strip() for sentence in row["abstract"]), row["title"])
 
 
-FORMATS = (Format("official", ("id", "claim", "evidence"), _released),)
+BENCHMARK = Benchmark(
+    title="SciFact",
+    about="claims that experts wrote, with abstracts; 809 / 300; 3 labels",
+    licence="CC BY 4.0 (claims); ODC-By (abstracts)",
+    source="allenai/scifact",
+    gold="document ids of the corpus that `ratchet questions evidence` makes: scifact: and the abstract's id",
+    splits={"train": TRAIN, "dev": DEV, "train_two": TRAIN, "dev_two": DEV},
+    default_split="dev",
+    formats=(Format("official", ("id", "claim", "evidence"), _released),),
+    evidence=("corpus.jsonl",),
+    rows=rows,
+    documents=documents,
+)

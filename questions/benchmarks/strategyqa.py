@@ -11,20 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ratchet.questions.benchmark import Document, HubDataset
+from ratchet.questions.benchmark import Benchmark, Document, HubDataset
 from ratchet.questions.formats import Format, Row
 
-TITLE = "StrategyQA"
-ABOUT = "yes / no questions with implicit steps over Wikipedia; 2,061 / 229 (FlashRAG: 2,290 in one)"
-LICENCE = "MIT"
-SOURCE = "eladsegal/strategyqa (data/strategyqa), or FlashRAG's data sets"
-GOLD = "titles of the Wikipedia pages of one annotator"
-SPLITS = {
-    "train": ("strategyqa_train.json", "data/strategyqa/train.json", "strategyqa/train.json", "train.json"),
-    "dev": ("strategyqa_dev.json", "data/strategyqa/dev.json", "strategyqa/dev.json", "dev.json"),
-}
-DEFAULT_SPLIT = "dev"
-HUB = (HubDataset("RUC-NLPIR/FlashRAG_datasets", "strategyqa", {"train": "train"}),)
 PARAGRAPH = re.compile(r"-\d+$")
 """What follows the page's title in a paragraph's id."""
 
@@ -67,7 +56,21 @@ def documents(row: Row) -> Iterable[Document]:
         yield Document(f"strategyqa:{row['qid']}", "\n".join(row["facts"]), row.get("term") or "")
 
 
-FORMATS = (
-    Format("official", ("qid", "question", "answer"), _official),
-    Format("flashrag", ("id", "question", "golden_answers"), _flashrag),
+BENCHMARK = Benchmark(
+    title="StrategyQA",
+    about="yes / no questions with implicit steps over Wikipedia; 2,061 / 229 (FlashRAG: 2,290 in one)",
+    licence="MIT",
+    source="eladsegal/strategyqa (data/strategyqa), or FlashRAG's data sets",
+    gold="titles of the Wikipedia pages of one annotator",
+    splits={
+        "train": ("strategyqa_train.json", "data/strategyqa/train.json", "strategyqa/train.json", "train.json"),
+        "dev": ("strategyqa_dev.json", "data/strategyqa/dev.json", "strategyqa/dev.json", "dev.json"),
+    },
+    default_split="dev",
+    hub=(HubDataset("RUC-NLPIR/FlashRAG_datasets", "strategyqa", {"train": "train"}),),
+    formats=(
+        Format("official", ("qid", "question", "answer"), _official),
+        Format("flashrag", ("id", "question", "golden_answers"), _flashrag),
+    ),
+    documents=documents,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ratchet.agents.mermaid.actions import offered_tools
-from ratchet.agents.react import CALL, ONE_CALL, Settings
+from ratchet.agents.react import CALL, ONE_CALL
 from ratchet.core.errors import UserError
 from ratchet.core.records import Trajectory
 from ratchet.inference.completion import FunctionCall
@@ -96,7 +96,6 @@ def test_a_tool_that_has_the_name_of_the_verdict_is_refused() -> None:
         offered_tools({"verdict": ToolSpec("verdict", "", {})}, CLAIM.labels)
 
 
-async def test_a_model_whose_template_takes_no_tools_is_refused_and_the_default_is_in_no_key() -> None:
+async def test_a_model_whose_template_takes_no_tools_is_refused() -> None:
     with pytest.raises(UserError, match=r"models\.agent.*actions: text"):
         await play({"name": "react", "settings": {"actions": "native"}}, engine([]), Shelf(SHELF), question=CLAIM)
-    assert "actions" not in Settings().model_dump() and "actions" in Settings(actions="native").model_dump()

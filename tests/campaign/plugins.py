@@ -92,13 +92,11 @@ class Source(SearchSource):
 """
 BENCHMARK = """\
 {top}
-TITLE, ABOUT, LICENCE, SOURCE, GOLD = {title}, "ours", "CC0", "here", "none"
-SPLITS = {splits}
-DEFAULT_SPLIT = {split}
-FORMATS = {formats}
+from ratchet.questions.benchmark import Benchmark
 def rows(found, split, folder):
     {before}
     return {value}
+BENCHMARK = Benchmark({title}, "ours", "CC0", "here", "none", {splits}, {split}, {formats}, rows=rows)
 """
 PLUGINS: dict[str, tuple[str, dict[str, str], Spots]] = {
     "system": (

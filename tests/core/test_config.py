@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ratchet.commands.config import open_config
-from ratchet.core.config import Config, SourceConfig, load_members
+from ratchet.core.config import Config, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
 from ratchet.questions.manifest import open_run
@@ -147,20 +147,6 @@ def test_what_no_trajectory_depends_on_may_change_on_a_run(tmp_path: Path) -> No
     (RunFolder(config.folder).round(1).training).mkdir()
     with pytest.raises(UserError, match=r"training\.epochs: 9\.0 there, None now"):
         open_run(config)
-
-
-def test_a_run_of_before_a_key_was_there_or_removed_resumes(tmp_path: Path) -> None:
-    config = run_config(tmp_path)
-    run = open_run(config)
-    old = yaml.safe_load(run.config.read_text())
-    del old["sources"], old["questions"]["train"]["order"]
-    old["sampling"]["max_failures"] = 20
-    old["questions"]["train"]["once"] = True
-    sample_something(run)
-    run.config.write_text(yaml.safe_dump(old))
-    open_run(config)
-    with pytest.raises(UserError, match=r"sources\.web"):
-        open_run(config.model_copy(update={"sources": {"web": SourceConfig(service="tavily")}}))
 
 
 def test_members_give_what_is_left_out_and_must_train_one_model(tmp_path: Path) -> None:

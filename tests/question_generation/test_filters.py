@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ratchet.index_build.documents import Document
-from ratchet.question_generation.categories import Category
-from ratchet.question_generation.filters import AcceptedQuestions, copies_run, rejection_reason
-from ratchet.question_generation.language import same_script
+from ratchet.question_generation.filters import AcceptedQuestions, copies_run, rejection_reason, same_script
+from ratchet.question_generation.prompts import Category
 
 MILL = Document(
     "mill", "The mill at Sorrel Ford was built by Hanne Vik in 1780 to grind oats for the garrison.", "Mill"

@@ -14,10 +14,9 @@ from ratchet.core.errors import UserError
 from ratchet.index_build.documents import Document
 from ratchet.inference.engine import EngineError
 from ratchet.inference.scripted import ScriptedEngine
-from ratchet.question_generation.candidate import Candidate, Plan
-from ratchet.question_generation.categories import load_categories
 from ratchet.question_generation.corpus import divide_documents
-from ratchet.question_generation.generate import Outcome, generate, summarise
+from ratchet.question_generation.generate import Candidate, Outcome, Plan, generate, summarise
+from ratchet.question_generation.prompts import load_categories
 from tests.helpers.making import Given, check, corpus, model, settings, write
 
 CATEGORIES = load_categories()

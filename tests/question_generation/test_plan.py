@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ratchet.core.config import SPLITS
 from ratchet.core.errors import UserError
-from ratchet.question_generation.candidate import Plan
-from ratchet.question_generation.categories import DEFAULT_CATEGORIES, load_categories
 from ratchet.question_generation.corpus import Pool, divide_documents
+from ratchet.question_generation.generate import Plan
+from ratchet.question_generation.prompts import DEFAULT_CATEGORIES, load_categories
 from tests.helpers.making import corpus, settings
 
 PUBLISHED = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ratchet.index_build.documents import Document
-from ratchet.question_generation.categories import DEFAULT_CATEGORIES, load_categories
-from ratchet.question_generation.prompts import check_prompt, write_prompt
+from ratchet.question_generation.prompts import DEFAULT_CATEGORIES, check_prompt, load_categories, write_prompt
 from tests.helpers.pinned import check_pinned
 
 

@@ -16,6 +16,7 @@ import pytest
 import ratchet.questions.benchmarks
 from ratchet.core.config import QuestionsConfig, SplitConfig, parse
 from ratchet.core.errors import UserError
+from ratchet.core.plugins import known_plugins
 from ratchet.core.records import Question
 from ratchet.core.runfolder import file_digest
 from ratchet.questions.benchmark import load_benchmark
@@ -265,15 +266,22 @@ def test_a_file_that_is_not_there_says_what_was_looked_for_and_where_to_get_it(
 
 
 NEW = """
-from ratchet.questions.benchmark import HubDataset
+from dataclasses import replace
+
+from ratchet.questions.benchmark import Benchmark, HubDataset
 from ratchet.questions.formats import Format, texts
 
-TITLE = "Harbour questions"
-ABOUT, LICENCE, SOURCE, GOLD = "made up", "none", "nowhere", "none"
-SPLITS = {"dev": ("harbour.csv",), "test": ()}
-DEFAULT_SPLIT = "dev"
-HUB = (HubDataset("FOLDER", None, {"test": "train"}),)
-FORMATS = (Format("plain", ("q", "a"), lambda row: {"text": row["q"], "answers": texts(row["a"])}),)
+BENCHMARK = Benchmark(
+    title="Harbour questions",
+    about="made up",
+    licence="none",
+    source="nowhere",
+    gold="none",
+    splits={"dev": ("harbour.csv",), "test": ()},
+    default_split="dev",
+    formats=(Format("plain", ("q", "a"), lambda row: {"text": row["q"], "answers": texts(row["a"])}),),
+    hub=(HubDataset("FOLDER", None, {"test": "train"}),),
+)
 """
 
 
@@ -296,9 +304,9 @@ def test_a_new_benchmark_is_one_file(harbour: Path) -> None:
     [question] = load_questions(SplitConfig(benchmark="harbour", path=str(harbour)))
     assert (question.id, question.text, question.answers) == ("row-0", "Who, then?", ("Ada",))
     broken = harbour / "modules" / "harbour.py"
-    broken.write_text(broken.read_text().replace("DEFAULT_SPLIT", "DEFAULT"))
+    broken.write_text(broken.read_text().replace("BENCHMARK =", "OTHER ="))
     sys.modules.pop("ratchet.questions.benchmarks.harbour")
-    with pytest.raises(UserError, match=r"harbour\.py defines no DEFAULT_SPLIT"):
+    with pytest.raises(UserError, match=r"harbour\.py declares no benchmark"):
         load_benchmark("harbour")
 
 
@@ -330,38 +338,34 @@ def test_a_benchmark_outside_our_tree_is_named_by_its_path(harbour: Path, monkey
 
 def test_the_page_of_benchmarks_has_every_one_with_its_files() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/benchmarks.md").read_text()
-    for path in Path(ratchet.questions.benchmarks.__file__).parent.glob("[a-z]*.py"):
-        benchmark = load_benchmark(path.stem)
-        [row] = [line for line in page.splitlines() if line.startswith(f"| `{path.stem}`")]
+    for name in known_plugins("benchmarks"):
+        benchmark = load_benchmark(name)
+        [row] = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
         files = [f"`{name}`" for names in benchmark.splits.values() for name in names]
         hub = [f"`{data_set.path}`" for data_set in benchmark.hub]
         assert all(text in row for text in (benchmark.about, benchmark.licence, *benchmark.splits, *files, *hub)), row
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("part", "code", "message"),
     [
-        (
-            "def rows(found, split, folder):\n    return 1 / 0",
-            r"rows failed \(ZeroDivisionError: .*; odd\.py, line \d+\)",
-        ),
-        ("def rows(found, split, folder):\n    yield 'line 1', 7", r"rows failed \(TypeError: it gave str and int"),
-        ("def rows(found, split, folder):\n    yield 'line 1', {}", r"line 1: has the fields \(none\)"),
-        ("def beside(folder):\n    raise SystemExit(0)", r"beside failed \(SystemExit: 0; odd\.py, line \d+\)"),
-        (
-            "def beside(folder):\n    return lambda row, fields: row['x']",
-            r"beside failed at .*odd\.csv:.*\(KeyError: 'x'",
-        ),
-        ("FORMATS = 7", r"is not a benchmark as .*\(TypeError"),
-        ("FORMATS = ('csv',)", r"FORMATS holds what is not a Format"),
-        ("SPLITS = {}", r"SPLITS has no list of file names for DEFAULT_SPLIT"),
+        ("rows", "    return 1 / 0", r"rows failed \(ZeroDivisionError: .*; odd\.py, line \d+\)"),
+        ("rows", "    yield 'line 1', 7", r"rows failed \(TypeError: it gave str and int"),
+        ("rows", "    yield 'line 1', {}", r"line 1: has the fields \(none\)"),
+        ("beside", "    raise SystemExit(0)", r"beside failed \(SystemExit: 0; odd\.py, line \d+\)"),
+        ("beside", "    return lambda row, fields: row['x']", r"beside failed at .*odd\.csv:.*\(KeyError: 'x'"),
+        ("formats", "7", r"is not a benchmark as .*\(TypeError"),
+        ("formats", "('csv',)", r"its formats hold what is not a Format"),
+        ("splits", "{}", r"its splits have no list of file names for the default split"),
     ],
 )
 def test_a_mistake_in_a_benchmark_outside_our_tree_is_one_line_that_names_it(
-    harbour: Path, more: str, message: str
+    harbour: Path, part: str, code: str, message: str
 ) -> None:
+    more = f"def made(*given):\n{code}" if part in ("rows", "beside") else f"made = {code}"
     odd = harbour / "odd.py"
-    odd.write_text(f"{(harbour / 'modules' / 'harbour.py').read_text()}\n\n{more}\n")
+    source = (harbour / "modules" / "harbour.py").read_text()
+    odd.write_text(f"{source}\n\n{more}\nBENCHMARK = replace(BENCHMARK, {part}=made)\n")
     (harbour / "odd.csv").write_text('q,a\n"Who, then?",Ada\n')
     with pytest.raises(UserError, match=message) as raised:
         load_questions(SplitConfig(benchmark=str(odd), path=str(harbour / "odd.csv")))

@@ -19,7 +19,7 @@ from ratchet.index_build.documents import read_documents
 from ratchet.inference.adapters import read_adapter
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.inference.smollm2 import prepare_model
-from ratchet.question_generation.categories import load_categories
+from ratchet.question_generation.prompts import load_categories
 from ratchet.questions.load import load_questions
 from ratchet.slurm.site import load_site
 

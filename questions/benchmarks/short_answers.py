@@ -1,0 +1,193 @@
+"""The question-answering benchmarks with short answers, most of which FlashRAG (arXiv 2405.13576) has as well.
+
+Their corpora, mostly Wikipedia's pages, are yours to bring.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ratchet.core.errors import UserError
+from ratchet.questions.benchmark import Benchmark, FieldCompleter, HubDataset
+from ratchet.questions.formats import FLASHRAG, HOTPOT, Format, Row, json_list, texts
+from ratchet.questions.load import read_rows
+
+
+def _on_flashrag(name: str, *splits: str) -> HubDataset:
+    return HubDataset("RUC-NLPIR/FlashRAG_datasets", name, {split: split for split in splits})
+
+
+def _nq_open(row: Row) -> Row:
+    return {"text": row["question"], "answers": texts(row["answer"])}
+
+
+def _bamboogle(row: Row) -> Row:
+    return {"text": row["Question"], "answers": texts(row["Answer"])}
+
+
+def _popqa(row: Row) -> Row:
+    """The row names the Wikipedia page of its subject, but nobody checked that the answer is there: no gold."""
+    answers = texts(json_list(row["possible_answers"]))
+    return {"id": str(row["id"]), "text": row["question"], "answers": answers, "kind": row.get("prop") or ""}
+
+
+def _triviaqa(row: Row) -> Row:
+    """The normalised aliases count as well, as in the official scorer."""
+    answer = row["Answer"]
+    answers = texts(answer["Value"], answer.get("Aliases"), answer.get("HumanAnswers"), answer.get("NormalizedAliases"))
+    return {"id": row["QuestionId"], "text": row["Question"], "answers": answers}
+
+
+def _triviaqa_on_hub(row: Row) -> Row:
+    answer = row["answer"]
+    answers = texts(answer["value"], answer.get("aliases"), answer.get("normalized_aliases"))
+    return {"id": row["question_id"], "text": row["question"], "answers": answers}
+
+
+def _musique(row: Row) -> Row:
+    if not row.get("answerable", True):
+        raise ValueError("an unanswerable question: this is MuSiQue-Full; take the musique_ans files")
+    return {
+        "id": row["id"],
+        "text": row["question"],
+        "answers": texts(row["answer"], row.get("answer_aliases")),
+        "gold_titles": texts([one["title"] for one in json_list(row["paragraphs"]) if one.get("is_supporting")]),
+        "kind": row["id"].partition("__")[0],
+    }
+
+
+def _with_aliases(folder: Path) -> FieldCompleter:
+    """The function that adds 2WikiMultiHopQA's aliases, where id_aliases.json lies beside the questions."""
+    path = folder / "id_aliases.json"
+    aliases: dict[str, Row] = {}
+    for place, row in read_rows(path) if path.is_file() else ():
+        if "Q_id" not in row or "aliases" not in row:
+            raise UserError(f"{place}: no Q_id and aliases; get the file again, or remove it to go without aliases")
+        aliases[row["Q_id"]] = row
+
+    def complete(row: Row, fields: Row) -> Row:
+        known = aliases.get(row.get("answer_id") or "", {})
+        return fields | {"answers": texts(fields["answers"], known.get("aliases"))} if known else fields
+
+    return complete
+
+
+BENCHMARKS = {
+    # Kwiatkowski et al. 2019; Lee et al. 2019, arXiv 1906.00300
+    "nq": Benchmark(
+        title="NQ",
+        about="questions that people typed into a search engine, with short answers; 79,168 / 8,757 / 3,610",
+        licence="CC BY-SA 3.0 (the release)",
+        source="FlashRAG's data sets, or google-research-datasets/natural-questions (nq_open)",
+        gold="none",
+        splits={
+            "train": ("NQ-open.train.jsonl",),
+            "dev": (),
+            "test": ("NQ-open.dev.jsonl",),  # the release's dev is what everyone tests on
+        },
+        default_split="test",
+        hub=(
+            _on_flashrag("nq", "train", "dev", "test"),
+            HubDataset("google-research-datasets/nq_open", None, {"train": "train", "test": "validation"}),
+        ),
+        formats=(FLASHRAG, Format("official", ("question", "answer"), _nq_open)),
+    ),
+    # Joshi et al. 2017, arXiv 1705.03551
+    "triviaqa": Benchmark(
+        title="TriviaQA",
+        about="trivia questions with many accepted answers; 78,785 / 8,837 / 11,313",
+        licence="not stated for the questions; the code is Apache-2.0",
+        source="FlashRAG's data sets, or nlp.cs.washington.edu/triviaqa (unfiltered)",
+        gold="none",
+        splits={
+            # The release's train holds FlashRAG's dev, and its own test is secret.
+            "train": ("triviaqa-unfiltered/unfiltered-web-train.json", "unfiltered-web-train.json"),
+            "dev": (),
+            "test": ("triviaqa-unfiltered/unfiltered-web-dev.json", "unfiltered-web-dev.json"),
+        },
+        default_split="test",
+        hub=(
+            _on_flashrag("triviaqa", "train", "dev", "test"),
+            HubDataset("mandarjoshi/trivia_qa", "unfiltered.nocontext", {"train": "train", "test": "validation"}),
+        ),
+        formats=(
+            FLASHRAG,
+            Format("official", ("Question", "QuestionId", "Answer"), _triviaqa),
+            Format("hub", ("question", "question_id", "answer"), _triviaqa_on_hub),
+        ),
+    ),
+    # Mallen et al. 2023, arXiv 2212.10511. It has one split: take `rows` of it to train on, and others to test.
+    "popqa": Benchmark(
+        title="PopQA",
+        about="questions from 16 templates about entities of all popularities; 14,267 in one split; kind: the relation",
+        licence="not stated for the questions; the code is MIT",
+        source="FlashRAG's data sets, or AlexTMallen/adaptive-retrieval (data/popQA.tsv)",
+        gold="none",
+        splits={"test": ("popQA.tsv", "data/popQA.tsv")},
+        default_split="test",
+        hub=(_on_flashrag("popqa", "test"), HubDataset("akariasai/PopQA", None, {"test": "test"})),
+        formats=(FLASHRAG, Format("official", ("id", "question", "possible_answers"), _popqa)),
+    ),
+    # Press et al. 2023, arXiv 2210.03350. Small: a difference of ten points is within its noise.
+    "bamboogle": Benchmark(
+        title="Bamboogle",
+        about="two-hop questions that a search engine answered wrongly; 125 in one split",
+        licence="MIT",
+        source="FlashRAG's data sets, or ofirpress/self-ask (a table)",
+        gold="none",
+        splits={"test": ("Bamboogle Prerelease - Sheet1.csv", "bamboogle.csv")},
+        default_split="test",
+        hub=(_on_flashrag("bamboogle", "test"), HubDataset("chiayewken/bamboogle", None, {"test": "test"})),
+        formats=(FLASHRAG, Format("official", ("Question", "Answer"), _bamboogle)),
+    ),
+    # Yang et al. 2018, arXiv 1809.09600. Distractor and fullwiki ask the same.
+    "hotpotqa": Benchmark(
+        title="HotpotQA",
+        about="two-hop questions that people wrote, bridge and comparison; 90,447 / 7,405",
+        licence="CC BY-SA 4.0",
+        source="FlashRAG's data sets, or hotpotqa.github.io",
+        gold="titles of Wikipedia pages",
+        splits={
+            "train": ("hotpot_train_v1.1.json",),
+            "dev": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json"),
+        },
+        default_split="dev",
+        hub=(
+            _on_flashrag("hotpotqa", "train", "dev"),
+            HubDataset("hotpotqa/hotpot_qa", "distractor", {"train": "train", "dev": "validation"}),
+        ),
+        formats=(FLASHRAG, HOTPOT),
+    ),
+    # Ho et al. 2020, arXiv 2011.01060
+    "twowiki": Benchmark(
+        title="2WikiMultiHopQA",
+        about="two-hop and comparison questions from templates over Wikidata; 167,454 / 12,576 "
+        "(FlashRAG: 15,000 / 12,576)",
+        licence="Apache-2.0 (the repository)",
+        source="FlashRAG's data sets, or Alab-NII/2wikimultihop (data_ids, with aliases)",
+        gold="titles of Wikipedia pages",
+        splits={
+            "train": ("train.json", "2wikimultihopqa/train.jsonl"),
+            "dev": ("dev.json", "2wikimultihopqa/dev.jsonl"),
+        },
+        default_split="dev",
+        hub=(_on_flashrag("2wikimultihopqa", "train", "dev"),),
+        formats=(FLASHRAG, HOTPOT),
+        beside=_with_aliases,
+    ),
+    # MuSiQue-Ans (Trivedi et al. 2022, arXiv 2108.00573). MuSiQue-Full, half of it unanswerable, is not supported.
+    "musique": Benchmark(
+        title="MuSiQue",
+        about="questions of two to four hops, made so that no hop can be skipped; 19,938 / 2,417; kind: 2hop, 3hop1...",
+        licence="CC BY 4.0",
+        source="FlashRAG's data sets, or StonyBrookNLP/musique (musique_ans)",
+        gold="official: titles of the supporting paragraphs; FlashRAG: none",
+        splits={"train": ("musique_ans_v1.0_train.jsonl",), "dev": ("musique_ans_v1.0_dev.jsonl",)},
+        default_split="dev",
+        hub=(
+            HubDataset("dgslibisey/MuSiQue", None, {"train": "train", "dev": "validation"}),
+            _on_flashrag("musique", "train", "dev"),
+        ),
+        formats=(FLASHRAG, Format("official", ("id", "question", "answer", "paragraphs"), _musique)),
+    ),
+}
