@@ -50,7 +50,7 @@ $(BIN)/uv:
 	$(BIN)/pip install --quiet uv
 
 $(MODEL)/model.safetensors: | $(VENV)/installed
-	$(BIN)/ratchet model --out $(MODEL)
+	$(BIN)/ratchet models build --out $(MODEL)
 
 model: $(MODEL)/model.safetensors
 

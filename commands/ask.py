@@ -1,68 +1,54 @@
-"""Answer questions and show the work: ratchet ask ["a question"] --config configs/demo.yaml [--adapter DIR].
+"""Answer questions and show the work, and write the prompts that a config's system or judge uses.
 
-Without a question, each line of the standard input is one; index and models are opened once. End it with Ctrl-D.
-With --claim the text is a claim, and the answer SUPPORTS, REFUTES or NOT ENOUGH INFO.
-
-ratchet prompts ...   the prompts of a config's system or judge as files (commands/prompts.py)
+Without a question, each line of the standard input is one; index and models are opened once. With --claim the text is a
+claim, and the answer SUPPORTS, REFUTES or NOT ENOUGH INFO.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ratchet.agents.core.prompts import write_prompts
 from ratchet.agents.core.steps import describe_step, passage_lines
-from ratchet.agents.core.system import System
-from ratchet.commands.arguments import config_of, config_parser
-from ratchet.commands.extras import check_system_extras
-from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.agents.core.system import System, load_system
+from ratchet.commands.checks import check_system_extras
 from ratchet.core.config import Config
 from ratchet.core.console import PlainConsole
+from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
 from ratchet.core.text import plain_line, plain_text
 from ratchet.questions.labels import FEVER
+from ratchet.rewards.prompts import judge_prompts
 from ratchet.sampling.ask import NAME, SYSTEM, SystemRunner, as_question
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta")
 
-ABOUT = "Answer one question, or each line that is typed, and show the work."
-SUBCOMMANDS = {
-    "prompts": Subcommand(
-        "write the prompts of a config's system or judge, to edit them", "ratchet.commands.prompts:main"
-    )
-}
+REWARDS = "rewards"
+"""The key of the judge's prompts."""
 
 
-def main(words: Sequence[str] | None = None, prog: str = "ratchet ask") -> None:
-    """Run a subcommand, or answer."""
-    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=answer, free_text=True)
-
-
-def answer(words: Sequence[str], prog: str) -> None:
+def ask(config: Config, options: argparse.Namespace) -> None:
     """Answer the question of the command line, or those that are typed, and print every step of the work."""
-    parser = config_parser(prog, ABOUT)
-    parser.add_argument("question", nargs="?", help="default: every line of the standard input, until Ctrl-D")
-    parser.add_argument("--adapter", help="a LoRA folder for the trainable roles (default: the base model)")
-    parser.add_argument("--sample", action="store_true", help="sample as in training, not as in evaluation")
-    parser.add_argument("--claim", action="store_true", help="verify a claim: SUPPORTS, REFUTES or NOT ENOUGH INFO")
-    arguments = parser.parse_args(words)
-    config, console = config_of(arguments), PlainConsole(highlight=False)
+    console = PlainConsole(highlight=False)
 
     def question_of(text: str) -> Question:
-        return Question(id=NAME, text=text, form="claim", labels=FEVER) if arguments.claim else as_question(text)
+        return Question(id=NAME, text=text, form="claim", labels=FEVER) if options.claim else as_question(text)
 
-    given = None if arguments.question is None else question_of(arguments.question)
+    given = None if options.question is None else question_of(options.question)
     with asyncio.Runner() as loop:
         runner = open_runner(config)
         view = View(console, runner.systems[SYSTEM])
         try:
             for question in map(question_of, _typed_lines(console)) if given is None else [given]:
-                asked = runner.ask(question, arguments.adapter, sample=arguments.sample, watch=view.event)
+                asked = runner.ask(question, options.adapter, sample=options.sample, watch=view.event)
                 view.end(loop.run(asked))
         finally:
             loop.run(runner.close())
@@ -140,3 +126,22 @@ class View:
         beside = Table.grid()  # a long text goes on below its first line, not below the role
         beside.add_row(name, said)
         self.console.print(beside)
+
+
+def prompts(config: Config, options: argparse.Namespace) -> None:
+    """Write one file for each prompt, and say how a config names the folder."""
+    keys = [*config.systems, REWARDS]
+    if options.system not in keys:
+        raise UserError(f"--system {options.system}: the config has no such system{did_you_mean(options.system, keys)}")
+    if options.system == REWARDS:
+        name, texts = "the judge", judge_prompts(config.rewards)
+    else:
+        system = load_system(config.systems[options.system], options.system)
+        name, texts = system.name, system.prompts
+    folder = Path(options.out)
+    files = list(write_prompts(texts, folder))
+    print(
+        f"{len(files)} prompts of {name} are in {folder}; edit them, delete the files that "
+        "you do not change, and add to the config:"
+    )
+    print(f"{options.system}.prompts: {folder}")

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from ratchet.core.config import Config, load_config
+from pydantic import BaseModel
+
+from ratchet.core.config import Config, load_config, parse
 from ratchet.core.errors import UserError
-from ratchet.core.runfolder import RunFolder
+from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.questions.manifest import check_version, remembered_overrides
+
+L = TypeVar("L", bound=BaseModel)
+IN_LOOP = "RATCHET_IN_LOOP"
+"""The environment variable of a command that the self-training loop runs, which records the command's stage itself."""
 
 
 def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = "", *, plugins: bool = True) -> Config:
@@ -32,9 +42,38 @@ def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = 
 
 
 def _check_file(config: Config, path: str | Path) -> None:
-    from ratchet.commands.plugins import check_plugins  # late: it loads all that a run may need
+    from ratchet.commands.checks import check_plugins  # late: it loads all that a run may need
 
     try:
         check_plugins(config)
     except UserError as error:
         raise UserError("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from error
+
+
+def config_of(arguments: argparse.Namespace, *, plugins: bool = True) -> Config:
+    """The config that --config and --set name. `plugins`: whether the command runs any, so that they are checked."""
+    config = open_config(arguments.config, arguments.overrides, arguments.command, plugins=plugins)
+    kept = config.overrides[: len(config.overrides) - len(arguments.overrides)]
+    if kept and not os.environ.get(IN_LOOP):
+        words = " ".join(f"--set {one}" for one in kept)
+        print(f"{config.folder}: the run was started with {words}, which still applies", file=sys.stderr)
+    return config
+
+
+def config_words(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """--config and --set as they were given, for another command."""
+    overrides = (word for override in arguments.overrides for word in ("--set", override))
+    return ("--config", arguments.config, *overrides)
+
+
+def round_or_best(run: RunFolder, given: int | None) -> RoundFolder:
+    """The round that was given, or the one that the run stands by; before one was trained, the first."""
+    from ratchet.rounds.promoted import best_round
+
+    return run.round(given or best_round(run) or 1)
+
+
+def limits_of(arguments: argparse.Namespace, limits: type[L]) -> L:
+    """The limits that the command line gives. Raises UserError."""
+    given = {name: value for name in limits.model_fields if (value := getattr(arguments, name)) is not None}
+    return parse(limits, given, "limits")

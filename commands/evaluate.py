@@ -3,160 +3,118 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ratchet.commands.arguments import (
-    add_anyway_argument,
-    add_best_round_argument,
-    add_phase_argument,
-    config_of,
-    config_parser,
-    recorded_stages,
-    round_or_best,
-)
-from ratchet.commands.extras import check_scoring_extras, check_system_extras
-from ratchet.commands.subcommands import Subcommand, run_subcommand
-from ratchet.core.config import Config, EvaluationConfig
+from ratchet.commands.checks import check_scoring_extras, check_system_extras
+from ratchet.commands.config import round_or_best
+from ratchet.commands.recording import recorded_stages
+from ratchet.core.config import Config, EvaluationConfig, load_members
 from ratchet.core.errors import UserError
-from ratchet.core.runfolder import RoundFolder
-from ratchet.evaluation.results import BASE, TRAINED, Results
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.evaluation.arm_folders import results_path
+from ratchet.evaluation.headline import complete_card
+from ratchet.evaluation.results import BASE, TRAINED, Results, read_results
+from ratchet.evaluation.round_arms import build_results, run_arms
+from ratchet.evaluation.round_arms import evaluate as evaluate_arms
+from ratchet.evaluation.tables.comparison import print_candidates, print_null_counts, print_results
+from ratchet.evaluation.tables.leakage import print_leaks
+from ratchet.evaluation.tables.savings import print_savings
+from ratchet.evaluation.tables.stored import stored_set
+from ratchet.evaluation.tables.suite import print_members, print_suite
+from ratchet.evaluation.tables.thresholds import print_thresholds
+from ratchet.evaluation.tables.verdicts import print_verdicts
+from ratchet.inference.adapters import is_adapter
+from ratchet.questions.leakage import leakage_between_splits
 from ratchet.questions.manifest import open_run
-
-if TYPE_CHECKING:
-    from ratchet.rounds.records import StageId
-
-ABOUT = """Run the base model, the round's adapter and the config's baselines on held-out questions and on the config's
-benchmarks, and print base against trained and all methods side by side."""
+from ratchet.rounds.records import StageId
 
 
-def main(words: Sequence[str] | None = None, prog: str = "ratchet evaluate") -> None:
-    """Run a command of `ratchet evaluate`; `words` default to the process's arguments."""
-    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=_run)
-
-
-def _run(words: Sequence[str], prog: str) -> None:
-    """Run the arms and score them, or one of the two."""
-    parser = stored_parser(prog, ABOUT)
-    add_phase_argument(parser)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--adapter", type=Path, help="another adapter folder than the round's")
-    which.add_argument("--base-only", action="store_true", help="measure the base model and the baselines alone")
-    add_anyway_argument(parser)
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
+def evaluate(config: Config, options: argparse.Namespace) -> None:
+    """Run the base model, the round's adapter and the baselines on the question sets, and score them, or one of the
+    two; print base against trained and all methods side by side."""
     check_system_extras(config)
     check_scoring_extras(config)
-    folder, splits = open_round(config, arguments)
-    from ratchet.evaluation.round_arms import evaluate, run_arms
-    from ratchet.inference.adapters import is_adapter
-
-    adapter = None if arguments.base_only else arguments.adapter or folder.adapter
+    folder, splits = open_round(config, options)
+    adapter = None if options.base_only else options.adapter or folder.adapter
     if adapter is not None and not is_adapter(adapter):
         raise UserError(
             f"{adapter}: there is no adapter here; train an adapter first (ratchet train; with "
             "training.choose_by=reward, then `ratchet choose`), or measure the base model alone with "
             "--base-only"
         )
-    sampling: tuple[StageId, ...] = ("evaluate.sample", "test.sample") if arguments.phase != "score" else ()
-    scoring: tuple[StageId, ...] = ("evaluate", "test") if arguments.phase != "sample" else ()
+    sampling: tuple[StageId, ...] = ("evaluate.sample", "test.sample") if options.phase != "score" else ()
+    scoring: tuple[StageId, ...] = ("evaluate", "test") if options.phase != "sample" else ()
     # An evaluation of one split of several is no complete stage.
     stages = (*sampling, *scoring) if splits == config.evaluation.question_sets else ()
-    with recorded_stages(config, *stages, number=folder.number, adapter=adapter, anyway=arguments.anyway):
-        if arguments.phase == "sample":
+    with recorded_stages(config, *stages, number=folder.number, adapter=adapter, anyway=options.anyway):
+        if options.phase == "sample":
             arms = run_arms(config, folder, splits, adapter)
             for split in splits:
                 counts = ", ".join(f"{arm.name} {len(arm.store.keys())}" for arm in arms if arm.asked.name == split)
                 print(f"{split}: trajectories in {config.folder / 'arms' / split}: {counts}")
             return
-        suite = evaluate(config, folder, splits, adapter, sampled=arguments.phase == "score")
+        suite = evaluate_arms(config, folder, splits, adapter, sampled=options.phase == "score")
     _show(suite, folder, config.evaluation)
 
 
-def _stored(action: str, words: Sequence[str], prog: str) -> None:
-    """Print a table of what earlier runs stored."""
-    parser = stored_parser(prog, f"{STORED[action].capitalize()}. It reads stored results and needs no model.")
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
-    folder, splits = open_round(config, arguments)
-    from ratchet.evaluation.round_arms import build_results
-    from ratchet.evaluation.tables.savings import print_savings
-    from ratchet.evaluation.tables.verdicts import print_verdicts
-
-    suite = build_results(config, folder, splits)
-    if action == "table":
-        return _show(suite, folder, config.evaluation)
-    if action == "verdicts":
-        return print_verdicts(suite)
-    print_savings(config, suite)
+def table(config: Config, options: argparse.Namespace) -> None:
+    """Print the tables of a stored evaluation."""
+    folder, splits = open_round(config, options)
+    _show(build_results(config, folder, splits), folder, config.evaluation)
 
 
-def _leakage(words: Sequence[str], prog: str) -> None:
+def verdicts(config: Config, options: argparse.Namespace) -> None:
+    """Print scores by label and the confusion between labels."""
+    print_verdicts(build_results(config, *open_round(config, options)))
+
+
+def savings(config: Config, options: argparse.Namespace) -> None:
+    """Print how many tool calls an evidence memory saves."""
+    print_savings(config, build_results(config, *open_round(config, options)))
+
+
+def leakage(config: Config, options: argparse.Namespace) -> None:
     """Print what the config's splits share."""
-    arguments = config_parser(
-        prog, "List the questions and gold documents that training and evaluation share."
-    ).parse_args(words)
-    from ratchet.evaluation.tables.leakage import print_leaks
-    from ratchet.questions.leakage import leakage_between_splits
-
-    config = config_of(arguments)
     print_leaks(leakage_between_splits(config))
 
 
-def stored_parser(prog: str, description: str, split: str | None = None) -> argparse.ArgumentParser:
-    """For every command on a round's evaluation: --config, --set, --round and --split, whose default is `split`."""
-    parser = config_parser(prog, description)
-    _add_stored_arguments(parser, split)
-    return parser
+def thresholds(config: Config, options: argparse.Namespace) -> None:
+    """Print thresholds for the scores by which a debate may end."""
+    folder, [split] = open_round(config, options)
+    print_thresholds(stored_set(config, folder, split), options.quantile, options.setting)
 
 
-def _add_stored_arguments(parser: argparse.ArgumentParser, split: str | None = None) -> None:
-    add_best_round_argument(parser, "the round whose adapter is evaluated")
-    parser.add_argument(
-        "--split",
-        default=split,
-        help=f"train, dev, test, or one of evaluation.benchmarks (default: {split or 'test and all of those'})",
-    )
+def members(config: Config, options: argparse.Namespace) -> None:
+    """Print one adapter's results on the tasks of all members."""
+    if not config.members:
+        raise UserError("members: the config has no members; `ratchet evaluate table` shows its results")
+    rows: list[tuple[str, Results]] = []
+    for name, member in load_members(config).items():
+        folder = RunFolder(config.folder / name).round(options.round)
+        for split, results in _stored_results(folder, member.evaluation).items():
+            if results is None or results.comparison(TRAINED) is None:
+                raise UserError(
+                    f"{folder.path}: {name} was not evaluated with the shared adapter on {split!r} yet; "
+                    "`ratchet selftrain` with this config does so"
+                )
+            rows.append((name, results))
+    print_members(rows)
 
 
-def open_round(config: Config, arguments: argparse.Namespace) -> tuple[RoundFolder, list[str]]:
+def _stored_results(folder: RoundFolder, evaluation: EvaluationConfig) -> dict[str, Results | None]:
+    """By question set, the results of a round; None where there are none yet."""
+    return {split: read_results(results_path(folder, split)) for split in evaluation.question_sets}
+
+
+def open_round(config: Config, options: argparse.Namespace) -> tuple[RoundFolder, list[str]]:
     """The folder of the round, and the question sets that are asked for."""
     if config.members:
         raise UserError("the config has `members`, which `ratchet selftrain` evaluates")
-    splits = [arguments.split] if arguments.split else config.evaluation.question_sets
-    return round_or_best(open_run(config, splits), arguments.round), splits
-
-
-STORED = {
-    "table": "print the tables of a stored evaluation",
-    "verdicts": "confusion tables of questions with labels, and scores by label",
-    "savings": "how many tool calls an evidence memory saves, in percent",
-}
-SUBCOMMANDS = {
-    "run": Subcommand("sample, score and compare, as without a command", _run),
-    "sweep": Subcommand("evaluate checkpoints x systems x question sets", "ratchet.commands.sweep:sweep"),
-    **{action: Subcommand(about, partial(_stored, action)) for action, about in STORED.items()},
-    "thresholds": Subcommand(
-        "thresholds for the scores by which a debate may end, from dev", "ratchet.commands.tables:thresholds"
-    ),
-    "members": Subcommand(
-        "one adapter's results on the tasks of all the config's members", "ratchet.commands.tables:members"
-    ),
-    "leakage": Subcommand("list the questions that training and evaluation share", _leakage),
-}
+    splits = [options.split] if options.split else config.evaluation.question_sets
+    return round_or_best(open_run(config, splits), options.round), splits
 
 
 def _show(suite: list[Results], folder: RoundFolder, evaluation: EvaluationConfig) -> None:
     """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
-    from ratchet.evaluation.arm_folders import results_path
-    from ratchet.evaluation.headline import complete_card
-    from ratchet.evaluation.results import read_results
-    from ratchet.evaluation.tables.comparison import print_candidates, print_null_counts, print_results
-    from ratchet.evaluation.tables.suite import print_suite
-    from ratchet.inference.adapters import is_adapter
-
     for results in suite:
         if results.arm(TRAINED) or len(suite) == 1:
             print_results(results)

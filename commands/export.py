@@ -6,18 +6,11 @@ Each form is a folder below --out. An interrupted export is finished by the same
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ratchet.commands.arguments import (
-    add_anyway_argument,
-    add_best_round_argument,
-    config_of,
-    config_parser,
-    outdated_inputs,
-    round_or_best,
-)
+from ratchet.commands.config import round_or_best
+from ratchet.commands.recording import outdated_inputs
 from ratchet.core.config import Config, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.escape import file_name
@@ -27,41 +20,13 @@ from ratchet.core.runfolder import RoundFolder, RunFolder
 if TYPE_CHECKING:
     from ratchet.export.dataset import Scope
 
-ABOUT = "Export a run's adapter, merged weights or trajectories."
 
-
-def main(words: Sequence[str] | None = None, prog: str = "ratchet export") -> None:
-    """Export the forms that the options name; see the top of this file."""
-    parser = config_parser(prog, ABOUT)
-    which = parser.add_mutually_exclusive_group()
-    add_best_round_argument(which, "the round whose adapter or trajectories are exported")
-    which.add_argument("--adapter", type=Path, metavar="DIR", help="export this adapter instead of a round's")
-    forms = parser.add_argument_group("forms, at least one")
-    forms.add_argument("--adapter-only", action="store_true", help="the adapter, for PEFT, with card and prompts")
-    forms.add_argument("--merged", action="store_true", help="base + adapter as safetensors, for transformers and vLLM")
-    forms.add_argument(
-        "--dataset",
-        nargs="?",
-        const="kept",
-        choices=["kept", "all"],
-        help="the round's kept trajectories (default), or all, and its token rows, for `datasets`",
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: a folder below export/ of the run folder")
-    parser.add_argument(
-        "--dtype", choices=["float32", "bfloat16", "float16"], help="of --merged (default: the config's)"
-    )
-    parser.add_argument("--base-id", default="", metavar="ID", help="the base model's name on the hub, for the cards")
-    add_anyway_argument(parser)
-    given = parser.parse_args(words)
+def export(config: Config, given: argparse.Namespace) -> None:
+    """Write the forms that the options name, and print where they are."""
     if not (given.adapter_only or given.merged or given.dataset):
         raise UserError("nothing to export: name --adapter-only, --merged or --dataset")
     if given.dataset and given.adapter:
         raise UserError("--dataset exports the data of a round; give --round instead of --adapter")
-    export(config_of(given), given)
-
-
-def export(config: Config, given: argparse.Namespace) -> None:
-    """Write the forms that were asked for, and print where they are."""
     run = RunFolder(config.folder)
     own = round_or_best(run, given.round)
     label = file_name(f"adapter-{given.adapter.resolve().name}") if given.adapter else own.path.name

@@ -9,13 +9,13 @@ calls.jsonl, every reply of a model; report.json, the numbers; and made_with.jso
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ratchet.commands.arguments import config_of, config_parser
 from ratchet.core.config import SPLITS, Config, GenerationConfig, written
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_json_file, write_json, write_jsonl
@@ -31,15 +31,12 @@ MAY_CHANGE = {"out", "attempts"}
 """Settings that leave finished candidates as they are."""
 
 
-def main(words: Sequence[str] | None = None, prog: str = "ratchet generate") -> None:
-    """Run the command: generate questions as a config says."""
-    parser = config_parser(prog, "Make questions with answers from a corpus.")
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
+def generate_questions(config: Config, options: argparse.Namespace) -> None:
+    """Generate questions as the config says."""
     if config.generation is None:
-        raise UserError(f"{arguments.config}: no section `generation`; at least: generation: {{out: data/made}}")
+        raise UserError(f"{options.config}: no section `generation`; at least: generation: {{out: data/made}}")
     if not config.index.documents:
-        raise UserError(f"{arguments.config}: index.documents is empty; name the documents to write questions from")
+        raise UserError(f"{options.config}: index.documents is empty; name the documents to write questions from")
     for line in build(config, config.generation):
         print(line)
 

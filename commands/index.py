@@ -1,8 +1,4 @@
-"""ratchet index --config X.yaml: build the index of a config, or what is missing of it.
-
-ratchet index --config X.yaml [--workers 4] [--job 3/10]
-ratchet index inspect FOLDER [--verify]
-"""
+"""`ratchet index`: build the index of a config, or what is missing of it; look into an index."""
 
 from __future__ import annotations
 
@@ -12,9 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from ratchet.commands.arguments import config_of, config_parser, part_of_work, recorded_stages
-from ratchet.commands.extras import check_index_extras
-from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.commands.checks import check_index_extras
+from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import Config, IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.core.progress import duration
@@ -24,27 +19,16 @@ from ratchet.index_build.content import open_content_factory
 from ratchet.retrieval.layout import IndexSettings, Manifest, ShardManifest, read_manifest, read_shards, verify
 from ratchet.retrieval.loader import MILVUS_LITE
 
-ABOUT = "Build the index of a config from its documents, or what is missing of it."
-JOBS = """A job array builds shards side by side: run `--job 0/10` to `--job 9/10` anywhere on a shared disk, in any
-order; the one that finds all shards built writes the manifest, and so does running the command once more without
---job."""
 OTHER_MACHINE = "index.url is set: the index is another machine's; build it there, from a config with index.path"
 
 
-def build(arguments: Sequence[str], prog: str) -> None:
-    """Run the command: build the index of a config, or the shards that are missing."""
-    parser = config_parser(prog, f"{ABOUT}\n\n{JOBS}")
-    parser.add_argument("--workers", type=int, default=1, help="processes that build shards side by side (default: 1)")
-    parser.add_argument(
-        "--job", type=part_of_work, metavar="K/N", help="build only every N-th shard from K on, as one of N jobs"
-    )
-    given = parser.parse_args(arguments)
-    config = config_of(given)
+def build(config: Config, options: argparse.Namespace) -> None:
+    """Build the index of a config, or the shards that are missing."""
     with recorded_stages(config, "index"):
-        _build(config, given)
+        _build(config, options)
 
 
-def _build(config: Config, given: argparse.Namespace) -> None:
+def _build(config: Config, options: argparse.Namespace) -> None:
     index = config.index
     if index.url is not None:
         raise UserError(OTHER_MACHINE)
@@ -53,7 +37,7 @@ def _build(config: Config, given: argparse.Namespace) -> None:
     tokenizer, name = chunk_tokenizer_of(index, config.models.get("agent"), contents.limit)
     warn_of_smaller_chunks(index, contents.limit)
     began = time.monotonic()
-    manifest, built = build_index(index, tokenizer, name, workers=given.workers, job=given.job, contents=contents)
+    manifest, built = build_index(index, tokenizer, name, workers=options.workers, job=options.job, contents=contents)
     _report(index, manifest, built, time.monotonic() - began)
 
 
@@ -72,22 +56,18 @@ def _report(config: IndexConfig, manifest: Manifest | None, built: int, seconds:
     print(f"  digest {manifest.digest}")
 
 
-def inspect(arguments: Sequence[str], prog: str = "ratchet index inspect") -> None:
-    """Run `inspect`: print what an index holds; with --verify, compare every file with its checksum."""
-    parser = argparse.ArgumentParser(prog=prog, description="Look into an index.")
-    parser.add_argument("folder", type=Path, help="the index folder")
-    parser.add_argument("--verify", action="store_true", help="read every file and compare it with its checksum")
-    given = parser.parse_args(arguments)
-    manifest = read_manifest(given.folder)
-    shards = read_shards(given.folder, manifest)
-    if given.verify:
-        count = verify(given.folder, manifest, shards, everything=True)
+def inspect(options: argparse.Namespace) -> None:
+    """Print what an index holds; with --verify, compare every file with its checksum."""
+    manifest = read_manifest(options.folder)
+    shards = read_shards(options.folder, manifest)
+    if options.verify:
+        count = verify(options.folder, manifest, shards, everything=True)
         if manifest.settings.engine == "lucene":
             from ratchet.retrieval.backends.lucene import LuceneRanker
 
-            LuceneRanker(given.folder / "lucene", manifest.settings.k1, manifest.settings.b).verify()
-        print(f"{given.folder}: {count} files have the checksums they were built with")
-    _print_index(given.folder, manifest, shards)
+            LuceneRanker(options.folder / "lucene", manifest.settings.k1, manifest.settings.b).verify()
+        print(f"{options.folder}: {count} files have the checksums they were built with")
+    _print_index(options.folder, manifest, shards)
 
 
 def _print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> None:
@@ -128,11 +108,3 @@ def _truncation_line(settings: IndexSettings, shards: Sequence[ShardManifest]) -
         "leave too little room; shorten their titles, or raise index.encoder.max_length of a sparse encoder "
         "whose model reads more\n"
     )
-
-
-SUBCOMMANDS = {"inspect": Subcommand("the sizes of an index; every checksum", inspect)}
-
-
-def main(words: Sequence[str] | None = None, prog: str = "ratchet index") -> None:
-    """Run a subcommand, or `build` without one."""
-    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=build)

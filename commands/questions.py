@@ -12,8 +12,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ratchet.commands.arguments import config_of, config_parser
-from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.text import plain_line
 from ratchet.questions.evidence import Corpus, EvidenceSource
@@ -44,17 +43,8 @@ def write_evidence(names: list[str], out: Path, without: Sequence[str] = ()) -> 
     print(f"{len(corpus.parts)} documents in {out}; in a config: index.documents: [{out}]")
 
 
-def main(words: Sequence[str] | None = None, prog: str = "ratchet questions") -> None:
-    """Run a subcommand."""
-    run_subcommand(
-        SUBCOMMANDS, words, prog, "Build a corpus from benchmarks; `question_generation` generates new questions."
-    )
-
-
-def check(words: Sequence[str], prog: str = "ratchet questions check") -> None:
-    """Print what each split holds; exit with status 2 where questions cannot be used as the config asks."""
-    parser = config_parser(prog, "Check the questions of a config against its rewards, its index and each other.")
-    config = config_of(parser.parse_args(words))
+def check(config: Config, options: argparse.Namespace) -> None:
+    """Print what each split holds; UserError where questions cannot be used as the config asks."""
     from ratchet.index_build.documents import folder_listing  # late: they import what opens an index
     from ratchet.questions.flaws import question_flaws
     from ratchet.questions.leakage import check_leakage
@@ -87,24 +77,6 @@ def check(words: Sequence[str], prog: str = "ratchet questions check") -> None:
         print(plain_line(warning))
 
 
-def evidence(words: Sequence[str], prog: str) -> None:
-    """Run `evidence`: write a corpus of benchmarks' own evidence."""
-    more = (__doc__ or "").rpartition("\n\n")[2]
-    parser = argparse.ArgumentParser(prog=prog, description="Write a corpus of benchmarks' own evidence.", epilog=more)
-    parser.add_argument("names", nargs="+", metavar="NAME[/SPLIT][:PATH]")
-    parser.add_argument("--out", type=Path, required=True, help="the file to write: .jsonl or .jsonl.gz")
-    parser.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        metavar="NAME[/SPLIT][:PATH]",
-        help="leave out the gold documents of these questions, such as a test's own abstracts; may be repeated",
-    )
-    given = parser.parse_args(words)
-    write_evidence(given.names, given.out, given.without)
-
-
-SUBCOMMANDS = {
-    "check": Subcommand("check a config's questions against its rewards and its index", check),
-    "evidence": Subcommand("write a corpus of the evidence that benchmarks carry", evidence),
-}
+def evidence(options: argparse.Namespace) -> None:
+    """Write a corpus of benchmarks' own evidence."""
+    write_evidence(options.names, options.out, options.without)

@@ -1,20 +1,23 @@
 """Recording stages in the ledger as they finish: for the loop (`ratchet selftrain`), and for a stage's own command.
 
-A command that a user or a job runs records its stage itself (`recorded_stages` in commands/arguments.py). Under the
-loop, which records every stage that it runs, it does not.
+A command that a user or a job runs records its stage itself (`recorded_stages`). Under the loop, which records every
+stage that it runs, it does not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ratchet.commands.config import IN_LOOP
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
+from ratchet.core.locks import kept_in_place
 from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.artefacts import Adapter, Artefact, Digests, JsonlFiles
 from ratchet.rounds.facts import record_stage
@@ -27,6 +30,32 @@ from ratchet.sampling.store import TrajectoryStore
 
 OF_ADAPTERS = ("adapter", "parent", "control", "gold")
 """Inputs of stages that a command without an adapter does not read."""
+
+
+@contextlib.contextmanager
+def recorded_stages(
+    config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None, anyway: bool = False
+) -> Iterator[None]:
+    """Record in the run's ledger which of these stages of round `number` the block finishes, unless it raises.
+
+    `adapter`: the adapter that the block samples with, trains on or evaluates. UserError where the inputs of the stages
+    are incomplete or out of date, unless `anyway`, and where the run folder is moved away or deleted meanwhile.
+    """
+    with kept_in_place(config.folder):
+        if os.environ.get(IN_LOOP):
+            yield
+            return
+        with record_by_hand(config, ids, number, adapter, anyway):
+            yield
+
+
+def outdated_inputs(
+    config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None, anyway: bool = False
+) -> str:
+    """What is out of date of the inputs of these stages, for a command that reads them and is no stage; empty where
+    nothing is. UserError unless `anyway`."""
+    digests = Digests(RunFolder(config.folder))
+    return check_inputs(config, ids, number, adapter, anyway, planned_stages(config), digests)
 
 
 @contextlib.contextmanager

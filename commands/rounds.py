@@ -1,100 +1,89 @@
-"""What belongs to the loop over rounds (`ratchet selftrain`) and not to one of its stages.
+"""The loop over rounds beside its stages: what of a run is done, which adapter is chosen and promoted, and one
+question's way through every round.
 
-ratchet choose --config X --round 1       which evaluated adapter becomes the round's? By reward on dev
-ratchet promote --config X --round 2      does round 2's adapter take its parent's place? Decided on dev
-ratchet plan --config X                   memory and calls of the run, and beside what it took
-ratchet trace --config X QUESTION_ID      one question through every round: sampled, scored, kept, trained
+`ratchet status` is asked often, and answers in a moment: at the top nothing is imported that samples, scores, trains or
+searches.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from pathlib import Path
 
-from ratchet.commands.arguments import (
-    Phase,
-    add_anyway_argument,
-    add_phase_argument,
-    add_round_argument,
-    config_of,
-    config_parser,
-    positive_integer,
-    recorded_stages,
-)
+from ratchet.commands.config import config_words
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.records import StageId
+from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.status import print_status
 
 
-def choose(words: Sequence[str], prog: str) -> None:
+def status(config: Config, options: argparse.Namespace) -> None:
+    """Print what is done and left of a run."""
+    print_status(run_of(config, options))
+
+
+def run_of(config: Config, options: argparse.Namespace) -> ExperimentRun:
+    """The run of a config, with the command line's --accelerate. Raises UserError."""
+    if options.accelerate and not Path(options.accelerate).is_file():
+        raise UserError(f"--accelerate {options.accelerate}: there is no such file")
+    return ExperimentRun(config, config_words(options), options.accelerate)
+
+
+def choose(config: Config, options: argparse.Namespace) -> None:
     """Choose the round's adapter among those that its training evaluated."""
-    parser = config_parser(prog, "Run a round's evaluated adapters on dev, and choose the one with the best reward.")
-    add_round_argument(parser, "the round whose adapter is chosen")
-    add_phase_argument(parser)
-    add_anyway_argument(parser)
-    arguments = parser.parse_args(words)
-    config = _config_of_rounds(arguments)
+    _refuse_members(config)
+    from ratchet.commands.recording import recorded_stages
     from ratchet.questions.leakage import training_question_digests
     from ratchet.questions.load import load_split
     from ratchet.rounds import choice
 
     open_run(config, ("train", "dev"))
-    number = arguments.round
-    stages = _stages_of(arguments.phase, "choose.sample", "choose")
-    with recorded_stages(config, *stages, number=number, anyway=arguments.anyway):
-        if arguments.phase == "sample":
+    number = options.round
+    stages = _stages_of(options.phase, "choose.sample", "choose")
+    with recorded_stages(config, *stages, number=number, anyway=options.anyway):
+        if options.phase == "sample":
             return choice.sample_arms(config, number)
         questions = training_question_digests({"": load_split(config.questions.train, config.seed)})
-        print(choice.choose(config, number, questions, sampled=arguments.phase == "score").reason)
+        print(choice.choose(config, number, questions, sampled=options.phase == "score").reason)
 
 
-def promote(words: Sequence[str], prog: str) -> None:
+def promote(config: Config, options: argparse.Namespace) -> None:
     """Decide whether a round's adapter takes its parent's place."""
-    parser = config_parser(prog, "Evaluate base, parent and candidate on dev, and decide whether the candidate stands.")
-    parser.add_argument(
-        "--round", type=positive_integer, metavar="N", required=True, help="the round whose adapter is the candidate"
-    )
-    add_phase_argument(parser)
-    add_anyway_argument(parser)
-    arguments = parser.parse_args(words)
-    config = _config_of_rounds(arguments)
+    _refuse_members(config)
+    from ratchet.commands.recording import recorded_stages
     from ratchet.rounds import promotion
 
-    number, adapter = arguments.round, open_run(config, ("dev",)).round(arguments.round).adapter
-    stages = _stages_of(arguments.phase, "promote.sample", "promote")
-    with recorded_stages(config, *stages, number=number, adapter=adapter, anyway=arguments.anyway):
-        if arguments.phase == "sample":
+    number, adapter = options.round, open_run(config, ("dev",)).round(options.round).adapter
+    stages = _stages_of(options.phase, "promote.sample", "promote")
+    with recorded_stages(config, *stages, number=number, adapter=adapter, anyway=options.anyway):
+        if options.phase == "sample":
             return promotion.sample_arms(config, number)
-        decision = promotion.promote(config, number, sampled=arguments.phase == "score")
+        decision = promotion.promote(config, number, sampled=options.phase == "score")
         print(decision.reason)
         if decision.warning:
             print(f"warning: {decision.warning}", file=sys.stderr)
 
 
-def trace(words: Sequence[str], prog: str) -> None:
+def trace(config: Config, options: argparse.Namespace) -> None:
     """Print one question's way through every round."""
-    parser = config_parser(prog, "Follow one question through every round: sampled, scored, kept, trained.")
-    parser.add_argument("question", nargs="?", help="the question's id (default: list the ids)")
-    arguments = parser.parse_args(words)
-    config = _config_of_rounds(arguments)
+    _refuse_members(config)
     from ratchet.rounds.trace import print_questions, print_trace
 
     run = RunFolder(config.folder)
-    if arguments.question is None:
+    if options.question is None:
         return print_questions(run)
-    print_trace(run, arguments.question)
+    print_trace(run, options.question)
 
 
-def _stages_of(phase: Phase, sampling: StageId, scoring: StageId) -> list[StageId]:
+def _stages_of(phase: str, sampling: StageId, scoring: StageId) -> list[StageId]:
     """Which of the two stages of an evaluation a phase is."""
     return [*([sampling] if phase != "score" else []), *([scoring] if phase != "sample" else [])]
 
 
-def _config_of_rounds(arguments: argparse.Namespace) -> Config:
-    config = config_of(arguments)
+def _refuse_members(config: Config) -> None:
     if config.members:
         raise UserError("members: a config with members runs one round, so there is nothing to choose or promote")
-    return config

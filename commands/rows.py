@@ -1,10 +1,4 @@
-"""Look at what a round trains on: `ratchet show` prints a row, `ratchet rows` sums them up.
-
-    ratchet rows --config configs/demo.yaml
-    ratchet show --config configs/demo.yaml --row 3
-
-Training itself is `ratchet train`.
-"""
+"""`ratchet show`: look at what a round trains on."""
 
 from __future__ import annotations
 
@@ -12,13 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from ratchet.commands.arguments import (
-    add_anyway_argument,
-    add_round_argument,
-    config_of,
-    config_parser,
-    outdated_inputs,
-)
+from ratchet.commands.recording import outdated_inputs
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.records import Trajectory
@@ -29,33 +17,13 @@ from ratchet.training.rows import RowsFile, check_rows, prepare_rows, table_rows
 from ratchet.training.show import render_row, summary
 
 
-def show(words: Sequence[str], prog: str) -> None:
-    """Print one token row."""
-    parser = _parser(prog, "Print one token row, its learnt tokens marked.")
-    parser.add_argument("--row", type=int, default=0, help="number of the row, counted from 0")
-    arguments = parser.parse_args(words)
-    show_row(_checked_config(arguments), arguments.round, arguments.row)
-
-
-def rows(words: Sequence[str], prog: str) -> None:
-    """Build the rows, check them and print the totals."""
-    parser = _parser(prog, "Build the token rows, check them against the trajectories and sum them up.")
-    arguments = parser.parse_args(words)
-    print_summary(_checked_config(arguments), arguments.round)
-
-
-def _parser(prog: str, description: str) -> argparse.ArgumentParser:
-    parser = config_parser(prog, description)
-    add_round_argument(parser, "the round")
-    add_anyway_argument(parser)
-    return parser
-
-
-def _checked_config(arguments: argparse.Namespace) -> Config:
-    """The config, once what the rows are built from is known to be up to date."""
-    config = config_of(arguments)
-    outdated_inputs(config, "train", number=arguments.round, anyway=arguments.anyway)
-    return config
+def show(config: Config, options: argparse.Namespace) -> None:
+    """Print one token row, or build the rows, check them and print the totals."""
+    outdated_inputs(config, "train", number=options.round, anyway=options.anyway)
+    if options.row is None:
+        print_summary(config, options.round)
+    else:
+        show_row(config, options.round, options.row)
 
 
 def show_row(config: Config, number: int, row: int) -> None:

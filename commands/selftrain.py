@@ -16,20 +16,20 @@ Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from ratchet.commands.arguments import IN_LOOP, positive_integer
-from ratchet.commands.extras import check_extras
+from ratchet.commands.checks import check_extras
+from ratchet.commands.config import IN_LOOP
 from ratchet.commands.recording import record_when_done
-from ratchet.commands.status import run_of, run_parser
-from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.commands.rounds import run_of
+from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.escape import shell_line
 from ratchet.core.locks import Lock
@@ -48,25 +48,10 @@ from ratchet.training.schedule import accumulation_steps
 from ratchet.training.task import check_model_is_open
 from ratchet.training.unsloth import check_unsloth
 
-ABOUT = """Self-training, from documents to report: every stage that is not done, round after round. After a crash or a
-kill the same command resumes there. Training uses all GPUs that are visible, as configs/accelerate/ddp.yaml says, or
-the file of --accelerate."""
 
-
-def main(words: Sequence[str] | None = None, prog: str = "python selftrain.py") -> None:
-    """Run `ratchet selftrain`."""
-    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=run_stages)
-
-
-def run_stages(words: Sequence[str], prog: str) -> None:
+def selftrain(config: Config, options: argparse.Namespace) -> None:
     """Run every stage that is not done, or print the commands."""
-    parser = run_parser(prog, ABOUT)
-    parser.add_argument(
-        "--until", type=positive_integer, metavar="N", help="stop after round N (default: after the last)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print the commands of what is left, and run nothing")
-    options = parser.parse_args(words)
-    experiment = run_of(options)
+    experiment = run_of(config, options)
     check_extras(experiment.config)
     experiment = replace(experiment, processes=training_processes(experiment))
     if options.dry_run:
@@ -75,14 +60,6 @@ def run_stages(words: Sequence[str], prog: str) -> None:
         run = open_run(experiment.config)
         with Lock(run.path / LOCK, "this run"):
             loop(experiment, options.until)
-
-
-SUBCOMMANDS = {
-    "run": Subcommand("the same as without a command: run every stage that is not done", run_stages),
-    "status": Subcommand(
-        "what is done, what is left and where it resumes; only reads", "ratchet.commands.status:status"
-    ),
-}
 
 
 def training_processes(experiment: ExperimentRun) -> int | None:

@@ -1,7 +1,7 @@
-"""Serve the systems of a config: ratchet serve --config configs/demo.yaml [--adapter DIR], or `ratchet serve`.
+"""The servers: a config's systems (an OpenAI-compatible endpoint and a page at /), indexes for agents that run
+elsewhere or share one copy of an index, and an index with sources for MCP clients.
 
-An OpenAI-compatible endpoint and a page at /, on this machine alone unless --host says otherwise. Needs the extra
-`[server]`.
+They listen on this machine alone unless --host says otherwise. Packages of extras are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -9,64 +9,67 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import re
+import socket
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ratchet.commands.arguments import PORTS, add_server_arguments, config_of, config_parser, limits_of
+from ratchet.commands.ask import open_runner
+from ratchet.commands.config import limits_of, open_config
 from ratchet.core.config import Config
+from ratchet.core.errors import UserError, fault_in
 from ratchet.core.extras import need_extra
 from ratchet.core.http.server import address_of, listen, read_key, serve_until_stopped
+from ratchet.core.processor import usable_cores
 from ratchet.core.runfolder import RunFolder
+from ratchet.inference.adapters import read_uniform_adapter
+from ratchet.inference.engines import memory_line
+from ratchet.retrieval.backends import remote
+from ratchet.retrieval.loader import open_folder, open_index
+from ratchet.retrieval.retriever import Retriever
+from ratchet.retrieval.sources.registry import open_sources
+from ratchet.retrieval.sources.source import Source
+from ratchet.rounds.promoted import best_round
 from ratchet.serve import Limits
 
 if TYPE_CHECKING:
+    from ratchet.retrieval.serving.mcp import Server
     from ratchet.serve.answering import Answerer
 
-ABOUT = "Serve the systems of a config: OpenAI-compatible endpoint and a page."
 NO_ADAPTER = "none"
+NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 
-def main(words: Sequence[str] | None = None, prog: str = "ratchet serve") -> None:
-    """Serve until SIGTERM or Ctrl-C; what is being answered then is finished first."""
-    parser = config_parser(prog, ABOUT)
-    parser.add_argument(
-        "--adapter",
-        metavar="DIR",
-        help="a LoRA folder for the trainable roles (default: the run's last promoted one, or its last; "
-        f"{NO_ADAPTER!r}: the base model alone)",
-    )
-    parser.add_argument("--no-baselines", action="store_true", help="serve the config's own system alone")
-    parser.add_argument("--drain", type=int, default=30, metavar="SECONDS", help="what runs may take at the end (30)")
-    add_server_arguments(parser, PORTS["serve"], Limits)
-    given = parser.parse_args(words)
-    limits = limits_of(given, Limits)
+def serve(config: Config, options: argparse.Namespace) -> None:
+    """Serve the systems until SIGTERM or Ctrl-C; what is being answered then is finished first."""
+    limits = limits_of(options, Limits)
     need_extra("server", "ratchet serve")
-    key = read_key(given.host, given.key_file)
-    asyncio.run(_serve(config_of(given), given, limits, key))
+    key = read_key(options.host, options.key_file)
+    asyncio.run(_serve_systems(config, options, limits, key))
 
 
-async def _serve(config: Config, given: argparse.Namespace, limits: Limits, key: str | None) -> None:
+async def _serve_systems(config: Config, options: argparse.Namespace, limits: Limits, key: str | None) -> None:
     from ratchet.serve.app import create_app
 
-    with listen(given.host, given.port) as listener:
+    with listen(options.host, options.port) as listener:
         async with contextlib.AsyncExitStack() as stack:
-            answerer = _open(config, given, limits, stack)
+            answerer = _open_systems(config, options, limits, stack)
             line = f"serving {', '.join(answerer.models)} on {address_of(listener)}"
-            await serve_until_stopped(create_app(answerer, key), listener, given.drain, line)
+            await serve_until_stopped(create_app(answerer, key), listener, options.drain, line)
 
 
-def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: contextlib.AsyncExitStack) -> Answerer:
+def _open_systems(
+    config: Config, options: argparse.Namespace, limits: Limits, stack: contextlib.AsyncExitStack
+) -> Answerer:
     """The config's systems with models and index open until the stack is closed."""
-    from ratchet.commands.ask import open_runner
-    from ratchet.inference.adapters import read_uniform_adapter
-    from ratchet.inference.engines import memory_line
     from ratchet.serve.answering import Answerer
 
-    adapter = _adapter(RunFolder(config.folder), given.adapter)
+    adapter = _adapter(RunFolder(config.folder), options.adapter)
     if adapter is not None:
         read_uniform_adapter(adapter)  # what is wrong with it is said before a model is loaded
-    runner = open_runner(config, baselines=not given.no_baselines)
+    runner = open_runner(config, baselines=not options.no_baselines)
     stack.push_async_callback(runner.close)
     used = set[str]().union(*(system.models for system in runner.systems.values()))
     if line := memory_line(config.models, used):
@@ -77,7 +80,72 @@ def _open(config: Config, given: argparse.Namespace, limits: Limits, stack: cont
 def _adapter(run: RunFolder, given: str | None) -> str | None:
     if given is not None:
         return None if given == NO_ADAPTER else given
-    from ratchet.rounds.promoted import best_round
-
     best = best_round(run)
     return None if best is None else str(run.round(best).adapter)
+
+
+def serve_index(options: argparse.Namespace) -> None:
+    """Serve the indexes that the command line names."""
+    limits = limits_of(options, remote.Limits)
+    need_extra("server", "ratchet index serve")
+    key = read_key(options.host, options.key_file)
+    from ratchet.retrieval.serving.app import create_app
+
+    indexes = _open_indexes(options)
+    with listen(options.host, options.port) as listener:
+        app = create_app(indexes, limits, options.threads or usable_cores(), key)
+        names = ", ".join(f"{name} ({index.digest[:12]})" for name, index in indexes.items())
+        line = f"serving {names} on {address_of(listener)}"
+        asyncio.run(serve_until_stopped(app, listener, drain_seconds=30, line=line))
+
+
+def _open_indexes(options: argparse.Namespace) -> dict[str, Retriever]:
+    if bool(options.config) == bool(options.index):
+        raise UserError("say what to serve: either --config X.yaml or --index NAME=FOLDER (repeatable)")
+    if options.config:
+        config = open_config(options.config, options.overrides)
+        return {Path(config.index.path).name or config.index.kind: open_index(config.index)}
+    indexes: dict[str, Retriever] = {}
+    for given in options.index:
+        name, _, folder = given.partition("=")
+        if not folder:
+            raise UserError(f"--index {given}: expected NAME=FOLDER")
+        if not NAME.fullmatch(name):
+            fault = fault_in(name, NAME.fullmatch)
+            raise UserError(f"--index {given}: {fault}; expected NAME of letters, digits, '_', '.' and '-'")
+        if name in indexes:
+            raise UserError(f"--index {given}: there is already an index {name!r}; give every index its own name")
+        indexes[name] = open_folder(Path(folder))
+    return indexes
+
+
+def mcp(config: Config, options: argparse.Namespace) -> None:
+    """Serve a config's index and sources over MCP."""
+    need_extra("mcp", "an MCP server")
+    key = read_key(options.host, options.key_file) if options.http else None
+    from ratchet.retrieval.serving.mcp import create_server
+
+    with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the protocol
+        retriever = open_index(config.index)
+        sources = open_sources(config.sources, retriever, config.embedder)
+        server = create_server(retriever, sources)
+    if not options.http:
+        return asyncio.run(_serve_mcp(server, sources))
+    with listen(options.host, options.port) as listener:
+        asyncio.run(_serve_mcp(server, sources, listener, key))
+
+
+async def _serve_mcp(
+    server: Server[Any], sources: Mapping[str, Source], listener: socket.socket | None = None, key: str | None = None
+) -> None:
+    """Over stdin and stdout, or where `listener` listens; the sources are closed in the end."""
+    from ratchet.retrieval.serving.mcp import guarded_app, serve_stdio
+
+    async with contextlib.AsyncExitStack() as stack:
+        for source in sources.values():
+            stack.push_async_callback(source.close)
+        if listener is None:
+            await serve_stdio(server, stack.aclose)
+        else:
+            line = f"serving MCP on {address_of(listener)}/mcp"
+            await serve_until_stopped(guarded_app(server, key), listener, drain_seconds=5, line=line)

@@ -1,28 +1,20 @@
-"""ratchet slurm JOB --config X [--site FILE] [--round N] [--tasks N] [--dry-run] [-- OPTIONS OF SBATCH]"""
+"""`ratchet slurm JOB`: the commands of the main path as SLURM jobs."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from ratchet.agents.core.system import models_of
-from ratchet.commands.arguments import (
-    add_card_arguments,
-    card_asked,
-    config_of,
-    config_parser,
-    config_words,
-    positive_integer,
-)
-from ratchet.commands.extras import check_training_extras
-from ratchet.commands.serve_models import planned_memory
-from ratchet.commands.subcommands import Subcommand, run_subcommand, split_at_dashes
+from ratchet.commands.checks import check_training_extras
+from ratchet.commands.config import config_words
+from ratchet.commands.models import planned_memory
 from ratchet.core.config import Config, ModelConfig, load_members
 from ratchet.core.errors import UserError
-from ratchet.inference.serving.devices import Card
+from ratchet.inference.serving.devices import Card, card_asked
 from ratchet.questions.leakage import check_leakage
 from ratchet.questions.load import load_split
 from ratchet.questions.manifest import check_same
@@ -32,65 +24,27 @@ from ratchet.slurm.plan import Job, JobRequest, plan
 from ratchet.slurm.site import load_site
 from ratchet.slurm.submit import Submission, script_of, submit
 
-ABOUT = """The commands of the main path as SLURM jobs.
-
-Before anything is submitted, the config and the inputs of the jobs are checked. A job that is preempted or runs out of
-time resumes (slurm/job.sh). --dry-run prints the submission as a shell script."""
-
-JOBS = {
-    "index": "the index, its shards as an array; then a job that writes the manifest",
-    "sample": "trajectories of a round, with a vLLM server where the config says so; --tasks N shares them",
-    "rewards": "scores and selection, with the judge's server",
-    "train": "`accelerate launch train.py`",
-    "evaluate": "the adapter against the base model",
-    "round": "all of a round in one job: servers run only while a stage needs them, so one GPU is enough",
-    "selftrain": "every round, in one job",
-    "sweep": "a sweep's cells as an array, a served judge's scores as another; the tables, and the test of the choice",
-}
 TRAINING = ("train", "round", "selftrain")
 
 
-def main(words: Sequence[str] | None = None, prog: str = "ratchet slurm") -> None:
-    """Run the subcommand that `words` name."""
-    run_subcommand(SUBCOMMANDS, words, prog, ABOUT)
-
-
-def _submit(job: str, words: Sequence[str], prog: str) -> None:
-    ours, options = split_at_dashes(words)
-    parser = config_parser(prog, f"Submit as SLURM jobs: {JOBS[job]}. Options of sbatch may follow `--`.")
-    parser.usage = f"{prog} --config X [options] [-- OPTIONS OF SBATCH]"
-    parser.add_argument(
-        "--site",
-        type=Path,
-        help="the site file, such as slurm/site.example.yaml (default: the file that RATCHET_SITE names)",
-    )
-    parser.add_argument("--round", type=positive_integer, metavar="N", help="the round's number (default 1)")
-    parser.add_argument(
-        "--tasks", type=int, help="index, sample, sweep: the number of jobs that share the work, as an array"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the submission as a shell script, and submit nothing"
-    )
-    add_card_arguments(parser, "with --dry-run: say how servers share its memory; ")
-    parser.add_argument("--again", action="store_true", help="submit even if a job of this name is in the queue")
-    given = parser.parse_args(ours)
-    if given.tasks is not None and given.tasks < 1:
-        parser.error("--tasks is at least 1")
-    site_file = given.site or (Path(os.environ["RATCHET_SITE"]) if os.environ.get("RATCHET_SITE") else None)
-    config, site, card = config_of(given), load_site(site_file), card_asked(given)
-    if card and not given.dry_run:
-        parser.error("--gpu and --gpu-gb plan before anything is submitted: add --dry-run")
+def submit_job(config: Config, options: argparse.Namespace) -> None:
+    """Submit the jobs, or print the submission. What would stop them is said before anything is submitted."""
+    job: str = options.name.removeprefix("slurm ")
+    site_file = options.site or (Path(os.environ["RATCHET_SITE"]) if os.environ.get("RATCHET_SITE") else None)
+    site, card = load_site(site_file), card_asked(options.gpu, options.gpu_gb)
+    if card and not options.dry_run:
+        raise UserError("--gpu and --gpu-gb plan before anything is submitted: add --dry-run")
     for warning in _check_config(config) + (_check_training(config) if job in TRAINING else []):
         print(warning, file=sys.stderr)
-    jobs = plan(job, JobRequest(ExperimentRun(config, config_words(given)), site, given.round, given.tasks))
-    label = f"round-{given.round}" if given.round else ""
-    submission = Submission(site, config.folder, label, tuple(options))
-    if given.dry_run:
+    jobs = plan(job, JobRequest(ExperimentRun(config, config_words(options)), site, options.round, options.tasks))
+    label = f"round-{options.round}" if options.round else ""
+    submission = Submission(site, config.folder, label, options.rest)
+    if options.dry_run:
         print(script_of(submission, jobs), end="")
         if card:
-            print(*_memory_lines(_served(job, jobs, config), config, card, given.gpus), sep="\n")
+            print(*_memory_lines(_served(job, jobs, config), config, card, options.gpus), sep="\n")
     else:
-        submit(submission, jobs, again=given.again)
+        submit(submission, jobs, again=options.again)
 
 
 def _memory_lines(served: set[tuple[str, ...]], config: Config, card: Card, gpus: int) -> Iterator[str]:
@@ -145,6 +99,3 @@ def _check_model(key: str, model: ModelConfig) -> None:
     for name, path in paths.items():
         if path.startswith(("/", "./", "../")) and not Path(path).exists():
             raise UserError(f"{key}.{name}: {path} does not exist")
-
-
-SUBCOMMANDS = {job: Subcommand(about, partial(_submit, job)) for job, about in JOBS.items()}

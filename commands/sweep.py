@@ -1,4 +1,4 @@
-"""ratchet sweep --config X [cell K/N | merge | test]: evaluate many checkpoints and systems."""
+"""`ratchet sweep`: evaluate many checkpoints and systems."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ratchet.commands.arguments import Phase, add_phase_argument, config_of, config_parser, part_of_work
-from ratchet.commands.subcommands import Subcommand, run_subcommand
+from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_record
 from ratchet.evaluation.arms import check_leaks, open_scoring, sample_arms
@@ -18,26 +17,10 @@ from ratchet.evaluation.sweep.records import Choice, SweepResults
 from ratchet.evaluation.sweep.table import print_sweep
 from ratchet.questions.manifest import open_run
 
-ABOUT = """Without a command, run every cell, write the tables, and test what dev chose. On many machines, run
-`cell K/N` in N jobs, then `merge`, then `test`. Finished cells are not run again."""
 
-TWO_PHASES = """Where a GPU has no room for agents and judge at once, sample first and score after that:
-
-    ratchet serve-models --config X --models agent -- ratchet sweep --config X cell 0/1 --phase sample
-    ratchet serve-models --config X --models judge -- ratchet sweep --config X cell 0/1 --phase score
-"""
-
-
-def sweep(words: Sequence[str], prog: str = "ratchet sweep") -> None:
-    """Run `ratchet sweep`."""
-    run_subcommand(SUBCOMMANDS, words, prog, ABOUT, otherwise=_run_all)
-
-
-def _run_all(words: Sequence[str], prog: str) -> None:
-    parser = config_parser(prog, ABOUT)
-    _add_again(parser)
-    options = parser.parse_args(words)
-    plan = _plan(options)
+def sweep(config: Config, options: argparse.Namespace) -> None:
+    """Run every cell, write the tables, and test what dev chose."""
+    plan = _plan(config)
     run_cells(plan, plan.cells())
     results = _write(plan)  # the dev tables are written even where the test is refused
     if plan.test and not results.undecided:
@@ -46,31 +29,22 @@ def _run_all(words: Sequence[str], prog: str) -> None:
     _show(plan, results)
 
 
-def _run_part(words: Sequence[str], prog: str) -> None:
-    parser = config_parser(prog, f"Run some of the cells; finished ones are not run again.\n\n{TWO_PHASES}")
-    parser.add_argument("part", type=part_of_work, metavar="K/N", help="every N-th cell from K on, counted from 0")
-    add_phase_argument(parser)
-    options = parser.parse_args(words)
-    plan = _plan(options)
+def cell(config: Config, options: argparse.Namespace) -> None:
+    """Run some of the cells; finished ones are not run again."""
+    plan = _plan(config)
     part, parts = options.part
     run_cells(plan, plan.cells()[part::parts], options.phase)
 
 
-def _merge(words: Sequence[str], prog: str) -> None:
-    about = """Write sweep.json in the run folder's sweep/, without a model.
-
-The exit status is 1 where cells are missing, and the output names them."""
-    plan = _plan(config_parser(prog, about).parse_args(words))
+def merge_cells(config: Config, options: argparse.Namespace) -> None:
+    """Write sweep.json in the run folder's sweep/, without a model, and name the cells that are missing."""
+    plan = _plan(config)
     _show(plan, _write(plan))
 
 
-def _run_test(words: Sequence[str], prog: str) -> None:
-    about = "Measure what dev chose, and its base, on the test sets, once."
-    parser = config_parser(prog, f"{about}\n\n{TWO_PHASES}")
-    add_phase_argument(parser)
-    _add_again(parser)
-    options = parser.parse_args(words)
-    plan = _plan(options)
+def test(config: Config, options: argparse.Namespace) -> None:
+    """Measure what dev chose, and its base, on the test sets, once."""
+    plan = _plan(config)
     if not plan.test:
         raise UserError("sweep.test: no question set is left to test on; name one that is not under dev")
     results = merge(plan)
@@ -81,23 +55,8 @@ def _run_test(words: Sequence[str], prog: str) -> None:
         _show(plan, _write(plan))
 
 
-SUBCOMMANDS = {
-    "all": Subcommand("run every cell and the test, as without a command", _run_all),
-    "cell": Subcommand("run some of the cells, such as 0/4", _run_part),
-    "merge": Subcommand("write the tables of the finished cells", _merge),
-    "test": Subcommand("measure what dev chose on the test sets, once", _run_test),
-}
-
-
-def _add_again(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--again", action="store_true", help="measure another choice on test sets that were measured before"
-    )
-
-
-def _plan(options: argparse.Namespace) -> Sweep:
+def _plan(config: Config) -> Sweep:
     """The sweep of a config, whose run folder is made or checked."""
-    config = config_of(options)
     if config.members:
         raise UserError("the config has `members`; sweep each member with its own config")
     plan = plan_sweep(config)
@@ -105,12 +64,12 @@ def _plan(options: argparse.Namespace) -> Sweep:
     return plan
 
 
-def _test(plan: Sweep, choices: Sequence[Choice], again: bool, phase: Phase = "all") -> None:
+def _test(plan: Sweep, choices: Sequence[Choice], again: bool, phase: str = "all") -> None:
     record_evaluations(plan, choices, again)
     run_cells(plan, tested_cells(plan, read_test_record(plan.folder)), phase)
 
 
-def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: Phase = "all") -> None:
+def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: str = "all") -> None:
     """Sample and score what is missing of the cells; where nothing is, no model is opened.
 
     Raises UserError in the phase "score" where a cell was not sampled completely.

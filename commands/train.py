@@ -12,22 +12,15 @@ adapter is there and was trained on the same rows, model and settings, the comma
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
 import signal
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ratchet.commands.arguments import (
-    add_anyway_argument,
-    add_round_argument,
-    config_of,
-    config_parser,
-    recorded_stages,
-)
-from ratchet.commands.extras import check_training_extras
+from ratchet.commands.checks import check_training_extras
+from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import Config, TrainedControl, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_record
@@ -35,29 +28,20 @@ from ratchet.core.locks import Lock
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.questions.leakage import check_leakage
 from ratchet.questions.manifest import open_run
+from ratchet.rounds.records import StageId
 from ratchet.training.task import TrainingTask, check_model_is_open
-
-if TYPE_CHECKING:
-    from ratchet.rounds.records import StageId
 
 PR_SET_PDEATHSIG = 1
 
 
-def main(words: Sequence[str] | None = None, prog: str = "train.py") -> None:
+def train(config: Config, options: argparse.Namespace) -> None:
     """Train the adapter of a round; see the top of this file."""
     stop_with_launcher()
-    parser = config_parser(prog, "Train a LoRA adapter on a round's kept trajectories.")
-    add_round_argument(parser, "the round to train")
-    parser.add_argument("--from", dest="start", type=Path, metavar="DIR", help="continue to train this adapter")
-    parser.add_argument("--control", choices=["random", "gold"], help="train on a random selection, or on gold answers")
-    add_anyway_argument(parser)
-    arguments = parser.parse_args(words)
-    config = config_of(arguments)
     stages: dict[str | None, StageId] = {"random": "train.random", "gold": "train.gold"}
-    stage = stages.get(arguments.control, "train")
-    recording = recorded_stages(config, stage, number=arguments.round, adapter=arguments.start, anyway=arguments.anyway)
+    stage = stages.get(options.control, "train")
+    recording = recorded_stages(config, stage, number=options.round, adapter=options.start, anyway=options.anyway)
     with recording if _is_writer() else nullcontext():
-        train_round(config, arguments.round, arguments.start, arguments.control)
+        train_round(config, options.round, options.start, options.control)
     from ratchet.training.processes import end_process  # late: it imports torch
 
     end_process()
@@ -108,9 +92,9 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
         if _is_writer():
             open_run(config)
             prepare_rows(task.rounds, task.folder.rows, task.training)
-        from ratchet.training.recipe import train  # late: it imports torch
+        from ratchet.training.recipe import train as train_adapter  # late: it imports torch
 
-        train(task, warnings)
+        train_adapter(task, warnings)
 
 
 def _write_control(config: Config, folder: RoundFolder, control: TrainedControl) -> None:

@@ -1,6 +1,6 @@
 """Engines of a config, opened by name, and the addresses of their servers.
 
-An address is in the config, or in the environment that `ratchet serve-models` sets.
+An address is in the config, or in the environment that `ratchet models serve` sets.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str
         model = addressed(name, models[name])
         setting = model.model_dump_json()
         if setting not in by_setting:
-            # `ratchet serve-models` sets the addresses once its servers are ready.
+            # `ratchet models serve` sets the addresses once its servers are ready.
             by_setting[setting] = open_engine(model, served=model.url != models[name].url)
         opened[name] = by_setting[setting]
     return opened
@@ -122,5 +122,5 @@ def max_requests(name: str, model: ModelConfig) -> int:
 
 
 def needs_server(name: str, model: ModelConfig) -> bool:
-    """Whether a command that uses this model must run under `ratchet serve-models`."""
+    """Whether a command that uses this model must run under `ratchet models serve`."""
     return model.engine == "vllm" and not addressed(name, model).url

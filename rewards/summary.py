@@ -175,5 +175,5 @@ def nothing_selected(selection: Selection) -> str:
     for cause, count in _dropped(selection):
         lines.append(f"  {count} of {len(selection.questions)} questions: {_because(cause, selection)}")
         lines.append(f"    -> {ADVICE[cause]}")
-    lines.append("`ratchet whatif --config ... --weights ...` tries other weights and rules on these scores.")
+    lines.append("`ratchet score whatif --config ... --weights ...` tries other weights and rules on these scores.")
     return "\n".join(lines)

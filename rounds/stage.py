@@ -82,5 +82,5 @@ class ExperimentRun:
     def beside_servers(self, models: Iterable[str], command: Command) -> tuple[tuple[str, ...], Command]:
         """(those of the models that need a server, the command with their servers around it)."""
         served = tuple(sorted(name for name in models if needs_server(name, self.config.models[name])))
-        serve = (*RATCHET, "serve-models", *self.arguments, "--models", ",".join(served), "--")
+        serve = (*RATCHET, "models", "serve", *self.arguments, "--models", ",".join(served), "--")
         return served, (*serve, *command) if served else command

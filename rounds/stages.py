@@ -1,7 +1,7 @@
 """The stages of a run as data: the command of each, what it reads and writes, and the models that it calls.
 
 Every command is one that a user can type or a job can run. A stage whose models have no address is put under
-`ratchet serve-models`, which has the servers up while it runs and no longer: training finds the GPU free, and
+`ratchet models serve`, which has the servers up while it runs and no longer: training finds the GPU free, and
 agents and judge are never up together unless one stage asks both.
 """
 

@@ -153,14 +153,13 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
 def _sweep_jobs(request: JobRequest) -> list[Job]:
     """The cells as an array, the tables, which name missing cells, and the test of the chosen checkpoints."""
     config, planned = request.config, plan_sweep(request.config)
-    sweep = request.experiment.command("sweep")
     cells = len(planned.cells())
     tasks = min(request.tasks("sweep", cells), cells)
     agents, judge = models_of(planned.systems.values()), judge_of(config, config.evaluation.scores)
 
     def job(name: str, models: set[str], words: tuple[str, ...], tasks: int, after: str) -> Job:
-        _, command = request.experiment.beside_servers(models, (*sweep, *words))
-        return Job(name, "sweep", command, gpus_of(request.experiment, models), tasks, after)
+        _, served = request.experiment.beside_servers(models, request.experiment.command("sweep", *words))
+        return Job(name, "sweep", served, gpus_of(request.experiment, models), tasks, after)
 
     def sample_and_score_jobs(name: str, words: tuple[str, ...], tasks: int = 0, after: str = "") -> list[Job]:
         """One job that samples and scores, or two where the judge must not run while the agents do."""
@@ -171,7 +170,7 @@ def _sweep_jobs(request: JobRequest) -> list[Job]:
         return [sampled, replace(scored, condition="aftercorr") if tasks else scored]
 
     run = sample_and_score_jobs("sweep", ("cell", f"{TASK}/{tasks}"), tasks)
-    merge = Job("merge", "merge", (*sweep, "merge"), after="sweep", condition="afterany")
+    merge = Job("merge", "merge", request.experiment.command("sweep", "merge"), after="sweep", condition="afterany")
     return [*run, merge, *(sample_and_score_jobs("test", ("test",), after="merge") if planned.test else [])]
 
 

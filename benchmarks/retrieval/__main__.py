@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ratchet.commands.arguments import run_command
+from ratchet.commands.main import run_command
 from ratchet.core.errors import UserError
 from ratchet.core.tables import new_table, print_table
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.commands.arguments import run_command
+from ratchet.commands.main import run_command
 from ratchet.core.config import IndexConfig
 from ratchet.core.files import write_jsonl
 from ratchet.core.stop_words import NAMED

@@ -31,7 +31,7 @@ class IndexConfig(Section):
     """What ranks the chunks. `ratchet` is faiss for `kind: dense`; `lucene` is for `kind: bm25` (extra `[lucene]`),
     `milvus` for `sparse` and `dense` (extra `[milvus]`)."""
     url: str | None = None
-    """Address of a `ratchet serve-index`, such as `http://127.0.0.1:8088`. No other setting is
+    """Address of a `ratchet index serve`, such as `http://127.0.0.1:8088`. No other setting is
     needed then."""
     key_env: str | None = None
     """`url`: environment variable that holds the server's key. Default: the server has none."""

@@ -36,7 +36,7 @@ DEFAULT_CONCURRENCY = 64
 
 
 class ServeConfig(Section):
-    """How `ratchet serve-models` starts the vLLM servers of a model, which get its own environment variables."""
+    """How `ratchet models serve` starts the vLLM servers of a model, which get its own environment variables."""
 
     python: PathText = ""
     """Python interpreter that has vLLM installed. Default: the one that runs Ratchet. vLLM may need an environment of
@@ -114,11 +114,11 @@ class ModelConfig(Section):
     url: str | tuple[str, ...] | None = None
     """Address of the server for `vllm` and `chat-api`, such as `http://127.0.0.1:8000/v1`. With several addresses of
     one model, a hash of the question chooses one, so that requests with a common prefix meet in one cache. Default: the
-    server that `ratchet serve-models` has started around the command; `chat-api` needs one address."""
+    server that `ratchet models serve` has started around the command; `chat-api` needs one address."""
     chat_api: Annotated[ChatApiConfig, AsGiven] = ChatApiConfig()
     """`chat-api`: what the service accepts."""
     serve: Annotated[ServeConfig, AsGiven] = ServeConfig()
-    """`vllm`: how `ratchet serve-models` starts this model's servers."""
+    """`vllm`: how `ratchet models serve` starts this model's servers."""
     served_name: str | None = None
     """Name under which the server knows the model. Default: `path`."""
     api_key_env: str = "RATCHET_API_KEY"

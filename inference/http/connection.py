@@ -40,7 +40,7 @@ MAX_RETRY_WAIT = 5.0
 """The longest wait in seconds between two tries while a server is away."""
 TRIES_BEFORE_FIRST_RESPONSE = 3
 HOW_TO_START = (
-    "start one with `ratchet serve-models`, or with: vllm serve MODEL --host 127.0.0.1 "
+    "start one with `ratchet models serve`, or with: vllm serve MODEL --host 127.0.0.1 "
     "--enable-prompt-tokens-details --structured-outputs-config.backend xgrammar"
 )
 

@@ -68,6 +68,15 @@ def card_of(name: str) -> Card:
     return card
 
 
+def card_asked(name: str | None, gb: float | None) -> Card | None:
+    """The card that --gpu or --gpu-gb gives, if one of them does. Raises UserError."""
+    if name and gb:
+        raise UserError("--gpu and --gpu-gb: give one of them, a card's name or its memory")
+    if gb:
+        return Card(gb)
+    return card_of(name) if name else None
+
+
 def _letters(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum()).removesuffix("gb")
 

@@ -102,7 +102,7 @@ MAX_BYTES = 256 << 20
 """Of one answer: 1,000 passages, the server's most, of 268,000 bytes each."""
 TRANSIENT = frozenset({429, 502, 503})
 """Statuses of a busy server, or of a proxy whose server is starting again."""
-HOW_TO_START = "start one with: ratchet serve-index --index NAME=FOLDER"
+HOW_TO_START = "start one with: ratchet index serve --index NAME=FOLDER"
 
 A = TypeVar("A", bound=BaseModel)
 

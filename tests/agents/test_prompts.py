@@ -13,14 +13,16 @@ import yaml
 
 from ratchet.agents.core.prompts import BRIEF_DATA, DATA, SHARED, Prompt, write_prompts
 from ratchet.agents.core.system import known_systems, load_system
-from ratchet.commands.ask import main
 from ratchet.commands.config import open_config
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Trajectory
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, told
+from tests.helpers.commands import command_of
 from tests.helpers.playing import CLAIM, engine, play
 from tests.helpers.tiny import save_tiny_tokenizer
+
+main = command_of("prompts")
 
 Settings = Mapping[str, Any]
 each_variant = pytest.mark.parametrize(("name", "settings"), VARIANTS)
@@ -151,13 +153,13 @@ def config(tmp_path: Path) -> Path:
 def test_the_command_writes_the_prompts_in_use_and_a_config_reads_them_beside_it(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["prompts", "--config", str(config), "--out", str(tmp_path / "mine")])
+    main(["--config", str(config), "--out", str(tmp_path / "mine")])
     assert "4 prompts of naive_rag" in capsys.readouterr().out
     assert "documents" in (tmp_path / "mine/answerer.system.txt").read_text()
     (tmp_path / "mine/answerer.system.txt").write_text("Read, then answer.\n")
     given = open_config(config, ["system.prompts=mine"])
     assert load_system(given.system).prompts["answerer.system"].text == "Read, then answer."
-    main(["prompts", "--config", str(config), "--set", "system.prompts=mine", "--out", str(tmp_path / "again")])
+    main(["--config", str(config), "--set", "system.prompts=mine", "--out", str(tmp_path / "again")])
     assert (tmp_path / "again/answerer.system.txt").read_text() == "Read, then answer.\n"
     assert json.loads(given.model_dump_json())["system"]["prompts"] == "mine", "a run folder has it as it is written"
 

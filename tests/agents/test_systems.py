@@ -20,6 +20,7 @@ from ratchet.core.plugins import FOLDERS
 from ratchet.core.records import Question, Search
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.any_system import ON_QUESTIONS
+from tests.helpers.commands import command_of
 from tests.helpers.configs import scripted_model, write_config
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say
 from tests.helpers.tiny import save_tiny_tokenizer
@@ -93,7 +94,7 @@ def run_command(
     monkeypatch.setattr("ratchet.sampling.ask.open_index", lambda path: shelf)
     arguments = ["agents", *(extra or (QUESTION.text,)), "--config", str(config)]
     monkeypatch.setattr(sys, "argv", arguments)
-    command.main()
+    command_of("ask")()
 
 
 def test_the_command_shows_the_work_and_the_answer(

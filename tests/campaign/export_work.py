@@ -9,12 +9,10 @@ from typing import Any
 
 import peft  # noqa: F401 - an export imports it late: here it is done before the work is forked
 
-import ratchet.export.dataset
-import ratchet.export.weights
-import ratchet.inference.local.model
-import ratchet.report.page  # noqa: F401
-from ratchet.commands.export import main
-from ratchet.commands.report import main as report
+from tests.helpers.commands import command_of
+
+main = command_of("export")
+report = command_of("report")
 
 
 def run_export(request: Mapping[str, Any]) -> None:

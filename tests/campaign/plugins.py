@@ -11,16 +11,18 @@ from pathlib import Path
 
 import yaml
 
-from ratchet.commands.arguments import run_command
-from ratchet.commands.index import main as build
-from ratchet.commands.sample import main as sample
-from ratchet.commands.score import main as score
+from ratchet.commands.main import run_command
 from ratchet.core.files import count_lines
 from ratchet.core.runfolder import RunFolder
 from ratchet.rewards.store import current_settings
 from ratchet.sampling.store import TrajectoryStore
 from tests.campaign.trial import Attack, Trial
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import make_experiment
+
+build = command_of("index")
+sample = command_of("sample")
+score = command_of("score")
 
 Spots = Mapping[str, Sequence[str]]
 """By spot of a plug-in: what may stand there in place of what should."""

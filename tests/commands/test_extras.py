@@ -25,7 +25,7 @@ def index(**settings: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("words", "settings", "extra"),
     [
-        (("model", "--out", "model"), {}, "gguf"),
+        (("models", "build", "--out", "model"), {}, "gguf"),
         (("index",), index(engine="lucene"), "lucene"),
         (("index",), index(engine="milvus", **DENSE), "milvus"),
         (("index",), index(**DENSE), "dense"),
@@ -33,7 +33,7 @@ def index(**settings: Any) -> dict[str, Any]:
         (("ask", "Who?"), SOURCE, "mcp"),
         (("mcp",), index(), "mcp"),
         (("serve",), {}, "server"),
-        (("serve-index",), {}, "server"),
+        (("index", "serve"), {}, "server"),
         (("gateway",), {}, "server"),
         (("sample",), PROGRAM, "server"),
         (("evaluate", "--base-only"), {"evaluation": {"scores": ["reference_similarity"]}}, "dense"),
@@ -55,7 +55,7 @@ def test_it_is_one_line_at_the_start(
     config["rewards"] = {"weights": {"f1": 1.0}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.setitem(sys.modules, EXTRAS[extra][0], None)
-    of_config = () if words[0] == "model" else ("--config", "c.yaml")
+    of_config = () if words[0] == "models" else ("--config", "c.yaml")
     done = command("-m", "ratchet", *words, *of_config, folder=tmp_path)
     assert done.returncode == 2 and done.stdout.count("\n") == 1, done.stdout
     assert f" needs {EXTRAS[extra][0]}: pip install 'ratchet-agents[{extra}]'" in done.stdout

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.init import main
-from ratchet.commands.questions import main as questions
 from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
 from ratchet.index_build.documents import Listing, folder_listing
 from ratchet.questions.load import load_questions
+from tests.helpers.commands import command_of
 from tests.helpers.pdf import pdf
+
+main = command_of("init")
+questions = command_of("questions")
 
 
 @pytest.fixture
@@ -38,7 +40,8 @@ def test_questions_and_a_small_model(mine: Path, capsys: pytest.CaptureFixture[s
     assert "10 in notes" in said and "7 train, 1 dev, 2 test" in said and "135M parameters" in said
     assert "2 test questions are too few" in said and "gold documents" not in said
     assert "ratchet selftrain --config notes.yaml" in said
-    assert "is not here yet; `ratchet model` builds it" in said and "  ratchet model --out models/smollm2" in said
+    assert "is not here yet; `ratchet models build` builds it" in said
+    assert "  ratchet models build --out models/smollm2" in said
     config = load_config("notes.yaml")
     assert (config.system.name, config.models["agent"].dtype, config.system.role("answerer").max_tokens) == (
         "mrag",

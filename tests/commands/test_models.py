@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands import models
 from ratchet.core.errors import UserError
 from ratchet.inference.model_check import check_chat
+from tests.helpers.commands import command_of
 from tests.helpers.families import save_family
 from tests.helpers.templates import NAMES, templated_tokenizer
 
@@ -36,7 +36,7 @@ def test_a_line_says_of_each_part_whether_it_works(
     folder = save_family(family, tmp_path)
     (folder / "model.safetensors").unlink()
     capsys.readouterr()
-    models.main(["check", str(folder)])
+    command_of("models")(["check", str(folder)])
     lines = {line[:16].strip(): line[17:] for line in capsys.readouterr().out.splitlines()}
     assert {part: lines[part].startswith(text) for part, text in EXPECTED[family].items()} == dict.fromkeys(
         EXPECTED[family], True
@@ -45,7 +45,7 @@ def test_a_line_says_of_each_part_whether_it_works(
 
 def test_a_variable_of_the_template_changes_what_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_family("qwen3", tmp_path)
-    models.main(["check", str(folder), "--template", "{enable_thinking: false}"])
+    command_of("models")(["check", str(folder), "--template", "{enable_thinking: false}"])
     assert (
         "set  the prompt closes the thought before it begins; models.X.thoughts: {enabled: true}"
         in capsys.readouterr().out
@@ -54,20 +54,20 @@ def test_a_variable_of_the_template_changes_what_is_found(tmp_path: Path, capsys
 
 def test_what_is_no_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^nonesuch: no such model folder[^\n]*$"):
-        models.main(["check", "nonesuch"])
+        command_of("models")(["check", "nonesuch"])
     (tmp_path / "m.gguf").touch()
     for path, reason in (
         (tmp_path, "cannot load its tokenizer: there is no tokenizer.json"),
         (tmp_path / "m.gguf", ""),
     ):
         with pytest.raises(UserError, match=rf"^{path}: [^\n]*{reason}; give the folder with safetensors[^\n]*$"):
-            models.main(["check", str(path)])
+            command_of("models")(["check", str(path)])
     folder = save_family("llama", tmp_path)
     (folder / "config.json").write_text(json.dumps({"model_type": "nonesuch"}))
     with pytest.raises(UserError, match=rf"^{folder}: cannot[^\n]*$"):
-        models.main(["check", str(folder)])
+        command_of("models")(["check", str(folder)])
     with pytest.raises(UserError, match=r"^--template \{: is not valid YAML"):
-        models.main(["check", str(folder), "--template", "{"])
+        command_of("models")(["check", str(folder), "--template", "{"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,16 +8,18 @@ import pytest
 import yaml
 
 from ratchet import Experiment
-from ratchet.commands.index import main as build_index
 from ratchet.commands.main import run
-from ratchet.commands.sample import main as sample
-from ratchet.commands.score import main as score
 from ratchet.core.config import load_config, load_members, written
 from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.artefacts import Digests
 from ratchet.rounds.stage import ExperimentRun
 from ratchet.rounds.stages import stages_of
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import make_experiment
+
+build_index = command_of("index")
+sample = command_of("sample")
+score = command_of("score")
 
 
 def make_project(folder: Path, config: str) -> Path:

@@ -139,7 +139,7 @@ def test_a_key_is_wanted_by_the_search_server_and_by_mcp() -> None:
 
 STOPPED_WHILE_IT_STARTS = """
 import asyncio, os, signal
-from ratchet.commands.arguments import run_command
+from ratchet.commands.main import run_command
 from ratchet.core.http.app import open_app
 from ratchet.core.http.server import listen, serve_until_stopped
 

@@ -22,8 +22,11 @@ from ratchet.inference.weights import load_causal_model
 from ratchet.questions.benchmark import HubDataset
 from ratchet.questions.load import _hub_rows
 from ratchet.retrieval.encoders.dense import model_folder
+from tests.helpers.commands import command_of
 from tests.helpers.pages import ROOT
 from tests.helpers.tiny_index import write_documents
+
+main = command_of("index")
 
 NAME = "nobody/no-such-thing-7b"
 
@@ -67,10 +70,9 @@ def test_it_is_one_line_within_seconds(load: Callable[[], object]) -> None:
 
 PROGRAM = """
 import sys
-from ratchet.commands.arguments import run_command
-from ratchet.commands.index import main
+from ratchet.commands.main import run, run_command
 try:
-    run_command(lambda: main(["--config", "c.yaml"]))
+    run_command(lambda: run(["index", "--config", "c.yaml"]))
 finally:
     print([name for name in ("transformers", "torch", "datasets") if name in sys.modules])
 """
@@ -106,5 +108,5 @@ def test_the_small_model_is_no_name_on_the_hub_where_there_is_no_folder_of_model
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=f"^{SMALL_MODEL}: no such model folder; `ratchet model --out {SMALL_MODEL}`"):
+    with pytest.raises(UserError, match=f"^{SMALL_MODEL}: no such model folder; .*build --out {SMALL_MODEL}`"):
         load_tokenizer(str(SMALL_MODEL))

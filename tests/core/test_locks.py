@@ -24,7 +24,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from ratchet.core.locks import Lock
-from ratchet.commands.arguments import run_command
+from ratchet.commands.main import run_command
 def main():
     with Lock(Path(sys.argv[1]), "the thing"):
         print("held", flush=True)

@@ -10,11 +10,7 @@ import pytest
 import yaml
 
 from ratchet import Experiment
-from ratchet.commands.evaluate import main as evaluate
-from ratchet.commands.index import main as build_index
 from ratchet.commands.main import run
-from ratchet.commands.sample import main as sample
-from ratchet.commands.score import main as score
 from ratchet.core.config import Config, is_missing, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
@@ -22,7 +18,13 @@ from ratchet.questions.manifest import open_run
 from ratchet.rounds.stage import ExperimentRun
 from ratchet.rounds.stages import stages_of
 from ratchet.sampling.store import TrajectoryStore
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import make_experiment
+
+evaluate = command_of("evaluate")
+build_index = command_of("index")
+sample = command_of("sample")
+score = command_of("score")
 
 NO_RETRIEVAL = {"name": "no_retrieval"}
 
@@ -80,13 +82,13 @@ def test_a_command_names_the_file_the_section_and_itself(experiment: Path) -> No
     with pytest.raises(
         UserError, match=r"without\.yaml: questions is missing: `ratchet sample` needs questions\.\w+; add"
     ):
-        sample(["--config", path], "ratchet sample")
+        sample(["--config", path])
     path = str(without(experiment, "index"))
     for command in (lambda: run(["search", "x", "--config", path]), lambda: build_index(["--config", path])):
         with pytest.raises(UserError, match=r"without\.yaml: index is missing: `ratchet \w+` needs index\."):
             command()
     with pytest.raises(UserError, match=r"without\.yaml: index is missing: `ratchet sample` needs index"):
-        sample(["--config", path], "ratchet sample")
+        sample(["--config", path])
 
 
 def test_the_scores_of_an_evaluation_are_those_of_the_rewards(experiment: Path) -> None:

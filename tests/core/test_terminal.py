@@ -66,7 +66,7 @@ def test_colours_of_our_own_stay() -> None:
 
 FAILING = """
 import logging, sys
-from ratchet.commands.arguments import run_command
+from ratchet.commands.main import run_command
 from ratchet.core.errors import UserError
 
 def main():

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.commands.evaluate import main
 from ratchet.core.config import Config, EvaluationConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Trajectory
@@ -30,6 +29,9 @@ from ratchet.questions.load import load_split
 from ratchet.questions.manifest import open_run
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.arms import make_arm
+from tests.helpers.commands import command_of
+
+main = command_of("evaluate")
 
 TAKEN = ("base", "adapter", "base again", "random selection", "../x", "scores-test")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.evaluate import main
 from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder
@@ -18,6 +17,9 @@ from ratchet.questions.manifest import open_run
 from ratchet.rounds.promotion import promote
 from tests.evaluation.test_compare import evaluate, invented_arms, opened, record_training_questions, right
 from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.commands import command_of
+
+main = command_of("evaluate")
 
 CONTROLS = "evaluation.controls=[base-again, random]"
 

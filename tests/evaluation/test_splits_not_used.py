@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.commands.evaluate import main as evaluate
-from ratchet.commands.questions import main as questions
-from ratchet.commands.report import main as report
-from ratchet.commands.sample import main as sample
-from ratchet.commands.status import status
 from ratchet.core.errors import UserError
+from tests.helpers.commands import command_of
 from tests.helpers.scripted import write_lines
+
+evaluate = command_of("evaluate")
+questions = command_of("questions")
+report = command_of("report")
+sample = command_of("sample")
+status = command_of("status")
 
 
 def test_evaluating_and_reading_need_no_training_questions(config_path: Path) -> None:
@@ -29,7 +31,7 @@ def test_evaluating_and_reading_need_no_training_questions(config_path: Path) ->
     assert json.loads(manifest.read_text())["questions"].keys() == {"test"}
     evaluate(["table", *config])
     report(config)
-    status(config, "ratchet status")
+    status(config)
     for command in (lambda: sample(config), lambda: questions(["check", *config])):
         with pytest.raises(UserError, match=r"train\.jsonl"):
             command()

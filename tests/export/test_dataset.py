@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from datasets import load_dataset
 
-from ratchet.commands.export import main
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.rows import read_rows
+from tests.helpers.commands import command_of
+
+main = command_of("export")
 
 
 @pytest.mark.slow

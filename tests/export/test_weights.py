@@ -14,12 +14,14 @@ import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ratchet.commands.export import main
 from ratchet.core.errors import UserError
 from ratchet.export import weights
 from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.training.card import RESULTS_BEGIN, RESULTS_END
+from tests.helpers.commands import command_of
+
+main = command_of("export")
 
 Export = Callable[..., str]
 

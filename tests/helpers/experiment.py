@@ -118,7 +118,7 @@ def command(*words: str, folder: Path = ROOT) -> Done:
 
 def run_words(words: Sequence[str]) -> int:
     """The exit status of `python WORDS`, run in this process."""
-    from ratchet.commands.arguments import run_command  # late: programs that tests start import this module too
+    from ratchet.commands.main import run_command  # late: programs that tests start import this module too
 
     words = [word for word in words if word != "-P"]
     module, *rest = ("ratchet.commands.main", *words[2:]) if words[0] == "-m" else (Path(words[0]).stem, *words[1:])

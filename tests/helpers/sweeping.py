@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ratchet.commands.sweep import sweep
 from ratchet.evaluation.sweep.records import SweepResults
 from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.commands import command_of
 from tests.helpers.scripted import scripted_experiment
+
+sweep = command_of("sweep")
 
 NAME = "Ada Pell"
 

@@ -10,7 +10,7 @@ torch.cuda.is_available = lambda: True
 torch.cuda.device_count = lambda: 8
 
 import ratchet.training.recipe  # noqa: E402
-from ratchet.commands import train  # noqa: E402
+from ratchet.commands.main import run_row  # noqa: E402
 from ratchet.training.publication import TrainingJob  # noqa: E402
 from ratchet.training.schedule import Schedule  # noqa: E402
 
@@ -26,4 +26,4 @@ def show_devices(job: TrainingJob, slots: int, plan: Schedule) -> float | None:
 ratchet.training.recipe.optimise = show_devices
 
 if __name__ == "__main__":
-    train.main()
+    run_row("train", sys.argv[1:])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,7 @@ if IN_BF16:
     ratchet.training.lora.compute_type = lambda model: torch.bfloat16
     trl.trainer.utils._use_triton = lambda device: True  # where TRL looks whether to leave unlabelled positions out
 
-from ratchet.commands import train  # noqa: E402
-from ratchet.commands.arguments import run_command  # noqa: E402
+from ratchet.commands.main import run_command, run_row  # noqa: E402
 from ratchet.training.trainer import RowTrainer  # noqa: E402
 
 if IN_BF16:
@@ -51,4 +51,4 @@ if __name__ == "__main__":
     if disturbance := os.environ.get("DISTURB"):
         name, step, rank = disturbance.split()
         disturb(name, int(step), int(rank))
-    run_command(train.main)
+    run_command(lambda: run_row("train", sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""A real vLLM server on the CPU, started as users start it, by `ratchet serve-models`: for tests marked `vllm`."""
+"""A real vLLM server on the CPU, started as users start it, by `ratchet models serve`: for tests marked `vllm`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def serving(path: str, folder: Path, max_context: int = 1024, **arguments: Any) 
     try:
         with log.open("w") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "ratchet", "serve-models", "--config", str(config)],
+                [sys.executable, "-m", "ratchet", "models", "serve", "--config", str(config)],
                 cwd=ROOT,
                 env=preloaded(OMP_NUM_THREADS="1", **UNCOMPILED),
                 stdout=subprocess.PIPE,

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.commands.index import main
 from ratchet.core.errors import UserError
 from ratchet.retrieval.layout import read_manifest
 from ratchet.retrieval.loader import open_folder
 from tests.helpers.building import DOCUMENTS, SMALL, write_config, write_whole_config
+from tests.helpers.commands import command_of
 from tests.helpers.tiny_index import write_documents
+
+main = command_of("index")
 
 
 class Command:

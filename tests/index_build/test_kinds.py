@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratchet.commands.index import inspect
 from ratchet.core.config import EncoderConfig, IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Passage
@@ -17,8 +16,11 @@ from ratchet.index_build import content
 from ratchet.retrieval.index import Index
 from ratchet.retrieval.loader import open_index
 from tests.helpers.building import SMALL, build, built, corpus, queries, with_sources
+from tests.helpers.commands import command_of
 from tests.helpers.tiny import tiny_tokenizer
 from tests.helpers.tiny_index import index_config, write_documents
+
+inspect = command_of("index", "inspect")
 
 DOCUMENTS = corpus(40)
 QUERIES = queries(12)

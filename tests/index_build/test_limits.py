@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratchet.commands.index import main
 from ratchet.index_build.chunks import Chunker
 from ratchet.retrieval.layout import IndexSettings
 from ratchet.retrieval.loader import open_folder
 from tests.helpers.building import write_whole_config
+from tests.helpers.commands import command_of
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import write_documents
+
+main = command_of("index")
 
 LIMIT = 48
 CAT = "The cat of the lighthouse keeper is called Bramble."

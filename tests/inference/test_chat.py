@@ -222,7 +222,7 @@ def test_role_marks_of_ordinary_text_are_pointed_out(caplog: pytest.LogCaptureFi
 
 
 def test_folders_that_hold_no_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no such model folder; `ratchet model --out .*smollm2-135m-instruct` builds"):
+    with pytest.raises(UserError, match=r"no such model folder; .*build --out .*smollm2-135m-instruct` builds"):
         load_tokenizer(str(tmp_path / SMALL_MODEL.name))
     with pytest.raises(UserError, match="cannot load its tokenizer"):
         load_tokenizer(str(tmp_path))

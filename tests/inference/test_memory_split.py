@@ -303,7 +303,7 @@ def test_a_dry_run_plans_for_another_machine(
     path = tmp_path / "config.yaml"
     path.write_text(config(folder, agent={}, judge={}).model_dump_json())
     with pytest.raises(SystemExit) as status:
-        run(["serve-models", "--config", str(path), "--dry-run", *card, "--", "run", "it"])
+        run(["models", "serve", "--config", str(path), "--dry-run", *card, "--", "run", "it"])
     out = capsys.readouterr().out
     assert status.value.code == 0
     assert re.search(r"GPU 0: 0\.\d+ of its memory for agent ", out) and out.count("CUDA_VISIBLE_DEVICES=0 ") == 2

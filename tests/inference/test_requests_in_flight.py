@@ -10,7 +10,7 @@ from ratchet.inference.engines import addressed, concurrency_variable, max_reque
 
 @pytest.fixture
 def _served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `ratchet serve-models` leaves it for two replicas of the model `the agent`."""
+    """As `ratchet models serve` leaves it for two replicas of the model `the agent`."""
     monkeypatch.setenv(url_variable("the agent"), "http://127.0.0.1:1/v1,http://127.0.0.1:2/v1")
     monkeypatch.setenv(concurrency_variable("the agent"), "40")
 

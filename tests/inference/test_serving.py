@@ -1,4 +1,4 @@
-"""`ratchet serve-models` on a stand-in for vLLM that dies, hangs and misbehaves as it is told."""
+"""`ratchet models serve` on a stand-in for vLLM that dies, hangs and misbehaves as it is told."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def config(fake: FakeVllm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def start(config: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     clean = {n: value for n, value in preloaded().items() if n == ADDRESS or not n.startswith("RATCHET_")}
     return subprocess.Popen(
-        [sys.executable, "-m", "ratchet", "serve-models", "--config", str(config), *arguments],
+        [sys.executable, "-m", "ratchet", "models", "serve", "--config", str(config), *arguments],
         env=clean | environment,
         text=True,
         stdout=subprocess.PIPE,

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.commands.generate import main
 from ratchet.core.config import SplitConfig
 from ratchet.core.errors import UserError
 from ratchet.questions.load import load_questions
+from tests.helpers.commands import command_of
 from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.making import corpus, write
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import write_documents
+
+main = command_of("generate")
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,12 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from ratchet.commands.init import main as init
 from ratchet.core.config import SplitConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question
 from ratchet.questions.load import load_split
+from tests.helpers.commands import command_of
 from tests.helpers.configs import SPLITS, write_config
+
+init = command_of("init")
 
 
 def loaded(folder: Path, *rows: dict[str, Any], **split: Any) -> list[Question]:

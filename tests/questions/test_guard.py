@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ratchet.commands.sample import main as sample
 from ratchet.core.config import Config, LeakageConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_json
@@ -24,7 +23,10 @@ from ratchet.questions.leakage import (
 )
 from ratchet.questions.load import load_split
 from ratchet.questions.manifest import open_run
+from tests.helpers.commands import command_of
 from tests.helpers.configs import SPLITS, config_values, write_config
+
+sample = command_of("sample")
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ISLES = ("Velm", "Tarn", "Oskel", "Brimm", "Duvay", "Harrow")

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from ratchet.commands.recording import record_by_hand
-from ratchet.commands.report import main
 from ratchet.core.config import Config, ModelConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl
@@ -24,12 +23,15 @@ from ratchet.report import follow
 from ratchet.report.follow import Pace, parse_gpus, parse_metrics, read_engines
 from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.browser import contrasts, needs_chromium
+from tests.helpers.commands import command_of
 from tests.helpers.handmade_run import add_sampling, make_config, make_run
 from tests.helpers.reported import unpack
 from tests.helpers.stored import store
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.waiting import wait_for
 from tests.helpers.watched import watched
+
+main = command_of("report")
 
 pytestmark = pytest.mark.server
 METRICS = """# HELP vllm:num_requests_running Number of requests

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.commands.report import main
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments
@@ -32,10 +31,13 @@ from ratchet.report.page import render
 from ratchet.report.rounds import interval, number
 from ratchet.report.view import DetailReader, View, make_view, pack
 from ratchet.training.rows import read_rows, table_rows
+from tests.helpers.commands import command_of
 from tests.helpers.handmade_run import HOSTILE, add_evaluation, add_sampling, add_training, make_config, make_run
 from tests.helpers.reported import gathered, unpack
 from tests.helpers.reported import page as page_of
 from tests.helpers.verdict_arms import claims, results_of
+
+main = command_of("report")
 
 Run = tuple[Config, RoundFolder, str]
 

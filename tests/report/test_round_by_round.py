@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.arguments import IN_LOOP
-from ratchet.commands.report import main
+from ratchet.commands.config import IN_LOOP
 from ratchet.core.config import Config
 from ratchet.core.runfolder import RunFolder
 from ratchet.report.gather import Gathered
 from ratchet.report.plots import learning_curve
 from ratchet.report.rounds import interval, number, numbers_on_disk
+from tests.helpers.commands import command_of
 from tests.helpers.handmade_rounds import digest, make_rounds
 from tests.helpers.handmade_run import make_run
 from tests.helpers.reported import gathered, page
+
+main = command_of("report")
 
 Rounds = tuple[Config, RunFolder, Gathered, str]
 

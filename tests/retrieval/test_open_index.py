@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.index import inspect
 from ratchet.commands.main import run as ratchet
 from ratchet.core.config import IndexConfig
 from ratchet.core.errors import UserError
@@ -20,8 +19,11 @@ from ratchet.core.records import Passage
 from ratchet.index_build.build import build_index
 from ratchet.retrieval.layout import VERIFIED, Manifest, read_manifest, read_shards, verify
 from ratchet.retrieval.loader import open_folder
+from tests.helpers.commands import command_of
 from tests.helpers.configs import write_config
 from tests.helpers.tiny_index import shared_tokenizer, tiny_index
+
+inspect = command_of("index", "inspect")
 
 DOCUMENTS = [
     {"id": "d0", "text": "The harbour of Velm was built by Ada Torrin. " * 30, "title": "Velm"},

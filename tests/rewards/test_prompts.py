@@ -12,7 +12,6 @@ import yaml
 
 from ratchet.agents.core.prompts import Prompt, write_prompts
 from ratchet.commands.config import open_config
-from ratchet.commands.prompts import main
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question
@@ -22,11 +21,14 @@ from ratchet.rewards import scoring
 from ratchet.rewards.claims import Claim, as_material
 from ratchet.rewards.prompts import builtin_prompts, fill, judge_prompts
 from ratchet.rewards.reward import Judged, known_rewards, load_reward
+from tests.helpers.commands import command_of
 from tests.helpers.pinned import check_pinned
 from tests.helpers.reward_cases import make_config, score_with, settings_of, trajectory
 from tests.helpers.tiny import save_tiny_tokenizer, tiny_format
 
 PROMPTS = builtin_prompts()
+main = command_of("prompts")
+
 QUESTION = Question(id="q1", text="Where does Velm lie?", reference="Velm lies by the sea.")
 CLAIMS = (Claim(id=1, aspect="Velm is a harbour.", explanation="It places it.", evidence="a harbour"),)
 ANSWER = trajectory(answer="Velm lies by the sea.", documents=["Velm says: it is by the sea."])

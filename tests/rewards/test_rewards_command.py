@@ -1,4 +1,4 @@
-"""`ratchet score` and `ratchet whatif`, from the command line's words to files and exit status."""
+"""`ratchet score` and `ratchet score whatif`, from the command line's words to files and exit status."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.commands.arguments import run_command
-from ratchet.commands.score import main
+from ratchet.commands.main import run_command
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.selection import Selection
 from ratchet.inference.engine import EngineError
 from ratchet.rewards import scoring
+from tests.helpers.commands import command_of
 from tests.helpers.reward_cases import make_config, scripted_judge, trajectory
 from tests.helpers.stored import store
+
+main = command_of("score")
 
 QUESTIONS = [
     Question(id="q1", text="Who built it?", answers=("Ada Torrin",), nuggets=("Ada Torrin", "engineer")),

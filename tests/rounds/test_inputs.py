@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.evaluate import main as evaluate
-from ratchet.commands.export import main as export
-from ratchet.commands.index import main as build
-from ratchet.commands.report import main as report
-from ratchet.commands.rows import rows
-from ratchet.commands.sample import main as sample
-from ratchet.commands.score import main as score
-from ratchet.commands.selftrain import main as selftrain
-from ratchet.commands.train import main as train
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.ledger import read_ledger
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import command, make_experiment
+
+evaluate = command_of("evaluate")
+export = command_of("export")
+build = command_of("index")
+report = command_of("report")
+sample = command_of("sample")
+score = command_of("score")
+selftrain = command_of("selftrain")
+train = command_of("train")
+rows = command_of("show")
 
 Main = Callable[[list[str]], None]
 
@@ -30,12 +32,12 @@ def run(main: Main, config: Path, *arguments: str) -> None:
 
 
 def rows_by_hand(arguments: list[str]) -> None:
-    rows(arguments, "ratchet rows")
+    rows(arguments)
 
 
 def status(config: Path, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    selftrain(["status", "--config", str(config)])
+    command_of("status")(["--config", str(config)])
     return capsys.readouterr().out
 
 

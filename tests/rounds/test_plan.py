@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from ratchet.agents.core.system import load_system
-from ratchet.commands.model import serve_models
-from ratchet.commands.plan import main
 from ratchet.core.config import SystemConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_json, write_jsonl
@@ -18,10 +16,14 @@ from ratchet.core.records import Conversation, ModelCall, Question, Span, Trajec
 from ratchet.rounds.plan import assumed_use
 from ratchet.rounds.records import Entry
 from tests.agents.test_budgets import TABLE
+from tests.helpers.commands import command_of
 from tests.helpers.configs import SPLITS, write_config
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 from tests.helpers.pages import ROOT, blocks, commands
 from tests.helpers.stored import store
+
+main = command_of("plan")
+serve_models = command_of("models", "serve")
 
 
 def trajectory(number: int) -> Trajectory:
@@ -88,10 +90,8 @@ def test_the_page_on_large_runs_shows_what_its_commands_print(
     for words in commands(page):
         if words[1:2] == ["plan"] and "--config" in words:
             main(words[2:])
-        elif words[1:2] == ["serve-models"] and "--dry-run" in words:
-            with pytest.raises(SystemExit) as status:
-                serve_models(words[2:], "ratchet serve-models")
-            assert status.value.code == 0
+        elif words[1:3] == ["models", "serve"] and "--dry-run" in words:
+            serve_models(words[3:])
     printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
     shown = [line.strip() for block in blocks(page, "text") for line in block.splitlines()]
     assert len(shown) > 8 and [line for line in shown if line not in printed] == []
@@ -105,16 +105,14 @@ def test_a_dry_run_without_models_is_by_stage_as_the_loop_serves_them(
     others = {"index.encoder.device": "cpu", "embedder.device": "cpu", "run": tmp_path / "run"}
     sets = [word for key, value in {**paths, **others}.items() for word in ("--set", f"{key}={value}")]
     words = ["--config", str(ROOT / "configs/papers/mrag.yaml"), *sets, "--dry-run", "--gpu", "A100-80"]
-    with pytest.raises(SystemExit) as status:
-        serve_models(words, "ratchet serve-models")
-    assert status.value.code == 0
+    serve_models(words)
     shown = [line for line in capsys.readouterr().out.splitlines() if line.endswith("):")]
     assert shown == [
         "agent, answerer (sample; choose: sample; evaluate: sample):",
         "judge (score and select; choose; evaluate):",
     ]
     with pytest.raises(UserError, match="GB too much"):  # the servers of one command are up together
-        serve_models([*words, "--", "ratchet", "evaluate"], "ratchet serve-models")
+        serve_models([*words, "--", "ratchet", "evaluate"])
 
 
 def test_what_does_not_fit_and_what_is_not_known_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

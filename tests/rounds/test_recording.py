@@ -7,18 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.arguments import IN_LOOP, recorded_stages
-from ratchet.commands.index import main as build
-from ratchet.commands.sample import main as sample
-from ratchet.commands.score import main as score
+from ratchet.commands.config import IN_LOOP
+from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import load_config
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.version import code_version
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.ledger import read_ledger
 from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import make_experiment
 from tests.helpers.stored import store
+
+build = command_of("index")
+sample = command_of("sample")
+score = command_of("score")
 
 
 def recorded(config: Path) -> list[str]:

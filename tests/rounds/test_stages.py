@@ -20,7 +20,7 @@ from ratchet.rounds.stages import TRAIN, stages_of
 from tests.helpers.planned_run import experiment, plan
 
 SERVED = {"path": "some/model", "engine": "vllm"}
-SERVE = ["ratchet", "serve-models", "--config", "c.yaml", "--models"]
+SERVE = ["ratchet", "models", "serve", "--config", "c.yaml", "--models"]
 
 
 def shown(one: ExperimentRun) -> list[tuple[int, str]]:

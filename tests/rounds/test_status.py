@@ -1,4 +1,4 @@
-"""What `ratchet selftrain status` says of a run."""
+"""What `ratchet status` says of a run."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.commands.sample import main
 from ratchet.core.config import MemoryConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments
@@ -23,9 +22,12 @@ from ratchet.inference.engine import EngineError
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.questions.manifest import open_run
 from ratchet.retrieval.memory import Memory
+from tests.helpers.commands import command_of
 from tests.helpers.configs import SPLITS, scripted_model, write_config
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
+
+main = command_of("sample")
 
 MERMAID = {"name": "mermaid", "settings": {"decomposer": False, "steps": 2}}
 OTHER = {"name": "mermaid", "settings": {"decomposer": False, "steps": 3}}

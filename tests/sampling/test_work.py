@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.index import main as build_index
-from ratchet.commands.sample import main, sample_round
+from ratchet.commands.sample import sample_round
 from ratchet.core.config import load_config
 from ratchet.core.files import count_lines
 from ratchet.core.records import Trajectory
@@ -20,9 +19,13 @@ from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.ledger import latest_entries
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.sampling.work import Work, work_on
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import ROOT, make_experiment, preloaded, running
 from tests.helpers.reported import page
 from tests.helpers.waiting import wait_for
+
+build_index = command_of("index")
+main = command_of("sample")
 
 
 def tokens_of(trajectories: list[Trajectory]) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
 from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import preloaded
 from tests.helpers.tiny import save_tiny_tokenizer
 
@@ -91,7 +92,7 @@ def test_mistakes_on_the_command_line(
 ) -> None:
     monkeypatch.delenv("RATCHET_API_KEY", raising=False)
     with pytest.raises(UserError, match=message):
-        command.main(["--config", str(config), "--port", "0", *arguments])
+        command_of("serve")(["--config", str(config), "--port", "0", *arguments])
 
 
 @pytest.mark.parametrize("key", ["", "two words", "ünïcode", "line\nbreak"])
@@ -100,10 +101,10 @@ def test_a_key_that_cannot_be_sent_is_refused(
 ) -> None:
     monkeypatch.setenv("RATCHET_API_KEY", key)
     with pytest.raises(UserError, match="a key is one line"):
-        command.main(["--config", str(config)])
+        command_of("serve")(["--config", str(config)])
     (tmp_path / "key").write_text(key)
     with pytest.raises(UserError, match="a key is one line"):
-        command.main(["--config", str(config), "--key-file", str(tmp_path / "key")])
+        command_of("serve")(["--config", str(config), "--key-file", str(tmp_path / "key")])
 
 
 def test_the_adapter_is_the_last_rounds_unless_one_is_named(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

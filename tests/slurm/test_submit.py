@@ -112,7 +112,7 @@ def test_servers_are_around_the_jobs_that_ask_them_and_no_others(slurm: Slurm, e
     served = {
         name: command[command.index("--models") + 1]
         for name, call in calls.items()
-        if "serve-models" in (command := command_of(call))
+        if "serve" in (command := command_of(call))
     }
     assert served == {"sample": "agent", "rewards": "judge", "evaluate-sample": "agent", "evaluate": "judge"}
     gpus = {name: options_of(call).get("--gres", "") for name, call in calls.items()}
@@ -129,7 +129,7 @@ def test_a_sweep_whose_judge_has_a_server_samples_first_and_scores_task_by_task(
     assert options_of(calls["sweep-sample"])["--array"] == options_of(calls["sweep"])["--array"]
     served = {name: command.partition(" --models ")[2].split(" ")[0] for name, command in commands.items()}
     assert served == {"sweep-sample": "agent", "sweep": "judge", "merge": "", "test-sample": "agent", "test": "judge"}
-    phases = {name: command.partition("--phase ")[2] for name, command in commands.items()}
+    phases = {name: command.partition("--phase ")[2].split(" ")[0] for name, command in commands.items()}
     assert phases == {"sweep-sample": "sample", "sweep": "score", "merge": "", "test-sample": "sample", "test": "score"}
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from ratchet.commands.evaluate import main as evaluate
 from ratchet.commands.sample import sample_round
 from ratchet.commands.train import train_round
 from ratchet.core.config import load_config
@@ -29,9 +28,12 @@ from ratchet.report.view import DetailReader, MessageDecoder, make_view
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.rows import build_rows
 from tests.helpers.closed_service import KEY, Service, any_answer, closed_service
+from tests.helpers.commands import command_of
 from tests.helpers.configs import write_config
 from tests.helpers.experiment import ROOT, environment, write_lines
 from tests.helpers.reported import gathered, unpack
+
+evaluate = command_of("evaluate")
 
 pytestmark = pytest.mark.server
 GPT_5_MINI = {"sampling": False, "reasoning_tokens": 500}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import runpy
@@ -14,20 +13,18 @@ import yaml
 
 import ratchet.questions.benchmarks
 from ratchet import agents
-from ratchet.commands.evaluate import main
-from ratchet.commands.main import COMMANDS
+from ratchet.commands.table import COMMANDS
 from ratchet.core.config import Config
 from ratchet.core.records import Question
+from tests.helpers.commands import command_of
 from tests.helpers.pages import PAGES, README, ROOT, blocks, commands
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.helpers.tiny_index import tiny_index
 
+main = command_of("evaluate")
+
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
 FILE = re.compile(r"^`(?P<path>\w+\.py)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-GROUPS = ("index", "evaluate", "questions", "slurm", "models")
-SUBCOMMANDS = {
-    name: tuple(importlib.import_module(str(COMMANDS[name].target).partition(":")[0]).SUBCOMMANDS) for name in GROUPS
-}
 
 
 def test_the_readme_is_one_page() -> None:
@@ -58,8 +55,8 @@ def test_every_json_block_is_a_question() -> None:
 
 
 def one_command(words: list[str]) -> list[list[str]]:
-    """The commands in a line: `ratchet serve-models ... -- COMMAND` is two of ours."""
-    if "--" in words and "serve-models" in words:
+    """The commands in a line: `ratchet models serve ... -- COMMAND` is two of ours."""
+    if "--" in words and words[1:3] == ["models", "serve"]:
         cut = words.index("--")
         return [words[:cut], words[cut + 1 :]]
     return [words]
@@ -91,8 +88,8 @@ def test_every_command_has_the_options_and_configs_that_the_pages_give_it(
                 target = (rest.pop(0),) if rest[0] != "-m" else (rest.pop(0), rest.pop(0))
             if target == ("-m", "ratchet"):
                 target = (*target, rest.pop(0))
-            subcommand = SUBCOMMANDS.get(target[-1], ())
-            target = (*target, *(word for word in rest[:1] if word in subcommand))
+            if " ".join((target[-1], *rest[:1])) in COMMANDS:
+                target = (*target, rest.pop(0))
             if target not in helps:
                 helps[target] = help_of(target, monkeypatch, capsys)
             for option in (word for word in rest if word.startswith("-")):

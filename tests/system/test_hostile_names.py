@@ -15,8 +15,6 @@ import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ratchet.commands.export import main as export
-from ratchet.commands.init import main as init
 from ratchet.core.config import ModelConfig, load_config
 from ratchet.core.escape import file_name, python_string, shell_line, yaml_value
 from ratchet.core.markdown import markdown_code, markdown_text
@@ -37,9 +35,13 @@ from ratchet.training.card import FORMS, RESULTS_BEGIN, RESULTS_END, model_card,
 from tests.evaluation.tables.test_widths import NAMES as ARMS
 from tests.evaluation.tables.test_widths import invented
 from tests.helpers.adapter_folders import save_adapter
+from tests.helpers.commands import command_of
 from tests.helpers.handmade_run import make_run
 from tests.helpers.hostile import IN_A_PATH, NAMES
 from tests.helpers.trained import make_trained
+
+export = command_of("export")
+init = command_of("init")
 
 HARMLESS = "harbour"
 hostile = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)

@@ -11,20 +11,24 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.commands.arguments import run_command
-from ratchet.commands.evaluate import main as evaluate
-from ratchet.commands.gateway import main as gateway
-from ratchet.commands.index import main as index
-from ratchet.commands.init import main as init
-from ratchet.commands.questions import check
-from ratchet.commands.rounds import trace
-from ratchet.commands.rows import rows, show
-from ratchet.commands.score import score_and_select, whatif
-from ratchet.commands.status import status
+from ratchet.commands.main import run_command
 from ratchet.core.config import Config
 from ratchet.core.records import Question
 from tests.core.test_terminal import ATTACK, check_harmless
 from tests.helpers import handmade_run
+from tests.helpers.commands import command_of
+
+evaluate = command_of("evaluate")
+gateway = command_of("gateway")
+index = command_of("index")
+init = command_of("init")
+status = command_of("status")
+check = command_of("questions", "check")
+trace = command_of("trace")
+rows = command_of("show")
+show = command_of("show")
+score_and_select = command_of("score")
+whatif = command_of("score", "whatif")
 
 WORD = f"har{ATTACK}bour"
 
@@ -91,16 +95,16 @@ def said(capfd: Any, main: Callable[[], None]) -> str:
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "questions check": lambda words: check(words),
     "index": lambda words: index(words),
-    "trace": lambda words: trace(words, "ratchet trace"),
-    "trace of one": lambda words: trace([*words, f"train-000{WORD}"], "ratchet trace"),
-    "trace of none": lambda words: trace([*words, WORD], "ratchet trace"),
-    "status": lambda words: status(words, "ratchet status"),
+    "trace": lambda words: trace(words),
+    "trace of one": lambda words: trace([*words, f"train-000{WORD}"]),
+    "trace of none": lambda words: trace([*words, WORD]),
+    "status": lambda words: status(words),
     "evaluate": lambda words: evaluate([*words, "--phase", "score", "--anyway"]),
     "gateway": lambda words: gateway([*words, "--recorded", "--set", "system.name=external"]),
-    "score": lambda words: score_and_select(words, "ratchet score"),
-    "whatif": lambda words: whatif([*words, "--set", "rewards.weights={f1: 1.0}"], "ratchet whatif"),
-    "rows": lambda words: rows(words, "ratchet rows"),
-    "show": lambda words: show(words, "ratchet show"),
+    "score": lambda words: score_and_select(words),
+    "whatif": lambda words: whatif([*words, "--set", "rewards.weights={f1: 1.0}"]),
+    "rows": lambda words: rows(words),
+    "show": lambda words: show(words),
 }
 
 

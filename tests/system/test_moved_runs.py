@@ -10,16 +10,18 @@ import pytest
 import yaml
 
 from ratchet import read_run
-from ratchet.commands.evaluate import main as evaluate
 from ratchet.commands.experiment import Experiment
-from ratchet.commands.index import main as build
-from ratchet.commands.sample import main as sample
-from ratchet.commands.score import main as score
-from ratchet.commands.train import main as train
 from ratchet.core.errors import UserError
 from ratchet.questions.manifest import VERSION
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import command, make_experiment
 from tests.helpers.waiting import wait_for
+
+evaluate = command_of("evaluate")
+build = command_of("index")
+sample = command_of("sample")
+score = command_of("score")
+train = command_of("train")
 
 COMMANDS = (
     ("status",),

@@ -15,6 +15,7 @@ from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
 from ratchet.inference.serving.devices import Gpu
 from ratchet.questions.manifest import open_run
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import ROOT, make_experiment
 
 Planned = Callable[..., str]
@@ -34,7 +35,7 @@ def planned(config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         monkeypatch.setattr(selftrain, "visible_gpus", lambda: [Gpu(str(i), 80 << 30, 80 << 30) for i in range(gpus)])
         where = ["--config", str(config), "--set", f"models.agent.device={device}"]
         monkeypatch.setattr(sys, "argv", ["selftrain.py", *where, *arguments, "--dry-run"])
-        selftrain.main()
+        command_of("selftrain")()
         printed = capsys.readouterr().out
         return printed[: printed.index("# evaluate")]
 

@@ -12,9 +12,6 @@ from typing import get_args
 import pytest
 import yaml
 
-from ratchet.commands.evaluate import main as evaluate
-from ratchet.commands.score import main as score
-from ratchet.commands.sweep import sweep
 from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments, write_jsonl
@@ -23,9 +20,14 @@ from ratchet.core.runfolder import RunFolder
 from ratchet.core.selection import Score
 from ratchet.evaluation.arm_folders import arm_store, question_set, scores_path
 from ratchet.rewards.store import stored_scores
+from tests.helpers.commands import command_of
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.handmade_run import questions_of, trajectory
 from tests.helpers.stored import store
+
+evaluate = command_of("evaluate")
+score = command_of("score")
+sweep = command_of("sweep")
 
 ROOT = Path(__file__).parents[2]
 SEEN = '''"""Found gold documents less a cost per call, and what the agent reported; the reason tells the record."""

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from ratchet.commands import train
 from ratchet.commands.train import train_round
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
@@ -21,6 +20,7 @@ from ratchet.questions.load import load_questions
 from ratchet.rounds.ledger import read_ledger
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.rows import check_rows, read_rows, table_rows
+from tests.helpers.commands import command_of
 from tests.helpers.world import make_run, sample_trajectory
 
 SAMPLES = 4
@@ -48,7 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, RoundFold
     """A round and its control, both trained; not to be changed."""
     path, config, folder = start(tmp_path_factory.mktemp("trained"))
     for arguments in ([], ["--control", "random"]):
-        train.main(["--config", str(path), "--set", "evaluation.controls=[random]", *arguments])
+        command_of("train")(["--config", str(path), "--set", "evaluation.controls=[random]", *arguments])
     return config, folder
 
 

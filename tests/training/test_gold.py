@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from ratchet.agents.core.system import known_systems, load_system
-from ratchet.commands import train
 from ratchet.commands.train import train_round
 from ratchet.core.config import Config, SystemConfig, load_config
 from ratchet.core.errors import UserError
@@ -26,6 +25,7 @@ from ratchet.training.gold import with_last_action, write_gold
 from ratchet.training.lessons import TokenRow
 from ratchet.training.rows import build_rows, check_rows, read_rows, table_rows
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, task_of
+from tests.helpers.commands import command_of
 from tests.helpers.playing import engine, play
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, trajectory
@@ -113,7 +113,7 @@ def test_an_adapter_is_trained_on_gold_answers_even_where_nothing_was_kept(
     path, config, folder = start(tmp_path, SYSTEM)
     asked = ["--config", str(path), "--set", "evaluation.controls=[gold]", "--control", "gold"]
     monkeypatch.setattr(sys, "argv", ["train.py", *asked])
-    train.main()
+    command_of("train")()
     control = folder.control("gold")
     chosen = control.read_selection()
     assert chosen is not None and len(chosen.kept) == 11
@@ -127,7 +127,7 @@ def test_an_adapter_is_trained_on_gold_answers_even_where_nothing_was_kept(
     assert facts["control"] == "gold" and "gold answers in place" in (control.adapter / "README.md").read_text()
     assert [entry.stage for entry in read_ledger(RunFolder(config.folder))] == ["train.gold"]
     assert TrajectoryStore(folder.trajectories).folder.exists() and not (folder.path / "rows.parquet").exists()
-    train.main()
+    command_of("train")()
     assert "is complete" in capsys.readouterr().err
 
 

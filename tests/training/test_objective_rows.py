@@ -223,7 +223,7 @@ def test_rows_of_an_objective_are_shown_with_what_is_learnt(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, _, folder = start(tmp_path, model, objective="dpo", **ACTION)
-    run(["rows", "--config", str(path)])
+    run(["show", "--config", str(path)])
     assert "rows made more likely: 36, less likely: 36\nexamples: 36" in capsys.readouterr().out
     run(["show", "--row", "1", "--config", str(path)])
     assert "; made less likely, reward 0.125, weight 1.000, example q0#coordinator#" in capsys.readouterr().out

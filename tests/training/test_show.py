@@ -34,7 +34,7 @@ def test_thoughts_that_are_not_learnt_are_no_difference(tmp_path: Path, capsys: 
     spans = (*talk.spans[:-1], thought, action.model_copy(update={"start": thought.end}))
     thinks = trajectory("t0", "q0", [(talk.model_copy(update={"spans": spans}), calls)])
     write_jsonl(folder.trajectories / "a.jsonl", [thinks])
-    ratchet(["rows", "--config", str(path)])
+    ratchet(["show", "--config", str(path)])
     assert "the labels of 1 actions equal the sampled ids" in capsys.readouterr().out
 
 
@@ -45,7 +45,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
         ratchet([*arguments, "--config", str(path)])
         return capsys.readouterr().out
 
-    sums = run("rows")
+    sums = run("show")
     assert "coordinator        3" in sums and "the labels of 9 actions equal the sampled ids" in sums
     assert '>>>{"search_query": "harbour"}<|im_end|><<<' in run("show", "--row", "1")
     assert "trajectory" not in run("show", "--row", "5") and "row t2 conversation 1" in run("show", "--row", "5")

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTTrainer
 
-from ratchet.commands import train
 from ratchet.commands.train import train_round
 from ratchet.core.config import Config, TrainingConfig, load_config
 from ratchet.core.errors import UserError
@@ -30,6 +29,7 @@ from ratchet.training.order import epoch_order
 from ratchet.training.rows import row_lengths, split_rows
 from ratchet.training.schedule import accumulation_steps, schedule
 from ratchet.training.trainer import RowTrainer
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import command, preloaded
 from tests.helpers.world import curve, make_run, make_trainer, prepared_rows, trl_head_on_cpu
 
@@ -343,5 +343,5 @@ def test_unsloth_without_a_gpu_is_refused_before_it_is_imported(model: Path, tmp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["train.py", "--config", str(path)])
         with pytest.raises(UserError, match=r"needs an NVIDIA GPU.*training.backend=peft"):
-            train.main()
+            command_of("train")()
     assert "unsloth" not in sys.modules

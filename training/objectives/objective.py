@@ -2,7 +2,7 @@
 
 An objective is a file in this folder, or one of your own that `training.objective` names by its path. It defines a
 subclass of `RowObjective` or `ExampleObjective` and names it `OBJECTIVE`. Rows, packing, the reference model, resuming,
-`ratchet rows` and the plan then follow from what the class says. Nothing here loads torch: rows are built without it.
+`ratchet show` and the plan then follow from what the class says. Nothing here loads torch: rows are built without it.
 """
 
 from __future__ import annotations

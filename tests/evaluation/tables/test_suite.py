@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.commands.evaluate import main
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Trajectory
 from ratchet.evaluation.measures.estimates import Estimate
@@ -17,8 +16,11 @@ from ratchet.evaluation.results import Results
 from ratchet.evaluation.tables.suite import _method_table, average_table, print_suite
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.arms import make_arm
+from tests.helpers.commands import command_of
 from tests.helpers.scripted import scripted_experiment, split_of
 from tests.helpers.verdict_arms import compared
+
+main = command_of("evaluate")
 
 NAMES = ("Ada Pell", "Jory Fenn", "Mina Ostler", "Sanna Leith", "Ilse Varrow", "Tomas Quern")
 

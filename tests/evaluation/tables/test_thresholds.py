@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ratchet.commands.evaluate import main
 from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Trajectory, Turn
@@ -20,7 +19,10 @@ from ratchet.evaluation.tables.thresholds import (
     turn_scores,
 )
 from ratchet.questions.labels import FEVER
+from tests.helpers.commands import command_of
 from tests.helpers.scripted import scripted_experiment
+
+main = command_of("evaluate")
 
 QUESTION = Question(id="q", text="It is so.", form="claim", labels=FEVER, label="SUPPORTS")
 
@@ -104,7 +106,7 @@ def test_thresholds_come_from_dev(tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         main(["thresholds", "--help"])
     assert "evaluation.benchmarks (default: dev)" in " ".join(capsys.readouterr().out.split())
-    main(["run", *words, "--split", "dev", "--base-only"])
+    main([*words, "--split", "dev", "--base-only"])
     capsys.readouterr()
     main(["thresholds", *words, "--quantile", "0.5"])
     said = capsys.readouterr().out
@@ -113,6 +115,6 @@ def test_thresholds_come_from_dev(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (calibrated.faithfulness, calibrated.relevance) == (0.5, 0.8), "one setting, which every debate reads"
     with pytest.raises(UserError, match="from 0 to 1"):
         main(["thresholds", *words, "--quantile", "25"])
-    main(["run", *words, "--split", "test", "--base-only"])
+    main([*words, "--split", "test", "--base-only"])
     with pytest.raises(UserError, match="never on the questions that are reported"):
         main(["thresholds", *words, "--split", "test"])

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.evaluate import main
 from ratchet.core.errors import UserError
 from ratchet.core.records import Label, Passage, Question, Recall, ToolCall
 from ratchet.evaluation.results import Results
 from ratchet.evaluation.tables.suite import average_table, print_suite
 from ratchet.evaluation.tables.verdicts import print_verdicts
 from tests.helpers.arms import make_arm
+from tests.helpers.commands import command_of
 from tests.helpers.scripted import scripted_experiment
 from tests.helpers.verdict_arms import claims, results_of, said
+
+main = command_of("evaluate")
 
 GOLD = "SSRRNN"
 ARMS = {"base": ["SRRRSN"], "debate": ["SSRRU!"]}

@@ -56,7 +56,7 @@ def test_opening_fails_in_words(url: str) -> None:
         RemoteIndex(url, "wiki")
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(UserError, match=rf"no server answers at {nobody}.*ratchet serve-index"):
+    with pytest.raises(UserError, match=rf"no server answers at {nobody}.*ratchet index serve"):
         RemoteIndex(nobody, backoff=QUICK)
     with pytest.raises(UserError, match=r"404.*Not Found"):
         RemoteIndex(f"{url}/v1", "plain")

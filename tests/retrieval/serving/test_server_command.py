@@ -1,4 +1,4 @@
-"""`ratchet serve-index` with an index on disk."""
+"""`ratchet index serve` with an index on disk."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ratchet.commands.serve_index import main
 from ratchet.core.errors import UserError
 from ratchet.retrieval.backends.remote import RemoteIndex
 from ratchet.retrieval.loader import open_folder
+from tests.helpers.commands import command_of
 from tests.helpers.experiment import preloaded
 from tests.helpers.served import TEXTS
 from tests.helpers.tiny_index import tiny_index
+
+main = command_of("index", "serve")
 
 pytestmark = pytest.mark.server
 
@@ -29,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*arguments: object) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "ratchet", "serve-index", *map(str, arguments)]
+    line = [sys.executable, "-m", "ratchet", "index", "serve", *map(str, arguments)]
     return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=preloaded())
 
 
@@ -74,7 +76,6 @@ def test_the_command_serves_folders_and_ends_in_order(folder: Path) -> None:
         (["--index", "vеlm=x"], r"character 2 is 'е' \(U\+0435 CYRILLIC SMALL LETTER IE\)"),
         (["--index", "=x"], "the name is empty"),
         (["--index", "a={}", "--index", "a={}"], "already an index 'a'"),
-        (["--index", "a={}", "--threads", "0"], "--threads must be at least 1"),
         (["--index", "a={}", "--depth", "0"], "limits: depth"),
         (["--index", "a={}", "--seconds", "soon"], "limits: seconds"),
     ],
