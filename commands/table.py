@@ -266,7 +266,7 @@ COMMANDS = {
         "evaluate:thresholds",
         (
             BEST_ROUND,
-            Argument("--split", default="dev", help="the questions (default: dev)"),
+            Argument("--split", default="dev", help="train, dev, test, or one of evaluation.benchmarks (default: dev)"),
             Argument(
                 "--quantile",
                 type=float,

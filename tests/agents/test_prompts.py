@@ -165,7 +165,7 @@ def test_the_command_writes_the_prompts_in_use_and_a_config_reads_them_beside_it
 
 
 def test_the_command_writes_a_baselines_prompts_and_overwrites_nothing(config: Path, tmp_path: Path) -> None:
-    words = ["prompts", "--config", str(config), "--out", str(tmp_path / "mine"), "--system"]
+    words = ["--config", str(config), "--out", str(tmp_path / "mine"), "--system"]
     main([*words, "evaluation.baselines.Naive"])
     assert "from what you know" in (tmp_path / "mine/answerer.system.txt").read_text()
     with pytest.raises(UserError, match=r"answerer.system.txt exists already"):

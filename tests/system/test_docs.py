@@ -88,7 +88,7 @@ def test_every_command_has_the_options_and_configs_that_the_pages_give_it(
                 target = (rest.pop(0),) if rest[0] != "-m" else (rest.pop(0), rest.pop(0))
             if target == ("-m", "ratchet"):
                 target = (*target, rest.pop(0))
-            if " ".join((target[-1], *rest[:1])) in COMMANDS:
+            if rest and f"{target[-1]} {rest[0]}" in COMMANDS:
                 target = (*target, rest.pop(0))
             if target not in helps:
                 helps[target] = help_of(target, monkeypatch, capsys)
