@@ -24,7 +24,7 @@ LOOKED_AT = 64
 
 KEPT = 3
 """Idle blocks for each block that running sequences used at once: room for what conversations in progress share with
-their next turn, and for instructions. More are hardly ever found again (docs/results/engine.md)."""
+their next turn, and for instructions. More are hardly ever found again."""
 MIN_KEPT = 256
 """Idle blocks that are kept in any case, for the instructions of all roles where one question is in progress."""
 
