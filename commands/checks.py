@@ -56,7 +56,8 @@ def check_plugins(config: Config) -> None:
 
 def _check_scores(config: Config) -> None:
     """Check the names of all scores, the judge's prompts, and that its model is there where one of them is judged."""
-    judge_prompts(config.rewards)
+    if config.rewards.prompts is not None:
+        judge_prompts(config.rewards)
     weights, scores = config.rewards.weights, config.evaluation.scores
     found = [load_reward(name, "rewards.weights" + ("" if is_path(name) else f".{name}")) for name in weights]
     found += [load_reward(name, "evaluation.scores") for name in scores]
@@ -119,5 +120,11 @@ def check_scoring_extras(config: Config) -> None:
 
 
 def check_training_extras(training: TrainingConfig) -> None:
-    """For training; `training.unsloth` looks for its own."""
+    """For training, what is passed through to transformers and PEFT included; `training.unsloth` looks for its own."""
     check_wandb(training.wandb)
+    if training.arguments or training.lora.model_extra:
+        from ratchet.training.lora import peft_settings  # late: these import torch
+        from ratchet.training.trainer import check_arguments
+
+        peft_settings(training.lora)
+        check_arguments(training)

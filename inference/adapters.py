@@ -139,12 +139,20 @@ def _features(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_features(path: Path, config: Mapping[str, Any]) -> None:
+    if config.get("peft_type") != "LORA":
+        raise UserError(
+            f"{path}: peft_type is {config.get('peft_type')!r}, and only plain LoRA can be applied; {MERGE}"
+        )
+    for key, value in features_beyond_lora(config).items():
+        raise UserError(f"{path}: {key} is {str(value)[:100]!r}, and only plain LoRA can be applied; {MERGE}")
+
+
+def features_beyond_lora(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What settings of PEFT's LoraConfig turn on that engines do not apply, by name."""
     features = _features(config)
     features.pop("fan_in_fan_out", None)  # PEFT ignores it for linear layers, and honours it where it merges others
-    plain = {"peft_type": ("LORA",), "use_dora": (None, False), "bias": (None, "none")}
-    features |= {key: config.get(key) for key, values in plain.items() if config.get(key) not in values}
-    for key, value in features.items():
-        raise UserError(f"{path}: {key} is {str(value)[:100]!r}, and only plain LoRA can be applied; {MERGE}")
+    plain = {"use_dora": (None, False), "bias": (None, "none")}
+    return features | {key: config.get(key) for key, values in plain.items() if config.get(key) not in values}
 
 
 def _digest(config: Mapping[str, Any], weights: bytes) -> str:

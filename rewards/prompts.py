@@ -88,7 +88,7 @@ def replaced_texts(prompts: Prompts, own: Prompts) -> str:
 
 def replaced_digest(rewards: RewardsConfig, reward: Reward) -> str:
     """12 hexadecimal digits of the texts that the config has in place of a reward's prompts; "" where it has none."""
-    if not isinstance(reward, Judged):
+    if not isinstance(reward, Judged) or (rewards.prompts is None and rewards.verdicts == "reason_first"):
         return ""
     # What outside code asks a judge is its own; it may ask with any of ours as well.
     return replaced_texts(judge_prompts(rewards), builtin_prompts() if reward.is_outside else reward.prompts)

@@ -86,6 +86,7 @@ def model_card(facts: dict[str, Any], form: CardForm = "adapter", place: str = "
     return markdown_template(TEMPLATE).render(
         facts,
         front=front,
+        arguments=facts["training"].get("arguments", {}),
         title=title,
         auto_class=facts["base"].get("auto_class", "AutoModelForCausalLM"),
         form=form,

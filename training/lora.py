@@ -3,6 +3,8 @@ arXiv 2506.10844, appendix D.2)."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ from ratchet.core.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.core.errors import UserError, did_you_mean, first_line
 from ratchet.core.extras import missing_package
 from ratchet.core.processor import computes_bfloat16
-from ratchet.inference.adapters import read_adapter
+from ratchet.inference.adapters import features_beyond_lora, read_adapter
 from ratchet.inference.weights import layer_alone, linears, load_causal_model, trained_linears
 
 SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 """What an adapter's weights are multiplied by, or mean, beyond their shapes."""
+PEFT_NAMES = [field.name for field in fields(PeftLoraConfig)]
 
 
 def compute_type(model: ModelConfig) -> torch.dtype:
@@ -57,38 +60,45 @@ def load_model(model: ModelConfig) -> Any:
     return load_causal_model(model.path, model.revision, dtype=compute_type(model))
 
 
-def target_modules(lora: LoraConfig) -> str | list[str]:
-    """'all-linear' (see `inference.weights.trained_linears`), or names separated by commas."""
-    return lora.targets if lora.targets == "all-linear" else [name.strip() for name in lora.targets.split(",")]
+def peft_settings(lora: LoraConfig) -> PeftLoraConfig:
+    """The settings as PEFT has them. Raises UserError for those that it does not know, and for those that make more
+    than plain LoRA, which engines do not apply."""
+    given = lora.model_dump()
+    for name in given:
+        if name not in PEFT_NAMES:
+            raise UserError(f"training.lora.{name}: PEFT's LoraConfig has no such key{did_you_mean(name, PEFT_NAMES)}")
+    try:
+        settings = PeftLoraConfig(**given, task_type="CAUSAL_LM")
+    except (TypeError, ValueError, ImportError) as error:
+        raise UserError(f"training.lora: {first_line(error)}") from error
+    if unknown := features_beyond_lora({name: getattr(settings, name) for name in given}):
+        name, value = next(iter(unknown.items()))
+        raise UserError(f"training.lora.{name} is {value!r}, and engines apply plain LoRA alone; leave it out")
+    return settings
 
 
 def _targets_of(model: Any, lora: LoraConfig) -> str | list[str]:
     """`target_modules` as PEFT is to have them: its own all-linear reaches routers and experts."""
-    wanted = target_modules(lora)
-    if wanted != "all-linear":
-        return wanted
+    if lora.target_modules != "all-linear":
+        return lora.target_modules
     layers = trained_linears(model)
-    return wanted if layers.keys() == linears(model).keys() else sorted({name.rpartition(".")[2] for name in layers})
+    if layers.keys() == linears(model).keys():
+        return "all-linear"
+    return sorted({name.rpartition(".")[2] for name in layers})
 
 
 def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
     """Wrap `model` in a PeftModel. The adapter starts as no change at all (B = 0); A is drawn from `seed`."""
     check_targets(model, lora)
     set_seed(seed)
-    settings = PeftLoraConfig(
-        r=lora.r,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=_targets_of(model, lora),
-        task_type="CAUSAL_LM",
-    )
+    settings = peft_settings(lora.model_copy(update={"target_modules": _targets_of(model, lora)}))
     try:
         adapted = get_peft_model(model, settings)
     except ValueError as error:
-        raise UserError(f"training.lora.targets={lora.targets!r}: {first_line(error)}") from error
+        raise UserError(f"training.lora: {first_line(error)}") from error
     if settings.target_parameters:
         raise UserError(
-            f"training.lora.targets={lora.targets!r}: PEFT takes these names for the routers and experts of this model "
+            f"{_target_key(lora)}: PEFT takes these names for the routers and experts of this model "
             f"({', '.join(sorted(settings.target_parameters))}), whose adapter no engine applies; leave them out"
         )
     if getattr(model, "is_part", False):  # in the whole model the same names are of other parts too
@@ -98,12 +108,17 @@ def add_lora(model: Any, lora: LoraConfig, seed: int) -> Any:
 
 
 def check_targets(model: Any, lora: LoraConfig) -> None:
-    """UserError where training.lora.targets name a layer that the model has not, or one whose adapter would be lost:
-    engines apply adapters to linear layers alone, and on a GPU the loss is computed without the output head's."""
-    targets, modules = target_modules(lora), dict(model.named_modules())
-    for target in () if isinstance(targets, str) else targets:
-        said, layers = f"training.lora.targets={lora.targets!r}", {name.rpartition(".")[2] for name in modules if name}
-        matching = {name: module for name, module in modules.items() if f".{name}".endswith(f".{target}")}
+    """UserError where training.lora.target_modules name a layer that the model has not, or one whose adapter would be
+    lost: engines apply adapters to linear layers alone, and on a GPU the loss is computed without the output head's."""
+    targets, modules = lora.target_modules, dict(model.named_modules())
+    said, layers = _target_key(lora), {name.rpartition(".")[2] for name in modules if name}
+    is_pattern = isinstance(targets, str)
+    for target in () if targets == "all-linear" else (targets,) if isinstance(targets, str) else targets:
+        matching = {
+            name: module
+            for name, module in modules.items()
+            if (re.fullmatch(target, name) if is_pattern else f".{name}".endswith(f".{target}"))
+        }
         if not target or not matching:
             raise UserError(f"{said}: the model has no layer {target!r}{did_you_mean(target, layers)}")
         for name, module in matching.items():
@@ -112,6 +127,10 @@ def check_targets(model: Any, lora: LoraConfig) -> None:
             if not isinstance(module, torch.nn.Linear):
                 kind = type(module).__name__
                 raise UserError(f"{said}: {name} is no linear layer ({kind}), as an adapter needs; leave it out")
+
+
+def _target_key(lora: LoraConfig) -> str:
+    return f"training.lora.target_modules={lora.target_modules}"
 
 
 def take_inputs_as_they_are(model: Any) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,12 @@ from datasets.table import InMemoryTable
 from safetensors import SafetensorError
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Sampler
-from transformers import PrinterCallback
+from transformers import PrinterCallback, SchedulerType, TrainingArguments
+from transformers.training_args import OptimizerNames
 from trl import SFTConfig, SFTTrainer
 
 from ratchet.core.config import ModelConfig, TrainingConfig
-from ratchet.core.errors import UserError
+from ratchet.core.errors import UserError, did_you_mean, first_line
 from ratchet.training.callback import TrainingCallback
 from ratchet.training.checkpointing import CHECKPOINTING
 from ratchet.training.collator import IGNORED, MODEL_INPUTS, Collator
@@ -57,7 +60,9 @@ def silence_libraries() -> None:
 def trainer_config(
     training: TrainingConfig, model: ModelConfig, folder: Path, rows: int, seed: int, processes: int
 ) -> SFTConfig:
-    """The settings of transformers' and TRL's trainer for a run of ours."""
+    """The settings of transformers' and TRL's trainer for a run of ours, `training.arguments` among them."""
+    check_arguments(training)
+    default = {"lr_scheduler_type": "linear", "optim": "adamw_torch", "weight_decay": 0.0, "max_grad_norm": 1.0}
     dtype, plan = compute_type(model), schedule(rows, training, processes)
     try:
         settings = SFTConfig(
@@ -66,11 +71,7 @@ def trainer_config(
             gradient_accumulation_steps=plan.accumulation,
             max_steps=plan.steps,
             learning_rate=training.learning_rate,
-            lr_scheduler_type="linear",
             warmup_steps=plan.warmup,
-            optim="adamw_torch",
-            weight_decay=0.0,  # the paper's Adam
-            max_grad_norm=1.0,
             seed=seed,
             use_cpu=on_cpu(model),
             bf16=mixes_precision(model, training, processes),
@@ -91,13 +92,30 @@ def trainer_config(
             disable_tqdm=True,
             report_to=logging_integrations(training.wandb, folder),
             run_name=str(folder.parent),
+            **{**default, **training.arguments},
         )
-    except ValueError as error:
-        raise UserError(f"training: {error}") from error
+    except (ValueError, TypeError, ImportError) as error:
+        raise UserError(
+            f"training.arguments: {first_line(error)}" if training.arguments else f"training: {error}"
+        ) from error
     if training.backend == "peft":  # Unsloth's own checkpointing takes no settings
         # transformers renamed it; as an argument one of the names is refused or warned of, whatever the version.
         settings.gradient_checkpointing_kwargs = settings.activation_checkpointing_kwargs = CHECKPOINTING
     return settings
+
+
+def check_arguments(training: TrainingConfig) -> None:
+    """Raises UserError where `training.arguments` has a name that transformers' TrainingArguments have not, or another
+    optimiser or schedule than these know."""
+    names = [field.name for field in fields(TrainingArguments)]
+    for name in training.arguments:
+        if name not in names:
+            raise UserError(f"training.arguments.{name}: TrainingArguments have no such key{did_you_mean(name, names)}")
+    kinds: dict[str, type[Enum]] = {"optim": OptimizerNames, "lr_scheduler_type": SchedulerType}
+    for name, kind in kinds.items():
+        known = [member.value for member in kind]
+        if (given := training.arguments.get(name, known[0])) not in known:
+            raise UserError(f"training.arguments.{name}: {given!r} is none of {', '.join(known)}")
 
 
 def with_blank_row(table: pa.Table) -> pa.Table:

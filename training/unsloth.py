@@ -50,9 +50,10 @@ def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any
     unsloth = import_unsloth()
     import torch
 
-    from ratchet.training.lora import check_targets, compute_type, target_modules
+    from ratchet.training.lora import check_targets, compute_type, peft_settings
 
-    targets = target_modules(training.lora)
+    peft_settings(training.lora)
+    targets = training.lora.target_modules
     base, _ = unsloth.FastLanguageModel.from_pretrained(
         model_name=model.path,
         revision=model.revision,
@@ -66,9 +67,7 @@ def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any
     check_targets(base, training.lora)
     return unsloth.FastLanguageModel.get_peft_model(
         base,
-        r=training.lora.r,
-        lora_alpha=training.lora.alpha,
-        lora_dropout=training.lora.dropout,
+        **training.lora.model_dump(exclude={"target_modules"}),
         target_modules=_linear_targets(base) if targets == "all-linear" else targets,
         bias="none",
         use_gradient_checkpointing="unsloth" if training.gradient_checkpointing else False,

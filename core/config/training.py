@@ -4,26 +4,58 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from ratchet.core.config.paths import PluginName
 from ratchet.core.config.section import Section
 
+SET_BY_KEYS = {
+    **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), "training.micro_batch"),
+    **dict.fromkeys(("gradient_accumulation_steps", "auto_find_batch_size"), "training.batch_size"),
+    "learning_rate": "training.learning_rate",
+    "warmup_steps": "training.warmup_steps",
+    "max_steps": "training.max_steps",
+    "num_train_epochs": "training.epochs",
+    **dict.fromkeys(("eval_steps", "eval_strategy", "eval_on_start", "eval_delay"), "training.eval_steps"),
+    **dict.fromkeys(("save_strategy", "save_steps", "save_total_limit", "save_only_model"), "training.eval_steps"),
+    "load_best_model_at_end": "training.choose_by",
+    **dict.fromkeys(("seed", "data_seed"), "seed"),
+    "use_cpu": "models.*.device",
+    **dict.fromkeys(("bf16", "fp16"), "models.*.dtype"),
+    **{
+        f"{name}_checkpointing{suffix}": "training.gradient_checkpointing"
+        for name in ("gradient", "activation")
+        for suffix in ("", "_kwargs")
+    },
+    "report_to": "training.wandb",
+    **dict.fromkeys(("output_dir", "run_name"), "run"),
+    **dict.fromkeys(
+        ("disable_tqdm", "logging_steps", "logging_strategy", "logging_nan_inf_filter", "remove_unused_columns"),
+        "Ratchet itself",
+    ),
+    **dict.fromkeys(
+        ("dataloader_pin_memory", "ddp_find_unused_parameters", "train_sampling_strategy"), "Ratchet itself"
+    ),
+    **dict.fromkeys(("label_smoothing_factor", "average_tokens_across_devices"), "the objective"),
+}
+"""Names of transformers' TrainingArguments, with what sets them."""
+
 
 class LoraConfig(Section):
-    """The shape of the LoRA adapter."""
+    """The LoRA adapter, by the names of PEFT's LoraConfig: its other settings, such as `lora_dropout` or `use_rslora`,
+    may be given as well. What no engine applies (`use_dora`, `bias`, `modules_to_save`) is refused."""
+
+    model_config = ConfigDict(extra="allow")
 
     r: int = Field(16, gt=0)
     """Rank of the adapter's matrices."""
-    alpha: int = Field(16, gt=0)
-    """Scale of the adapter, which is multiplied by alpha / r. mRAG (Salemi et al. 2025, arXiv 2506.10844) gives only
-    the rank; alpha = r is Unsloth's default."""
-    dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout probability on the adapter's input."""
-    targets: str = "all-linear"
-    """Layers that get an adapter: all-linear, or names of linear layers as in PEFT's `target_modules`, with commas.
-    The output head gets none. Of a mixture of experts, all-linear leaves out the feed-forward blocks: experts, routers
-    and what is beside them. Of a multimodal model the language model alone is trained."""
+    lora_alpha: int = Field(16, gt=0)
+    """Scale of the adapter, which is multiplied by lora_alpha / r. mRAG (Salemi et al. 2025, arXiv 2506.10844) gives
+    only the rank; lora_alpha = r is Unsloth's default."""
+    target_modules: str | list[str] = "all-linear"
+    """Layers that get an adapter: `all-linear`, a list of names, or a regular expression. The output head gets none. Of
+    a mixture of experts, all-linear leaves out the feed-forward blocks: experts, routers and what is beside them. Of a
+    multimodal model the language model alone is trained."""
 
 
 class ObjectiveSection(Section):
@@ -63,7 +95,11 @@ class TrainingConfig(Section):
     """Number format of the matrix products of one training process on a CPU. `auto`: bfloat16 where the CPU has
     instructions for it (AMX or AVX512-BF16), else float32. Weights, adapter and optimizer stay in float32."""
     lora: LoraConfig = LoraConfig()
-    """The shape of the adapter."""
+    """The LoRA adapter."""
+    arguments: dict[str, Any] = Field(default={}, exclude_if=lambda arguments: not arguments)
+    """Further settings by the names of transformers' TrainingArguments, such as `{optim: adafactor, weight_decay: 0.01,
+    lr_scheduler_type: cosine, max_grad_norm: 0.5}`. Those that other keys set are refused. Default: AdamW without
+    weight decay, a linear schedule, and gradients clipped at 1."""
     learning_rate: float = Field(1e-4, gt=0)
     """Peak learning rate."""
     warmup_steps: int = Field(50, ge=0)
@@ -108,6 +144,14 @@ class TrainingConfig(Section):
     `choose_by` is `reward`, since nothing needs that loss then."""
     wandb: Literal["off", "offline", "online"] = "off"
     """Log the training to Weights & Biases."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _not_set_by_keys(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        for name in arguments:
+            if name in SET_BY_KEYS:
+                raise ValueError(f"{name} is set by {SET_BY_KEYS[name]}")
+        return arguments
 
     @model_validator(mode="before")
     @classmethod

@@ -139,7 +139,7 @@ def make_run(folder: Path, questions: int = 12, **training: object) -> tuple[Pat
         (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
     settings = {
         "batch_size": 4, "micro_batch": 2, "learning_rate": 0.01, "warmup_steps": 2, "max_steps": 6, "eval_steps": 2,
-        "gradient_checkpointing": False, "dev_fraction": 0.45, "lora": {"r": 4, "alpha": 8}, **training,
+        "gradient_checkpointing": False, "dev_fraction": 0.45, "lora": {"r": 4, "lora_alpha": 8}, **training,
     }  # fmt: skip
     models = {"agent": {"path": str(model), "dtype": "float32", "device": "cpu"}}
     path = write_config(folder, models=models, training=settings)

@@ -43,7 +43,7 @@ LEARNT = 8
 """Tokens at the end of a row."""
 TRAINING = {
     "batch_size": 2, "micro_batch": 2, "learning_rate": 0.05, "warmup_steps": 0, "max_steps": 2, "eval_steps": 2,
-    "dev_fraction": 0.0, "lora": {"r": 4, "alpha": 8},
+    "dev_fraction": 0.0, "lora": {"r": 4, "lora_alpha": 8},
 }  # fmt: skip
 
 

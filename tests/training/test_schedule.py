@@ -9,8 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from safetensors.torch import load_file
 
+from ratchet.commands.checks import check_training_extras
 from ratchet.commands.train import train_round
 from ratchet.core.config import ModelConfig, TrainingConfig
 from ratchet.core.errors import UserError
@@ -37,7 +39,7 @@ def test_few_rows_are_learnt_from_with_the_default_settings(tmp_path: Path, caps
     facts = json.loads((folder.adapter / "training.json").read_bytes())
     assert (facts["steps"], facts["batch"], facts["warmup_steps"]) == (1, 8, 0)
     card = (folder.adapter / "README.md").read_text()
-    assert "| 0 steps of linear warm-up, then linear to 0 at step 1 |" in card and "| batch | 8 rows;" in card
+    assert "| linear, with 0 steps of warm-up, over 1 steps |" in card and "| batch | 8 rows;" in card
 
 
 def test_the_papers_schedule_stays_as_it_is(tmp_path: Path) -> None:
@@ -92,3 +94,38 @@ def test_a_dev_loss_that_is_not_finite_is_an_error_and_replaces_no_adapter(tmp_p
     stand_in: Any = None
     with pytest.raises(UserError, match=rf"the dev loss is {loss} at step 7: lower training\.learning_rate"):
         watch.on_evaluate(stand_in, state, stand_in, {"eval_loss": loss})
+
+
+def test_what_transformers_and_peft_know_is_passed_through(tmp_path: Path) -> None:
+    arguments = {"optim": "adafactor", "lr_scheduler_type": "cosine", "weight_decay": 0.01, "max_grad_norm": 0.5}
+    lora = {"r": 4, "lora_dropout": 0.1, "use_rslora": True, "target_modules": ["q_proj"]}
+    _, config, folder = make_run(tmp_path, arguments=arguments, lora=lora)
+    check_training_extras(config.training)
+    made = trainer_config(config.training, config.models["agent"], tmp_path, 10, 0, 1)
+    assert {name: getattr(made, name) for name in arguments} == arguments
+    train_round(config, 1)
+    written = json.loads((folder.adapter / "adapter_config.json").read_bytes())
+    assert {name: written[name] for name in lora} == lora and written["lora_alpha"] == 16
+    card = (folder.adapter / "README.md").read_text()
+    assert "| adafactor, weight decay 0.01 |" in card and "| cosine, with " in card and "use_rslora=True" in card
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"arguments": {"learning_rate": 1}}, "learning_rate is set by training.learning_rate"),
+        ({"arguments": {"bf16": True}}, r"bf16 is set by models\.\*\.dtype"),
+        ({"arguments": {"wieght_decay": 1}}, r"arguments\.wieght_decay: .*no such key.*'weight_decay'"),
+        ({"arguments": {"optim": "adam"}}, r"arguments\.optim: 'adam' is none of adamw_torch, "),
+        ({"lora": {"alpha": 8}}, r"training\.lora\.alpha: PEFT's LoraConfig has no such key.*'lora_alpha'"),
+        ({"lora": {"use_dora": True}}, r"training\.lora\.use_dora is True, and engines apply plain LoRA alone"),
+        ({"lora": {"modules_to_save": ["lm_head"]}}, r"training\.lora\.modules_to_save is \['lm_head'\]"),
+        ({"lora": {"bias": "all"}}, r"training\.lora\.bias is 'all'"),
+        ({"lora": {"r": 0}}, "greater than 0"),
+    ],
+)
+def test_what_is_set_elsewhere_or_unknown_is_refused_before_anything_is_sampled(
+    training: dict[str, Any], said: str
+) -> None:
+    with pytest.raises((UserError, ValidationError), match=said):
+        check_training_extras(TrainingConfig(**training))
