@@ -68,7 +68,7 @@ def config_words(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 def round_or_best(run: RunFolder, given: int | None) -> RoundFolder:
     """The round that was given, or the one that the run stands by; before one was trained, the first."""
-    from ratchet.rounds.promoted import best_round
+    from ratchet.rounds.records import best_round
 
     return run.round(given or best_round(run) or 1)
 

@@ -16,12 +16,8 @@ from ratchet.evaluation.results import BASE, TRAINED, Results, read_results
 from ratchet.evaluation.round_arms import build_results, run_arms
 from ratchet.evaluation.round_arms import evaluate as evaluate_arms
 from ratchet.evaluation.tables.comparison import print_candidates, print_null_counts, print_results
-from ratchet.evaluation.tables.leakage import print_leaks
-from ratchet.evaluation.tables.savings import print_savings
-from ratchet.evaluation.tables.stored import stored_set
-from ratchet.evaluation.tables.suite import print_members, print_suite
-from ratchet.evaluation.tables.thresholds import print_thresholds
-from ratchet.evaluation.tables.verdicts import print_verdicts
+from ratchet.evaluation.tables.suite import print_leaks, print_members, print_suite
+from ratchet.evaluation.tables.verification import print_savings, print_thresholds, print_verdicts
 from ratchet.inference.adapters import is_adapter
 from ratchet.questions.leakage import leakage_between_splits
 from ratchet.questions.manifest import open_run
@@ -80,7 +76,7 @@ def leakage(config: Config, options: argparse.Namespace) -> None:
 def thresholds(config: Config, options: argparse.Namespace) -> None:
     """Print thresholds for the scores by which a debate may end."""
     folder, [split] = open_round(config, options)
-    print_thresholds(stored_set(config, folder, split), options.quantile, options.setting)
+    print_thresholds(config, folder, split, options.quantile, options.setting)
 
 
 def members(config: Config, options: argparse.Namespace) -> None:

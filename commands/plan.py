@@ -15,16 +15,17 @@ from rich.markup import escape
 from ratchet.core.config import Config, SplitConfig
 from ratchet.core.errors import UserError
 from ratchet.core.tables import new_table, print_table
-from ratchet.evaluation.question_sets import split_of
+from ratchet.evaluation.arm_folders import split_of
 from ratchet.inference.serving.devices import CARDS, card_asked
 from ratchet.inference.serving.specs import GB
 from ratchet.rounds.ledger import latest_entries
-from ratchet.rounds.memory_table import MemoryRow, Node, memory_table
 from ratchet.rounds.plan import (
     INSTRUCTION_TOKENS,
     ITEMS,
     NEW_TOKENS,
     SHOWN_TOKENS,
+    MemoryRow,
+    Node,
     NumQuestions,
     PlannedStage,
     SystemUse,
@@ -32,12 +33,13 @@ from ratchet.rounds.plan import (
     cost,
     count,
     measured_rate,
+    memory_table,
     model_uses,
     plan_stages,
     system_use,
 )
 from ratchet.rounds.records import Entry, StageKey
-from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import ExperimentRun
 
 
 def plan(config: Config, options: argparse.Namespace) -> None:

@@ -21,11 +21,9 @@ from ratchet.core.locks import kept_in_place
 from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.artefacts import Adapter, Artefact, Digests, JsonlFiles
 from ratchet.rounds.facts import record_stage
-from ratchet.rounds.inputs import outdated_stages, problem_of, typed_command
-from ratchet.rounds.ledger import digests_of, latest_entries, reason_to_run
+from ratchet.rounds.ledger import digests_of, latest_entries, outdated_stages, problem_of, reason_to_run, typed_command
 from ratchet.rounds.records import StageId
-from ratchet.rounds.stage import ExperimentRun, Stage
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.stages import ExperimentRun, Stage, stages_of
 from ratchet.sampling.store import TrajectoryStore
 
 OF_ADAPTERS = ("adapter", "parent", "control", "gold")

@@ -23,7 +23,7 @@ from ratchet.report.follow import LiveRun, open_server
 from ratchet.report.gather import gather
 from ratchet.report.page import render
 from ratchet.report.rounds import numbers_on_disk
-from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import ExperimentRun
 
 
 def report(config: Config, options: argparse.Namespace) -> None:

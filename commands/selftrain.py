@@ -40,9 +40,8 @@ from ratchet.inference.serving.devices import visible_gpus
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.artefacts import Digests
 from ratchet.rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run
-from ratchet.rounds.promoted import why_it_ended
-from ratchet.rounds.stage import ExperimentRun, Stage
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.records import why_it_ended
+from ratchet.rounds.stages import ExperimentRun, Stage, stages_of
 from ratchet.rounds.status import LOCK
 from ratchet.training.schedule import accumulation_steps
 from ratchet.training.task import check_model_is_open

@@ -31,7 +31,7 @@ from ratchet.retrieval.loader import open_folder, open_index
 from ratchet.retrieval.retriever import Retriever
 from ratchet.retrieval.sources.registry import open_sources
 from ratchet.retrieval.sources.source import Source
-from ratchet.rounds.promoted import best_round
+from ratchet.rounds.records import best_round
 from ratchet.serve import Limits
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from ratchet.inference.serving.devices import Card, card_asked
 from ratchet.questions.leakage import check_leakage
 from ratchet.questions.load import load_split
 from ratchet.questions.manifest import check_same
-from ratchet.rounds.stage import ExperimentRun
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.stages import ExperimentRun, stages_of
 from ratchet.slurm.plan import Job, JobRequest, plan
 from ratchet.slurm.site import load_site
 from ratchet.slurm.submit import Submission, script_of, submit

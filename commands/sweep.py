@@ -10,11 +10,16 @@ from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_record
 from ratchet.evaluation.arms import check_leaks, open_scoring, sample_arms
-from ratchet.evaluation.sweep.cells import Cell, Sweep, plan_sweep
-from ratchet.evaluation.sweep.choice import read_test_record, record_evaluations
-from ratchet.evaluation.sweep.merge import merge, tested_cells
-from ratchet.evaluation.sweep.records import Choice, SweepResults
-from ratchet.evaluation.sweep.table import print_sweep
+from ratchet.evaluation.sweep import Cell, Sweep, plan_sweep
+from ratchet.evaluation.sweep_results import (
+    SweepChoice,
+    SweepResults,
+    merge,
+    print_sweep,
+    read_test_record,
+    record_evaluations,
+    tested_cells,
+)
 from ratchet.questions.manifest import open_run
 
 
@@ -64,7 +69,7 @@ def _plan(config: Config) -> Sweep:
     return plan
 
 
-def _test(plan: Sweep, choices: Sequence[Choice], again: bool, phase: str = "all") -> None:
+def _test(plan: Sweep, choices: Sequence[SweepChoice], again: bool, phase: str = "all") -> None:
     record_evaluations(plan, choices, again)
     run_cells(plan, tested_cells(plan, read_test_record(plan.folder)), phase)
 

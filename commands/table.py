@@ -423,11 +423,6 @@ COMMANDS = {
             ANYWAY,
         ),
     ),
-    "trace": Command(
-        "follow one question through every round: sampled, scored, kept, trained",
-        "rounds:trace",
-        (Argument("question", nargs="?", help="the question's id (default: list the ids)"),),
-    ),
     "questions check": Command("check a config's questions against its rewards and its index", "questions:check"),
     "questions evidence": Command(
         "write a corpus of the evidence that benchmarks carry",

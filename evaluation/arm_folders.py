@@ -1,4 +1,4 @@
-"""Where arms, each a system with an adapter on a question set, and the results of a round are kept.
+"""The question sets that can be evaluated, and where arms, each a system with an adapter on a question set, are kept.
 
     arms/<split>/<system>-<digest>/<policy>/            an arm's trajectories (sampling/store.py), one JSONL segment
     arms/<split>/<system>-<digest>/<policy>/scores/     its scores
@@ -13,19 +13,43 @@ may work on different arms at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.agents.core.system import load_system
-from ratchet.core.config import Config, SystemConfig
+from ratchet.core.config import SPLITS, Config, SplitConfig, SystemConfig
 from ratchet.core.config.evaluation import FINAL
 from ratchet.core.config.sampling import TOP_P
+from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import read_record
 from ratchet.core.plugins import short_name
-from ratchet.core.records import Record, content_key
+from ratchet.core.records import Question, Record, content_key
 from ratchet.core.runfolder import RoundFolder
-from ratchet.evaluation.question_sets import QuestionSet, split_of
 from ratchet.questions.load import load_split
 from ratchet.sampling.store import TrajectoryStore
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """The questions of a split or benchmark, with their digest and the title that tables show."""
+
+    name: str
+    title: str
+    questions: Sequence[Question]
+    digest: str
+
+
+def split_of(config: Config, name: str, asked_by: str = "--split") -> SplitConfig:
+    """The split or benchmark of this name. Raises UserError, which starts with `asked_by`."""
+    splits: dict[str, SplitConfig] = {split: getattr(config.questions, split) for split in SPLITS}
+    for taken in config.evaluation.benchmarks:
+        if taken in splits or taken.startswith(".") or "/" in taken:
+            raise UserError(f"evaluation.benchmarks.{taken}: this name cannot be used for a benchmark; choose another")
+    splits |= config.evaluation.benchmarks
+    if name not in splits:
+        raise UserError(f"{asked_by} {name}: no such split or benchmark in the config{did_you_mean(name, splits)}")
+    return splits[name]
 
 
 def question_set(config: Config, name: str, asked_by: str = "--split") -> QuestionSet:

@@ -15,9 +15,8 @@ from ratchet.core.config.sampling import TOP_P
 from ratchet.core.errors import UserError
 from ratchet.core.records import Trajectory
 from ratchet.core.selection import Score
-from ratchet.evaluation.arm_folders import scores_path
+from ratchet.evaluation.arm_folders import QuestionSet, scores_path
 from ratchet.evaluation.measures.measures import Scores
-from ratchet.evaluation.question_sets import QuestionSet
 from ratchet.questions.leakage import check_adapter_leakage
 from ratchet.rewards.reward import judge_of
 from ratchet.rewards.store import current_scores, stored_scores

@@ -78,6 +78,10 @@ class Arm(Record):
         """A measure by question id."""
         return {i: values.get(measure) for i, values in self.values.items()}
 
+    def known(self, measure: str) -> dict[str, float]:
+        """A measure by question id, where it has a value."""
+        return {i: value for i, value in self.by_question(measure).items() if value is not None}
+
 
 class Gain(Record):
     """What an arm's gain over the base consists of."""

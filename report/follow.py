@@ -40,8 +40,7 @@ from ratchet.report.records import read_training_log
 from ratchet.report.rounds import numbers_on_disk
 from ratchet.report.view import DetailReader, View, make_index
 from ratchet.rounds.ledger import latest_entries
-from ratchet.rounds.stage import ExperimentRun, Stage
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.stages import ExperimentRun, Stage, stages_of
 from ratchet.rounds.status import LOCK, read_training_steps, summarize_entry
 
 EVERY = 2.0

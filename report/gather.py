@@ -17,15 +17,13 @@ from ratchet.core.files import read_json_file
 from ratchet.core.records import Question
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.core.selection import QuestionChoice, Score, Selection
-from ratchet.evaluation.arm_folders import evaluated_splits, read_arms, results_path, scores_path
-from ratchet.evaluation.question_sets import split_of
+from ratchet.evaluation.arm_folders import evaluated_splits, read_arms, results_path, scores_path, split_of
 from ratchet.evaluation.results import TRAINED, Results, read_results
 from ratchet.questions.load import load_questions
 from ratchet.report.records import Line, LogLine, Replaced, StoreLines, Tally, count_rows, read_training_log
 from ratchet.report.rounds import RoundNumbers, gather_rounds
 from ratchet.rounds.ledger import read_ledger
-from ratchet.rounds.promoted import read_promotion
-from ratchet.rounds.records import Entry
+from ratchet.rounds.records import Entry, read_promotion
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.sampling.work import work_on
 

@@ -17,8 +17,7 @@ from ratchet.evaluation.measures.measures import direction, measure_of
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
 from ratchet.report.records import LogLine, read_training_log
 from ratchet.rewards.summary import best_reward, mean_reward
-from ratchet.rounds.promoted import read_promotion
-from ratchet.rounds.records import Promotion
+from ratchet.rounds.records import Promotion, read_promotion
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ratchet.rewards.summary import mean_reward
 from ratchet.rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles
 from ratchet.rounds.ledger import digests_of
 from ratchet.rounds.records import AdapterChoice, Entry, Promotion
-from ratchet.rounds.stage import Stage
+from ratchet.rounds.stages import Stage
 from ratchet.sampling.work import work_on
 
 

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from ratchet.agents.core.prompts import prompts_digest
 from ratchet.agents.core.system import load_system, models_of
-from ratchet.core.config import ModelConfig, PluginConfig, SystemConfig, TrainedControl, is_missing, load_members
+from ratchet.core.config import (
+    Config,
+    ModelConfig,
+    PluginConfig,
+    SystemConfig,
+    TrainedControl,
+    is_missing,
+    load_members,
+)
 from ratchet.core.config.evaluation import FINAL
 from ratchet.core.records import content_key
-from ratchet.core.runfolder import RoundFolder
-from ratchet.evaluation.arm_folders import results_path
-from ratchet.evaluation.question_sets import split_of
+from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.evaluation.arm_folders import results_path, split_of
 from ratchet.inference.engines import needs_server
 from ratchet.retrieval.sources.source import load_source
 from ratchet.rewards.prompts import replaced_digest
@@ -37,9 +44,81 @@ from ratchet.rounds.artefacts import (
     JsonlFiles,
     Questions,
 )
-from ratchet.rounds.promoted import SPLIT, kept_any, last_promoted, last_round
-from ratchet.rounds.records import StageId
-from ratchet.rounds.stage import RATCHET, Command, ExperimentRun, Stage
+from ratchet.rounds.records import SPLIT, StageId, StageKey, kept_any, last_promoted, last_round
+
+RATCHET = (sys.executable, "-P", "-m", "ratchet")
+"""What starts a command. -P: a folder `agents` in the working directory hides no package that a plug-in imports."""
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a run: its command, and what the command reads and writes."""
+
+    round: int
+    id: StageId
+    command: Command
+    reads: Mapping[str, Artefact]
+    writes: Mapping[str, Artefact]
+    asks: tuple[str, ...] = ()
+    """Names of the models that it asks."""
+    models: tuple[str, ...] = ()
+    """Those of them that are served while it runs."""
+    member: str = ""
+    """The member whose stage it is; empty where it is the run's own."""
+
+    @property
+    def key(self) -> StageKey:
+        return StageKey(self.round, self.id, self.member)
+
+    @property
+    def title(self) -> str:
+        return self.key.title
+
+
+@dataclass(frozen=True)
+class ExperimentRun:
+    """A config as its user gave it, and where it is run."""
+
+    config: Config
+    arguments: tuple[str, ...]
+    """--config and --set, for every command."""
+    accelerate: str | None = None
+    """A config file of `accelerate launch`."""
+    processes: int | None = None
+    """Of the training, each on a GPU of this machine. None: one without a launcher, or as the file says."""
+    member: str = ""
+    """Its name, where it is a member of another config."""
+
+    @property
+    def run(self) -> RunFolder:
+        return RunFolder(self.config.folder)
+
+    def command(self, *words: str, number: int | None = None) -> Command:
+        """`ratchet WORDS` with this config; `number`: its round."""
+        at = () if number is None else ("--round", str(number))
+        return (*RATCHET, *words, *self.arguments, *at)
+
+    def stage(
+        self,
+        number: int,
+        id: StageId,
+        command: Command,
+        reads: Mapping[str, Artefact],
+        writes: Mapping[str, Artefact],
+        models: Iterable[str] = (),
+    ) -> Stage:
+        """`models`: all that the command asks; a server is put around it for those that need one."""
+        asks = tuple(sorted(models))
+        served, command = self.beside_servers(asks, command)
+        return Stage(number, id, command, reads, writes, asks, served, self.member)
+
+    def beside_servers(self, models: Iterable[str], command: Command) -> tuple[tuple[str, ...], Command]:
+        """(those of the models that need a server, the command with their servers around it)."""
+        served = tuple(sorted(name for name in models if needs_server(name, self.config.models[name])))
+        serve = (*RATCHET, "models", "serve", *self.arguments, "--models", ",".join(served), "--")
+        return served, (*serve, *command) if served else command
+
 
 TRAIN = ("-m", "ratchet", "train")
 """What `accelerate launch` runs in each process."""

@@ -22,10 +22,8 @@ from ratchet.core.tables import print_table
 from ratchet.evaluation.arm_folders import evaluated_splits
 from ratchet.rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
 from ratchet.rounds.ledger import SENTENCES, latest_entries, reason_to_run
-from ratchet.rounds.promoted import last_promoted, read_promotions, why_it_ended
-from ratchet.rounds.records import Entry
-from ratchet.rounds.stage import ExperimentRun, Stage
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.records import Entry, last_promoted, read_promotions, why_it_ended
+from ratchet.rounds.stages import ExperimentRun, Stage, stages_of
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.checkpoints import checkpoints
 
@@ -68,7 +66,7 @@ def status_table(experiment: ExperimentRun) -> tuple[Table, str]:
         table.add_row(str(stage.round), escape(stage.title), state, escape(note))
     if first is None:
         return table, f"Every stage is done: {experiment.run.report}"
-    return table, f"It resumes with '{first.title}' of round {first.round}: the same command without `status`."
+    return table, f"It resumes with '{first.title}' of round {first.round}: `ratchet selftrain` with the same config."
 
 
 def summarize_entry(entry: Entry) -> str:

@@ -15,17 +15,19 @@ from ratchet.agents.core.system import models_of
 from ratchet.core.config import Config, is_missing, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.parsing import read_mapping
-from ratchet.evaluation.sweep.cells import plan_sweep
+from ratchet.evaluation.sweep import plan_sweep
 from ratchet.inference.adapters import is_adapter
 from ratchet.inference.engines import needs_server
 from ratchet.retrieval.layout import MANIFEST
 from ratchet.rewards.reward import judge_of
-from ratchet.rounds.promoted import kept_any, last_promoted, read_promotion
-from ratchet.rounds.stage import RATCHET, ExperimentRun, Stage
+from ratchet.rounds.records import kept_any, last_promoted, read_promotion
 from ratchet.rounds.stages import (
     CPU_DDP,
     DDP,
+    RATCHET,
     TRAIN,
+    ExperimentRun,
+    Stage,
     evaluation_stages,
     judge_runs_apart,
     stages_before_training,

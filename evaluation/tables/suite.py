@@ -14,6 +14,7 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
+from ratchet.core.console import wide_console
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.formats import (
     coloured,
@@ -30,6 +31,7 @@ from ratchet.evaluation.measures.measures import form_of, measure_of, of_outside
 from ratchet.evaluation.measures.statistics import holm, paired, stratified_interval
 from ratchet.evaluation.measures.verdicts import MACRO_F1, average_macro_f1
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
+from ratchet.questions.leakage import SplitLeakage
 
 COSTS = {
     "answer_words": "answer\nwords",
@@ -237,3 +239,19 @@ def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = N
             format_p_value(gain),
         )
     print_table(table, out)
+
+
+def print_leaks(overlaps: Sequence[SplitLeakage], out: TextIO | None = None) -> None:
+    """Print how many questions every two splits share, and which."""
+    counted = ("questions", "also there", "sharing a gold document")
+    table = new_table("", ("of", "in"), counted)
+    for overlap in overlaps:
+        leaks = overlap.leaks
+        counts = (len(leaks.questions), len(leaks.documents))
+        shown = (f"[red]{count}[/]" if count else "0" for count in counts)
+        table.add_row(overlap.second, overlap.first, str(overlap.count), *shown)
+    print_table(table, out)
+    console = wide_console(160, out)
+    for overlap in overlaps:
+        for line in overlap.shown(overlap.leaks.questions):
+            console.print(line, markup=False)

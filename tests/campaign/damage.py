@@ -13,11 +13,9 @@ from ratchet.core.config import load_config
 from ratchet.core.files import read_jsonl, read_log, read_segments
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import Selection
 from ratchet.inference.adapters import CONFIG, read_adapter
 from ratchet.retrieval.loader import open_folder
 from ratchet.rounds.ledger import read_ledger
-from ratchet.rounds.trace import trace_lines
 from ratchet.training.rows import read_rows
 from tests.campaign.trial import Attack, Trial, refusal
 from tests.helpers.adapter_folders import save_adapter
@@ -97,12 +95,10 @@ def runs(folder: Path) -> Iterator[Trial]:
     log = one.training / "log.jsonl"
     log.parent.mkdir(exist_ok=True)
     log.write_text('{"step": 0, "dev_loss": 1.5}\n{"step": 1, "loss": 1.25}\n')
-    selection = Selection.model_validate_json(one.selection.read_bytes())
-    kept = next(choice.question_id for choice in selection.questions if choice.kept)
     readers: dict[Path, Callable[[], object]] = {
         run.config: lambda: load_config(run.config),
         one.selection: one.read_selection,
-        one.rows: lambda: (list(trace_lines(one, kept)), read_rows(one.rows)),
+        one.rows: lambda: read_rows(one.rows),
         run.ledger: lambda: list(read_ledger(run)),
         log: lambda: read_log(log),
         **{path: partial(_read_trajectories, path) for path in one.trajectories.glob("*.jsonl")},

@@ -12,8 +12,7 @@ from ratchet.commands.main import run
 from ratchet.core.config import load_config, load_members, written
 from ratchet.core.runfolder import RunFolder
 from ratchet.rounds.artefacts import Digests
-from ratchet.rounds.stage import ExperimentRun
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.stages import ExperimentRun, stages_of
 from tests.helpers.commands import command_of
 from tests.helpers.experiment import make_experiment
 

@@ -15,8 +15,7 @@ from ratchet.core.config import Config, is_missing, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RunFolder
 from ratchet.questions.manifest import open_run
-from ratchet.rounds.stage import ExperimentRun
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.stages import ExperimentRun, stages_of
 from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.commands import command_of
 from tests.helpers.experiment import make_experiment

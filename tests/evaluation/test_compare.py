@@ -20,7 +20,7 @@ from ratchet.evaluation.headline import verdict
 from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.results import Arm, Results, read_results
 from ratchet.evaluation.round_arms import plan
-from ratchet.evaluation.sweep.cells import plan_sweep
+from ratchet.evaluation.sweep import plan_sweep
 from ratchet.inference.adapters import adapter_digest
 from ratchet.inference.engine import EngineError
 from ratchet.inference.scripted import ScriptedEngine

@@ -14,7 +14,7 @@ from ratchet.evaluation.comparisons import compare, question_changes, selection_
 from ratchet.evaluation.headline import changes_sentence, verdict
 from ratchet.evaluation.results import QuestionChanges
 from ratchet.questions.manifest import open_run
-from ratchet.rounds.promotion import promote
+from ratchet.rounds.adapters import promote
 from tests.evaluation.test_compare import evaluate, invented_arms, opened, record_training_questions, right
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.commands import command_of

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.core.config import Config
-from ratchet.rounds.stage import ExperimentRun, Stage
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.stages import ExperimentRun, Stage, stages_of
 from tests.helpers.configs import SPLITS, config_values
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ratchet.evaluation.sweep.records import SweepResults
+from ratchet.evaluation.sweep_results import SweepResults
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.commands import command_of
 from tests.helpers.scripted import scripted_experiment

@@ -11,7 +11,7 @@ import httpx
 from ratchet.core.config import Config
 from ratchet.core.http.clients import certificates
 from ratchet.report.follow import LiveRun, open_server
-from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import ExperimentRun
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ MODULES = (
     "ratchet.retrieval.sources.registry",
     "ratchet.rewards.scoring",
     "ratchet.rewards.summary",
-    "ratchet.commands.recording",
+    "ratchet.rounds.facts",
     "ratchet.rounds.status",
     "ratchet.training.recipe",
     "ratchet.training.trainer",

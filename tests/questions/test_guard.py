@@ -13,7 +13,7 @@ from ratchet.core.config import Config, LeakageConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_json
 from ratchet.core.records import Question
-from ratchet.evaluation.tables.leakage import print_leaks
+from ratchet.evaluation.tables.suite import print_leaks
 from ratchet.questions.leakage import (
     TRAINING_QUESTIONS,
     check_adapter_leakage,

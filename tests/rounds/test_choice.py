@@ -9,7 +9,7 @@ import pytest
 
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder
-from ratchet.rounds.choice import best_candidate, candidate_arms
+from ratchet.rounds.adapters import best_candidate, candidate_arms
 from ratchet.rounds.records import AdapterChoice
 from tests.helpers.planned_run import experiment
 
@@ -27,7 +27,7 @@ def trained(folder: Path) -> RoundFolder:
 
 def chosen(folder: Path, **rewards: dict[str, float]) -> AdapterChoice:
     found = {int(step.removeprefix("s")): values for step, values in rewards.items()}
-    return best_candidate(1, trained(folder), found, {step: f"adapter{step}" for step in found}, {"f1": 1.0})
+    return best_candidate(trained(folder), found, {step: f"adapter{step}" for step in found}, {"f1": 1.0})
 
 
 def test_the_best_mean_reward_chooses_and_not_the_lowest_loss(tmp_path: Path) -> None:

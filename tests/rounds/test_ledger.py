@@ -16,7 +16,7 @@ from ratchet.rounds.artefacts import Digests, File, FixedDigest, JsonlFiles
 from ratchet.rounds.facts import collect_facts, record_stage
 from ratchet.rounds.ledger import digests_of, earlier_test_rounds, latest_entries, read_ledger, reason_to_run
 from ratchet.rounds.records import StageId
-from ratchet.rounds.stage import Stage
+from ratchet.rounds.stages import Stage
 from tests.helpers.handmade_run import add_evaluation, make_run
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

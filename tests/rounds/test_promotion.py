@@ -17,6 +17,7 @@ from ratchet.core.config import Config, RoundsConfig
 from ratchet.core.files import write_json
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.selection import QuestionChoice, Selection
+from ratchet.evaluation.choice import decide, too_few_questions
 from ratchet.evaluation.formats import format_difference
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.statistics import paired_difference
@@ -24,9 +25,15 @@ from ratchet.questions.manifest import open_run
 from ratchet.report.rounds import tone_of
 from ratchet.rounds.artefacts import File
 from ratchet.rounds.facts import collect_facts
-from ratchet.rounds.promoted import best_round, kept_any, last_promoted, last_round, read_promotions, why_it_ended
-from ratchet.rounds.promotion import decide, too_few_questions
-from ratchet.rounds.records import Promotion
+from ratchet.rounds.records import (
+    Promotion,
+    best_round,
+    kept_any,
+    last_promoted,
+    last_round,
+    read_promotions,
+    why_it_ended,
+)
 from ratchet.rounds.status import print_status
 from tests.helpers.planned_run import experiment
 
@@ -160,12 +167,12 @@ def test_a_promotion_samples_and_scores_in_one_phase_or_two(
     file.write_text(yaml.safe_dump(experiment(tmp_path).config.model_dump(mode="json")))
     arms: list[int] = []
     decisions: list[bool] = []
-    monkeypatch.setattr("ratchet.rounds.promotion.sample_arms", lambda settings, number: arms.append(number))
+    monkeypatch.setattr("ratchet.rounds.adapters.sample_promotion", lambda config, number: arms.append(number))
 
     def promote(config: Config, number: int, sampled: bool) -> SimpleNamespace:
         decisions.append(sampled)
         return SimpleNamespace(reason="as told", warning="")
 
-    monkeypatch.setattr("ratchet.rounds.promotion.promote", promote)
+    monkeypatch.setattr("ratchet.rounds.adapters.promote", promote)
     run(["promote", "--config", str(file), "--round", "1", "--phase", phase])
     assert (len(arms), decisions) == (sampled, scored), "what was sampled before is scored without an agent's model"

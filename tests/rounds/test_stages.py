@@ -13,10 +13,8 @@ from ratchet.core.runfolder import RunFolder
 from ratchet.core.selection import QuestionChoice, Selection
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.rounds.artefacts import Adapter, File
-from ratchet.rounds.promoted import last_promoted, why_it_ended
-from ratchet.rounds.records import Promotion
-from ratchet.rounds.stage import ExperimentRun, Stage
-from ratchet.rounds.stages import TRAIN, stages_of
+from ratchet.rounds.records import Promotion, last_promoted, why_it_ended
+from ratchet.rounds.stages import TRAIN, ExperimentRun, Stage, stages_of
 from tests.helpers.planned_run import experiment, plan
 
 SERVED = {"path": "some/model", "engine": "vllm"}

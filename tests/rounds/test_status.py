@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from ratchet.rounds.records import Entry
-from ratchet.rounds.stage import ExperimentRun
+from ratchet.rounds.stages import ExperimentRun
 from ratchet.rounds.status import stage_progress, summarize_entry
 from ratchet.sampling.store import FIRST_SEGMENT
 from tests.helpers.planned_run import experiment, plan

@@ -24,7 +24,6 @@ index = command_of("index")
 init = command_of("init")
 status = command_of("status")
 check = command_of("questions", "check")
-trace = command_of("trace")
 rows = command_of("show")
 show = command_of("show")
 score_and_select = command_of("score")
@@ -95,9 +94,6 @@ def said(capfd: Any, main: Callable[[], None]) -> str:
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "questions check": lambda words: check(words),
     "index": lambda words: index(words),
-    "trace": lambda words: trace(words),
-    "trace of one": lambda words: trace([*words, f"train-000{WORD}"]),
-    "trace of none": lambda words: trace([*words, WORD]),
     "status": lambda words: status(words),
     "evaluate": lambda words: evaluate([*words, "--phase", "score", "--anyway"]),
     "gateway": lambda words: gateway([*words, "--recorded", "--set", "system.name=external"]),

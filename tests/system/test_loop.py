@@ -19,8 +19,7 @@ from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.core.selection import Selection
 from ratchet.rounds.ledger import read_ledger
-from ratchet.rounds.stage import ExperimentRun
-from ratchet.rounds.stages import stages_of
+from ratchet.rounds.stages import ExperimentRun, stages_of
 from ratchet.training.rows import check_rows, read_rows, table_rows
 from tests.helpers.experiment import ROOT, kill, make_experiment, preloaded
 

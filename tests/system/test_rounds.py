@@ -17,8 +17,7 @@ from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arm_folders import read_arms
 from ratchet.inference.adapters import adapter_digest
 from ratchet.rounds.ledger import read_ledger
-from ratchet.rounds.promoted import read_promotions
-from ratchet.rounds.records import Entry
+from ratchet.rounds.records import Entry, read_promotions
 from tests.helpers.experiment import ROOT, SCRIPT, command, kill, make_experiment, preloaded, write_lines
 from tests.helpers.waiting import wait_for
 

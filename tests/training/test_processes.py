@@ -24,8 +24,7 @@ from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_log
 from ratchet.core.runfolder import RoundFolder
-from ratchet.rounds.stage import ExperimentRun
-from ratchet.rounds.stages import TRAIN, training_stage
+from ratchet.rounds.stages import TRAIN, ExperimentRun, training_stage
 from ratchet.training.order import EpochSampler
 from ratchet.training.processes import explain_lost_processes
 from ratchet.training.trainer import RowTrainer, with_blank_row

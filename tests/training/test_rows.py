@@ -1,7 +1,5 @@
 """Rows teach what was sampled, all of it and nothing else."""
 
-import json
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +10,6 @@ from ratchet.core.config import TrainingConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments, write_json, write_jsonl
 from ratchet.core.records import Trajectory
-from ratchet.rounds.trace import trace_lines
 from ratchet.training.rows import (
     build_rows,
     check_rows,
@@ -22,7 +19,6 @@ from ratchet.training.rows import (
     table_rows,
     write_rows,
 )
-from tests.helpers import handmade_run
 from tests.helpers.world import dialogue, make_run, prepared_rows, sample_trajectory, trajectory
 
 TURNS = [("first?", "yes", "ok"), ("second?", "{broken", "malformed"), ("third?", "no", "free")]
@@ -113,14 +109,6 @@ def test_a_damaged_or_changed_rows_file_is_refused(tmp_path) -> None:  # type: i
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"rows\.parquet.*delete"):
         read_rows(path)
-
-
-def test_a_trace_refuses_damaged_rows(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    _, folder = handmade_run.make_run(tmp_path, train=3, test=3)
-    folder.rows.write_bytes(folder.rows.read_bytes()[:-20])
-    kept = json.loads(folder.selection.read_bytes())["questions"]
-    with pytest.raises(UserError, match=r"rows\.parquet: cannot read the rows .*delete"):
-        list(trace_lines(folder, next(one["question_id"] for one in kept if one["kept"])))
 
 
 def test_rows_with_text_that_is_not_utf8_are_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import permutation_test
 
 from ratchet.core.errors import UserError
-from ratchet.evaluation.sweep.choice import choose
-from ratchet.evaluation.sweep.table import print_sweep
+from ratchet.evaluation.choice import choose
+from ratchet.evaluation.sweep_results import choice_sentence, print_sweep
 from tests.helpers.sweeping import make_sweep, results_of, run
 
 SYSTEMS = {"plain": {"name": "no_retrieval"}, "one, =search": {"name": "no_retrieval", "settings": {"style": "brief"}}}
@@ -81,16 +81,21 @@ def test_the_choice_is_the_best_mean_on_dev_alone_and_is_compared_with_the_best_
 
 
 def test_ties_go_to_the_first_and_the_choice_says_how_far_it_leads() -> None:
-    policies = {"base": "base", "a": "1", "later": "2"}
-    columns = {"base": [[0.0, 1.0], [0.5]], "a": [[1.0, 1.0], [0.5]], "later": [[1.0, 1.0], [0.5]]}
-    chosen = choose("mrag", columns, policies, "f1")
-    assert chosen.checkpoint == "a"
-    assert chosen.mean == pytest.approx(0.75), "each set weighs alike"
-    assert "level with later" in chosen.sentence
-    columns["later"] = [[1.0, 1.0], [0.9]]
-    chosen = choose("mrag", columns, policies, "f1")
-    assert chosen.checkpoint == "later" and "0.200 ahead of a" in chosen.sentence
-    assert choose("mrag", columns, policies, "failed").checkpoint == "base", "of failures, the fewest"
+    def sets(*values: list[float]) -> list[dict[str, float]]:
+        return [dict(zip("ab", of_set, strict=False)) for of_set in values]
+
+    arms = {"base": sets([0.0, 1.0], [0.5]), "a": sets([1.0, 1.0], [0.5]), "later": sets([1.0, 1.0], [0.5])}
+    chosen = choose(arms)
+    assert chosen is not None and (chosen.best, chosen.questions) == ("a", 3)
+    assert chosen.means["a"] == 0.75, "each set weighs alike"
+    assert "level with later" in choice_sentence("mrag", chosen.means, "f1")
+    arms["later"] = sets([1.0, 1.0], [0.9])
+    chosen = choose(arms)
+    assert chosen is not None and chosen.best == "later"
+    assert "0.200 ahead of a" in choice_sentence("mrag", chosen.means, "f1")
+    fewest = choose(arms, lower_is_better=True)
+    assert fewest is not None and fewest.best == "base", "of failures, the fewest"
+    assert choose({"base": sets([1.0], [1.0]), "a": sets([1.0], [])}) is None, "no question that both have"
 
 
 def count_evaluations(path: Path) -> int:

@@ -11,7 +11,7 @@ from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments
 from ratchet.core.records import Trajectory
-from ratchet.evaluation.sweep.cells import Sweep, plan_sweep
+from ratchet.evaluation.sweep import Sweep, plan_sweep
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.sweeping import make_adapter, make_sweep, results_of, run, without_seconds
 

@@ -12,7 +12,7 @@ from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.records import ToolCall
 from ratchet.evaluation.results import Results
-from ratchet.evaluation.tables.savings import memory_pairs, print_savings, savings
+from ratchet.evaluation.tables.verification import memory_pairs, print_savings, savings
 from tests.helpers.arms import make_arm
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.verdict_arms import claims, compared, said

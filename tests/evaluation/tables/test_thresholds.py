@@ -11,7 +11,7 @@ import pytest
 from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Trajectory, Turn
-from ratchet.evaluation.tables.thresholds import (
+from ratchet.evaluation.tables.verification import (
     TurnScore,
     find_thresholds,
     known_values,

@@ -11,7 +11,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Label, Passage, Question, Recall, ToolCall
 from ratchet.evaluation.results import Results
 from ratchet.evaluation.tables.suite import average_table, print_suite
-from ratchet.evaluation.tables.verdicts import print_verdicts
+from ratchet.evaluation.tables.verification import print_verdicts
 from tests.helpers.arms import make_arm
 from tests.helpers.commands import command_of
 from tests.helpers.scripted import scripted_experiment

@@ -21,15 +21,12 @@ from ratchet.evaluation.measures.complementarity import Complementarity, Correct
 from ratchet.evaluation.measures.estimates import Estimate
 from ratchet.evaluation.measures.measures import DERIVED, FORMS, OTHERS
 from ratchet.evaluation.results import Arm, Results
-from ratchet.evaluation.sweep.records import CellResult, SetFacts, SweepResults
-from ratchet.evaluation.sweep.table import print_sweep
+from ratchet.evaluation.sweep_results import CellResult, SetFacts, SweepResults, print_sweep
 from ratchet.evaluation.tables.comparison import print_results
-from ratchet.evaluation.tables.leakage import print_leaks
-from ratchet.evaluation.tables.suite import print_members, print_suite
-from ratchet.evaluation.tables.thresholds import TurnScore, threshold_table
-from ratchet.evaluation.tables.verdicts import print_verdicts
+from ratchet.evaluation.tables.suite import print_leaks, print_members, print_suite
+from ratchet.evaluation.tables.verification import TurnScore, print_verdicts, threshold_table
 from ratchet.questions.leakage import Leakage, SplitLeakage
-from ratchet.rounds.memory_table import MemoryRow
+from ratchet.rounds.plan import MemoryRow
 from ratchet.rounds.records import Entry as LedgerEntry
 from ratchet.rounds.status import print_status
 from tests.helpers.arms import make_arm
