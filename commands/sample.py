@@ -27,8 +27,7 @@ from ratchet.questions.leakage import check_leakage
 from ratchet.questions.load import load_questions, load_split
 from ratchet.questions.manifest import open_run
 from ratchet.rewards.check import TRAIN, check_questions
-from ratchet.sampling.passes import Pass
-from ratchet.sampling.pool import policy_name
+from ratchet.sampling.pool import Pass, policy_name
 from ratchet.sampling.pool import sample as sample_passes
 from ratchet.sampling.store import FIRST_SEGMENT, TrajectoryStore
 from ratchet.sampling.work import Work

@@ -34,8 +34,7 @@ from ratchet.rewards.summary import (
     single_answer,
     whatif_table,
 )
-from ratchet.sampling.store import TrajectoryStore
-from ratchet.sampling.trajectories import Trajectories
+from ratchet.sampling.store import Trajectories, TrajectoryStore
 
 
 def score(config: Config, options: argparse.Namespace) -> None:

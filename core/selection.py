@@ -27,7 +27,7 @@ class Score(Record):
     unparsed: int = 0
     """How many of the verdicts could not be read."""
     content: str = Field("", exclude_if=lambda content: not content)
-    """Digest of the record that was scored (`sampling.trajectories.Outline`)."""
+    """Digest of the record that was scored (`sampling.store.Outline`)."""
 
     @model_validator(mode="after")
     def _state_fits_value(self) -> Score:

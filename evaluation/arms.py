@@ -20,10 +20,8 @@ from ratchet.evaluation.measures.measures import Scores
 from ratchet.questions.leakage import check_adapter_leakage
 from ratchet.rewards.reward import judge_of
 from ratchet.rewards.store import current_scores, stored_scores
-from ratchet.sampling.passes import Pass
-from ratchet.sampling.pool import sample
-from ratchet.sampling.store import Manifest, TrajectoryStore
-from ratchet.sampling.trajectories import Trajectories
+from ratchet.sampling.pool import Pass, sample
+from ratchet.sampling.store import Manifest, Trajectories, TrajectoryStore
 
 State = Literal["done", "part", "missing"]
 

@@ -3,37 +3,26 @@
     GET /                                the page, which asks for itself every few seconds
     GET /details?section=S&question=ID   what it shows of a question's trajectories
 
-The run folder is only read. Below the server: what the run is doing, from its ledger, what was read of it, vLLM's own
-metrics and nvidia-smi.
+The run folder is only read. Below the server: what the run is doing, from its ledger and what was read of it.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import platform
-import shutil
-import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlsplit
 
-import httpx
-
-from ratchet.core.config import ModelConfig
 from ratchet.core.errors import UserError
-from ratchet.core.http.clients import open_client
-from ratchet.core.http.responses import BadResponse, send_request_sync
 from ratchet.core.http.server import is_loopback
 from ratchet.core.locks import holder_of
 from ratchet.core.progress import duration
 from ratchet.core.runfolder import RoundFolder
-from ratchet.inference.engines import addressed
 from ratchet.report.gather import Gathered, Gatherer
 from ratchet.report.page import Drawings, render_page
 from ratchet.report.records import read_training_log
@@ -56,19 +45,6 @@ HEADERS = {
 }
 WINDOW = 120.0
 """Seconds over which a rate is measured."""
-SECONDS = 1.5
-"""How long an engine or nvidia-smi may take to answer."""
-MAX_BYTES = 4 << 20
-METRICS = {
-    "vllm:num_requests_running": "running",
-    "vllm:num_requests_waiting": "waiting",
-    "vllm:kv_cache_usage_perc": "cache",
-    "vllm:generation_tokens_total": "new_tokens",
-    "vllm:prompt_tokens_total": "prompt_tokens",
-}
-"""vLLM's name of a metric to ours. `cache` is a share of 1; requests and tokens are summed over a server's models."""
-FIELDS = ("name", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu")
-
 Json = dict[str, Any]
 
 
@@ -182,7 +158,6 @@ class RunState:
     def __init__(self, experiment: ExperimentRun) -> None:
         self._experiment = experiment
         self._stage_pace, self._token_pace = Pace(), Pace()
-        self._engine_paces: dict[str, Pace] = {}
 
     def read(self, gathered: Gathered, share: float, damaged: list[str]) -> Json:
         """For the page's template. `share`: how much of the trajectories was read; what is read of old ones is no pace
@@ -204,9 +179,6 @@ class RunState:
             "tokens": f"{tokens:,} new tokens in {sum(tally.total for tally in gathered.tallies):,} trajectories"
             + (f", {_pace(rate)}" if rate else "")
             + (f"; {100 * cached / prompt:.0f}% of prompt tokens came from a prefix cache." if prompt else "."),
-            "engines": [self._engine(*engine) for engine in read_engines(self._experiment.config.models)],
-            "gpus": read_gpus(),
-            "machine": platform.node(),
         }
 
     def _stages(self, gathered: Gathered, is_complete: bool) -> tuple[list[Json], str, str, float | None]:
@@ -262,17 +234,6 @@ class RunState:
         trained = {"train": folder, "train.random": folder.control("random"), "train.gold": folder.control("gold")}
         return trained.get(stage.id)
 
-    def _engine(self, name: str, address: str, metrics: dict[str, float], problem: str) -> Json:
-        rate = None
-        if "new_tokens" in metrics:
-            rate = self._engine_paces.setdefault(address, Pace()).rate(address, metrics["new_tokens"])
-        words = [problem] if problem else []
-        if "running" in metrics:
-            words.append(f"{metrics['running']:.0f} running, {metrics.get('waiting', 0):.0f} waiting")
-        words += [f"{_pace(rate)} new tokens"] if rate else []
-        words += [f"cache {100 * metrics['cache']:.0f}% full"] if "cache" in metrics else []
-        return {"model": name, "address": address, "words": ", ".join(words)}
-
 
 def _losses(folder: RoundFolder) -> list[str]:
     """The last loss and dev loss of a training, in words."""
@@ -285,71 +246,3 @@ def _losses(folder: RoundFolder) -> list[str]:
 
 def _pace(rate: float) -> str:
     return f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
-
-
-def read_engines(models: Mapping[str, ModelConfig]) -> Iterator[tuple[str, str, dict[str, float], str]]:
-    """(model, address, metrics, problem) of every server that the models, or the environment, give an address of."""
-    with open_client(trust_env=False, timeout=SECONDS) as client:
-        for name, model in models.items():
-            if model.engine != "vllm":
-                continue
-            given = addressed(name, model).url or ()
-            key = os.environ.get(model.api_key_env, "")
-            for url in (given,) if isinstance(given, str) else given:
-                yield name, url, *_read_engine(client, url, key)
-
-
-def _read_engine(client: httpx.Client, url: str, key: str) -> tuple[dict[str, float], str]:
-    parts = urlsplit(url)
-    address = urlunsplit((parts.scheme, parts.netloc, "/metrics", "", ""))
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    try:
-        answer = send_request_sync(client, client.build_request("GET", address, headers=headers), MAX_BYTES)
-    except (httpx.TransportError, BadResponse) as error:
-        return {}, f"does not answer ({type(error).__name__})"
-    return (parse_metrics(answer.text), "") if answer.is_success else ({}, f"answers with status {answer.status}")
-
-
-def parse_metrics(text: str) -> dict[str, float]:
-    """The numbers of METRICS in a text of Prometheus' format. What cannot be read is left out."""
-    metrics: dict[str, float] = {}
-    for line in text.splitlines():
-        name = METRICS.get(line.partition("{")[0].partition(" ")[0])
-        if name is None:
-            continue
-        try:
-            value = float(line.rpartition("}")[2].split()[0] if "}" in line else line.split()[1])
-        except (ValueError, IndexError):
-            continue
-        metrics[name] = max(metrics.get(name, 0.0), value) if name == "cache" else metrics.get(name, 0.0) + value
-    return metrics
-
-
-def read_gpus() -> list[dict[str, Any]]:
-    """The GPUs of this machine; none where nvidia-smi is not there or does not answer."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    query = [program, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=SECONDS * 2, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return parse_gpus(done.stdout)
-
-
-def parse_gpus(text: str) -> list[dict[str, Any]]:
-    """A GPU for each line of nvidia-smi's CSV; memory in MiB, use in percent, null where it is not known."""
-    rows = [[field.strip() for field in line.split(",")] for line in text.splitlines()]
-    return [
-        {"name": row[0], "use": _number(row[1]), "memory": _number(row[2]), "memory_total": _number(row[3]),
-         "watts": _number(row[4]), "celsius": _number(row[5])}
-        for row in rows if len(row) == len(FIELDS)
-    ]  # fmt: skip
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:  # "[N/A]"
-        return None

@@ -49,7 +49,7 @@ from ratchet.core.plugins import Plugin, is_path, known_plugins, load_plugin, re
 from ratchet.core.records import Question, Status, Trajectory
 from ratchet.core.selection import Score, ScoreState
 from ratchet.core.text import short_line
-from ratchet.sampling.trajectories import Outline
+from ratchet.sampling.store import Outline
 
 ENDINGS_VERSION = 2
 """Raise it when the score of a trajectory without an answer changes: stored judged scores of another version are not

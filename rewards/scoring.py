@@ -45,7 +45,7 @@ from ratchet.rewards.reward import (
     load_reward,
 )
 from ratchet.rewards.store import call_log_file, current_settings, read_scores, record_settings, score_file
-from ratchet.sampling.trajectories import Outline, Trajectories
+from ratchet.sampling.store import Outline, Trajectories
 
 MODEL_IDENTITY = {"path", "revision", "served_name", "dtype", "max_context", "script"}
 JUDGING = {"runs", "temperature", "max_tokens", "constrained", "verdicts"}

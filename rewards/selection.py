@@ -26,7 +26,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Conversation, Question, Trajectory, content_key
 from ratchet.core.selection import Cause, QuestionChoice, Score, Selection
 from ratchet.rewards.reward import Ended, has_answer, load_reward, strict_value
-from ratchet.sampling.trajectories import Outline, Trajectories
+from ratchet.sampling.store import Outline, Trajectories
 
 TIE = 1e-9
 """Rewards closer than this count as equal: they differ only by rounding."""

@@ -5,20 +5,25 @@
 
 The manifest alone says which trajectories count. A folder may hold others (an earlier adapter's, those of an index that
 was changed), and some of them twice, since a cluster starts some jobs twice and what failed is tried again.
+
+A paper-sized round (mRAG's: 8 samples of 1,500 questions) has 12,000 whole records of up to 2 MB in memory each. So
+whoever scores and selects has an outline of each in memory, which has nothing that a reward might read beside it, and
+the whole record is read from the disk for each reward that scores it: a plug-in never sees a part of a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
-from ratchet.core.files import Line, Segment, count_lines, read_lines, read_record, read_segments, write_record
+from ratchet.core.files import Line, Segment, as_line, count_lines, read_lines, read_record, read_segments, write_record
 from ratchet.core.plugins import short_name
-from ratchet.core.records import Record, Trajectory
-from ratchet.sampling.trajectories import Outline, Trajectories, outline
+from ratchet.core.records import Record, Status, Trajectory
 
 FIRST_SEGMENT = "part-0.jsonl"
 
@@ -40,6 +45,55 @@ class Manifest(Record):
     samples: int
     keys: tuple[str, ...]
     """Of all trajectories, question by question."""
+
+
+RECENT = 16
+"""Whole records that stay in memory: several rewards score a trajectory one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What is in memory of a trajectory."""
+
+    key: str
+    question_id: str
+    sample: int
+    status: Status
+    answer: str
+    content: str
+    """Digest of the whole record: another attempt may have been sampled under its key."""
+
+
+def outline(trajectory: Trajectory, line: bytes | None = None) -> Outline:
+    """The outline of a trajectory. `line`: what the store has of it; default: what it would be."""
+    content = hashlib.sha256(as_line(trajectory) if line is None else line).hexdigest()[:32]
+    return Outline(
+        trajectory.key, trajectory.question_id, trajectory.sample, trajectory.status, trajectory.answer, content
+    )
+
+
+class Trajectories(Mapping[str, Trajectory]):
+    """Whole trajectories by key, in their order, each read when it is asked for; `outlines` are in memory."""
+
+    def __init__(self, outlines: Mapping[str, Outline], read: Callable[[str], Trajectory]) -> None:
+        """`read`: the whole trajectory of a key."""
+        self.outlines = outlines
+        self._read = lru_cache(RECENT)(read)
+
+    @classmethod
+    def of(cls, trajectories: Iterable[Trajectory]) -> Trajectories:
+        """Those that are in memory already."""
+        by_key = {trajectory.key: trajectory for trajectory in trajectories}
+        return cls({key: outline(one) for key, one in by_key.items()}, by_key.__getitem__)
+
+    def __getitem__(self, key: str) -> Trajectory:
+        return self._read(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.outlines)
+
+    def __len__(self) -> int:
+        return len(self.outlines)
 
 
 @dataclass(frozen=True)

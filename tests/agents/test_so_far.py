@@ -14,7 +14,7 @@ from ratchet.inference.completion import Completion
 from ratchet.inference.engine import EngineError
 from ratchet.inference.scripted import Replies, ScriptedEngine
 from ratchet.rewards.selection import select
-from ratchet.sampling.trajectories import Trajectories
+from ratchet.sampling.store import Trajectories
 from tests.helpers.any_system import task_of
 from tests.helpers.debating import NO, YES, Debate
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, act, engine, passage, play, query, review, say

@@ -14,7 +14,7 @@ from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RoundFolder
 from ratchet.core.selection import Score
 from ratchet.rewards.selection import select
-from ratchet.sampling.trajectories import Trajectories
+from ratchet.sampling.store import Trajectories
 from ratchet.training.lessons import TokenRow
 from ratchet.training.rows import table_rows
 from tests.helpers.stored import store

@@ -29,7 +29,7 @@ from ratchet.evaluation.results import Results
 from ratchet.evaluation.round_arms import build_results, record_arms
 from ratchet.questions.manifest import open_run
 from ratchet.rewards.selection import select
-from ratchet.sampling.trajectories import Trajectories
+from ratchet.sampling.store import Trajectories
 from ratchet.training.rows import build_rows, rows_table, write_rows
 from tests.helpers.configs import config_values
 from tests.helpers.reward_cases import score_with

@@ -22,7 +22,7 @@ from ratchet.rewards.nuggets import NuggetStore
 from ratchet.rewards.prompts import builtin_prompts, judge_prompts
 from ratchet.rewards.reward import Judged, Rule, Settings, load_reward
 from ratchet.rewards.scoring import Scorer
-from ratchet.sampling.trajectories import Trajectories, outline
+from ratchet.sampling.store import Trajectories, outline
 from tests.helpers.configs import SPLITS, config_values
 from tests.helpers.tiny import tiny_format
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,12 @@ import pytest
 import yaml
 
 from ratchet.commands.recording import record_by_hand
-from ratchet.core.config import Config, ModelConfig
+from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.report import follow
-from ratchet.report.follow import Pace, parse_gpus, parse_metrics, read_engines
+from ratchet.report.follow import Pace
 from ratchet.sampling.store import TrajectoryStore
 from tests.helpers.browser import contrasts, needs_chromium
 from tests.helpers.commands import command_of
@@ -34,16 +32,6 @@ from tests.helpers.watched import watched
 main = command_of("report")
 
 pytestmark = pytest.mark.server
-METRICS = """# HELP vllm:num_requests_running Number of requests
-vllm:num_requests_running{engine="0",model_name="a"} 3.0
-vllm:num_requests_running{engine="1",model_name="a"} 4.0
-vllm:num_requests_waiting{engine="0"} 2.0
-vllm:kv_cache_usage_perc{engine="0"} 0.25
-vllm:kv_cache_usage_perc{engine="1"} 0.5
-vllm:generation_tokens_total{engine="0"} 1200.0
-vllm:other 7
-vllm:prompt_tokens_total{engine="0"} broken
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -172,41 +160,6 @@ def test_a_rate_is_that_of_the_last_two_minutes() -> None:
         last = pace.rate("a", 30)
     assert last == 0.0
     assert pace.rate("b", 5) is None and pace.rate("b", 3) is None
-
-
-def test_the_metrics_of_a_server_are_summed_over_its_engines() -> None:
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/metrics" else 404)
-            self.end_headers()
-            self.wfile.write(METRICS.encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        base = {"path": "some/model", "engine": "vllm"}
-        models = {
-            "up": base | {"url": f"http://127.0.0.1:{server.server_port}/v1"},
-            "gone": base | {"url": "http://127.0.0.1:9/v1"},
-            "local": {"path": "some/model"},
-        }
-        read = read_engines({name: ModelConfig.model_validate(given) for name, given in models.items()})
-        found = {name: (metrics, problem) for name, _, metrics, problem in read}
-        server.shutdown()
-        thread.join()
-    assert found["up"] == ({"running": 7.0, "waiting": 2.0, "cache": 0.5, "new_tokens": 1200.0}, "")
-    assert found["gone"][0] == {} and "does not answer" in found["gone"][1] and "local" not in found
-    assert parse_metrics("") == {}
-
-
-def test_gpus_are_read_as_nvidia_smi_prints_them() -> None:
-    text = "NVIDIA H200, 87, 91234, 143771, 512.31, 61\nNVIDIA H200 MIG, [N/A], 12, 143771, [N/A], 40\n"
-    first, second = parse_gpus(text)
-    assert (first["name"], first["use"], first["memory"], first["watts"]) == ("NVIDIA H200", 87.0, 91234.0, 512.31)
-    assert second["use"] is None and parse_gpus("No devices were found\n") == []
 
 
 def test_the_command_names_a_run_that_is_not_there(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from ratchet.rewards.reward import known_rewards, load_reward
 from ratchet.rewards.selection import select
 from ratchet.rewards.summary import best_reward, mean_reward
 from ratchet.rounds.adapters import dev_rewards
-from ratchet.sampling.trajectories import Trajectories
+from ratchet.sampling.store import Trajectories
 from tests.helpers.arms import make_arm
 from tests.helpers.reward_cases import (
     judge_reply,

@@ -14,7 +14,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Status, Trajectory
 from ratchet.core.selection import Score, Selection
 from ratchet.rewards.selection import cause_text, reward, select, select_at_random
-from ratchet.sampling.trajectories import Trajectories
+from ratchet.sampling.store import Trajectories
 from tests.helpers.reward_cases import trajectory
 
 WEIGHTS = {"correctness": 4.0, "faithfulness": 1.0}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.errors import UserError
-from ratchet.sampling.trajectories import RECENT, Trajectories
+from ratchet.sampling.store import RECENT, Trajectories
 from tests.helpers.handmade_run import questions_of, trajectory
 from tests.helpers.stored import store
 

@@ -18,8 +18,7 @@ from ratchet.core.selection import Score
 from ratchet.report.records import count_rows, read_trained
 from ratchet.rewards.selection import select
 from ratchet.rewards.summary import single_answer
-from ratchet.sampling.store import TrajectoryStore
-from ratchet.sampling.trajectories import Trajectories
+from ratchet.sampling.store import Trajectories, TrajectoryStore
 from ratchet.training.actions import action_groups
 from ratchet.training.kept import KeptTrajectories, LearntRound, learnt_rounds, read_kept
 from ratchet.training.lessons import TokenRow, trajectory_lessons
