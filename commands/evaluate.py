@@ -10,7 +10,7 @@ from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import Config, EvaluationConfig, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.evaluation.arm_folders import results_path
+from ratchet.evaluation.arms import results_path
 from ratchet.evaluation.headline import complete_card
 from ratchet.evaluation.results import BASE, TRAINED, Results, read_results
 from ratchet.evaluation.round_arms import build_results, run_arms

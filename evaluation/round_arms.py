@@ -12,13 +12,18 @@ from ratchet.core.files import write_record
 from ratchet.core.runfolder import RoundFolder
 from ratchet.core.selection import Score
 from ratchet.core.text import NORMALISATIONS
-from ratchet.evaluation.arm_folders import RoundArms, arm_store, arms_file, question_set, read_arms, results_path
 from ratchet.evaluation.arms import (
     ArmPlan,
+    RoundArms,
+    arm_store,
     arm_trajectories,
+    arms_file,
     check_leaks,
     is_planned,
     open_scoring,
+    question_set,
+    read_arms,
+    results_path,
     sample_arms,
     stored_arm_scores,
 )

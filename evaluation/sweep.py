@@ -18,8 +18,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.plugins import short_name
 from ratchet.core.records import Record
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.evaluation.arm_folders import QuestionSet, arm_store, question_set
-from ratchet.evaluation.arms import ArmPlan, ArmStatus, arm_status
+from ratchet.evaluation.arms import ArmPlan, ArmStatus, QuestionSet, arm_status, arm_store, question_set
 from ratchet.evaluation.comparisons import primary_measure
 from ratchet.inference.adapters import WEIGHTS, is_adapter
 from ratchet.questions.load import same_question_key

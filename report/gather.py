@@ -17,7 +17,7 @@ from ratchet.core.files import read_json_file
 from ratchet.core.records import Question
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.core.selection import QuestionChoice, Score, Selection
-from ratchet.evaluation.arm_folders import evaluated_splits, read_arms, results_path, scores_path, split_of
+from ratchet.evaluation.arms import evaluated_splits, read_arms, results_path, scores_path, split_of
 from ratchet.evaluation.results import TRAINED, Results, read_results
 from ratchet.questions.load import load_questions
 from ratchet.report.records import Line, LogLine, Replaced, StoreLines, Tally, count_rows, read_training_log

@@ -10,7 +10,7 @@ from typing import Any
 from ratchet.core.config.evaluation import FINAL
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.core.selection import Selection
-from ratchet.evaluation.arm_folders import results_path
+from ratchet.evaluation.arms import results_path
 from ratchet.evaluation.formats import format_p_value
 from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.measures.measures import direction, measure_of

@@ -22,8 +22,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import write_record
 from ratchet.core.records import Question
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.evaluation.arm_folders import arm_store, question_set, results_path
-from ratchet.evaluation.arms import ArmPlan, check_leaks, open_arm, sample_arms
+from ratchet.evaluation.arms import ArmPlan, arm_store, check_leaks, open_arm, question_set, results_path, sample_arms
 from ratchet.evaluation.choice import choose, decide, too_few_questions
 from ratchet.evaluation.comparisons import measure_difference
 from ratchet.evaluation.measures.estimates import Difference

@@ -18,7 +18,7 @@ from ratchet.core.config import Config, IndexConfig, SplitConfig, is_missing
 from ratchet.core.files import write_json
 from ratchet.core.records import content_key
 from ratchet.core.runfolder import RoundFolder, RunFolder, file_digest
-from ratchet.evaluation.arm_folders import arm_store, read_arms
+from ratchet.evaluation.arms import arm_store, read_arms
 from ratchet.inference.adapters import CONFIG, WEIGHTS, adapter_digest, is_adapter
 from ratchet.questions.load import is_there, load_split
 from ratchet.retrieval.layout import MANIFEST, read_manifest, searched_digest

@@ -27,7 +27,7 @@ from ratchet.core.config import (
 from ratchet.core.config.evaluation import FINAL
 from ratchet.core.records import content_key
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.evaluation.arm_folders import results_path, split_of
+from ratchet.evaluation.arms import results_path, split_of
 from ratchet.inference.engines import needs_server
 from ratchet.retrieval.sources.source import load_source
 from ratchet.rewards.prompts import replaced_digest

@@ -19,7 +19,7 @@ from ratchet.core.locks import holder_of
 from ratchet.core.progress import duration
 from ratchet.core.runfolder import RoundFolder
 from ratchet.core.tables import print_table
-from ratchet.evaluation.arm_folders import evaluated_splits
+from ratchet.evaluation.arms import evaluated_splits
 from ratchet.rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
 from ratchet.rounds.ledger import SENTENCES, latest_entries, reason_to_run
 from ratchet.rounds.records import Entry, last_promoted, read_promotions, why_it_ended

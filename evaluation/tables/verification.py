@@ -29,8 +29,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Trajectory, content_key
 from ratchet.core.runfolder import RoundFolder
 from ratchet.core.tables import new_table, print_table
-from ratchet.evaluation.arm_folders import question_set, read_arms, split_of
-from ratchet.evaluation.arms import arm_trajectories
+from ratchet.evaluation.arms import arm_trajectories, question_set, read_arms, split_of
 from ratchet.evaluation.measures.estimates import Estimate
 from ratchet.evaluation.measures.statistics import Rows, paired, statistic_interval
 from ratchet.evaluation.measures.verdicts import APART, Verdicts, label_scores, uncertainty

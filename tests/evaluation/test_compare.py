@@ -13,8 +13,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RoundFolder
 from ratchet.evaluation import round_arms as comparing
-from ratchet.evaluation.arm_folders import read_arms, results_path, scores_path
-from ratchet.evaluation.arms import check_leaks
+from ratchet.evaluation.arms import check_leaks, read_arms, results_path, scores_path
 from ratchet.evaluation.comparisons import best_baseline, compare, primary_measure
 from ratchet.evaluation.headline import verdict
 from ratchet.evaluation.measures.estimates import Difference, Estimate

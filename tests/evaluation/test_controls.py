@@ -9,7 +9,7 @@ import pytest
 from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder
-from ratchet.evaluation.arm_folders import read_arms
+from ratchet.evaluation.arms import read_arms
 from ratchet.evaluation.comparisons import compare, question_changes, selection_gain
 from ratchet.evaluation.headline import changes_sentence, verdict
 from ratchet.evaluation.results import QuestionChanges

@@ -8,8 +8,7 @@ from ratchet.core.config import Config
 from ratchet.core.files import write_jsonl
 from ratchet.core.records import Event, Passage, Question, Recall, Search, ToolCall, Trajectory, Turn, content_key
 from ratchet.core.runfolder import RoundFolder
-from ratchet.evaluation.arm_folders import arm_store, question_set
-from ratchet.evaluation.arms import ArmPlan
+from ratchet.evaluation.arms import ArmPlan, arm_store, question_set
 from ratchet.evaluation.round_arms import build_results, record_arms
 from ratchet.questions.labels import FEVER
 from ratchet.questions.manifest import open_run

@@ -23,8 +23,7 @@ from ratchet.core.records import (
     content_key,
 )
 from ratchet.core.runfolder import RoundFolder
-from ratchet.evaluation.arm_folders import arm_store, question_set
-from ratchet.evaluation.arms import ArmPlan
+from ratchet.evaluation.arms import ArmPlan, arm_store, question_set
 from ratchet.evaluation.results import Results
 from ratchet.evaluation.round_arms import build_results, record_arms
 from ratchet.questions.manifest import open_run

@@ -16,7 +16,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments
 from ratchet.core.records import Trajectory, content_key
 from ratchet.core.runfolder import RunFolder
-from ratchet.evaluation.arm_folders import read_arms
+from ratchet.evaluation.arms import read_arms
 from ratchet.evaluation.round_arms import evaluate
 from ratchet.inference.engine import EngineError
 from ratchet.inference.scripted import ScriptedEngine

@@ -13,7 +13,7 @@ from ratchet.agents.core.system import load_system
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question
-from ratchet.evaluation.arm_folders import arm_store
+from ratchet.evaluation.arms import arm_store
 from ratchet.sampling.pool import plan_jobs
 from tests.helpers.playing import SETTING, play
 from tests.helpers.reward_cases import make_config

@@ -19,7 +19,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import write_json
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.selection import QuestionChoice, Selection
-from ratchet.evaluation.arm_folders import read_arms
+from ratchet.evaluation.arms import read_arms
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion
 from ratchet.inference.http.chat_api import TextFormat

@@ -10,7 +10,7 @@ import pytest
 from ratchet.core.files import read_segments
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.evaluation.arm_folders import read_arms
+from ratchet.evaluation.arms import read_arms
 from ratchet.inference.adapters import adapter_digest
 from ratchet.training.rows import check_rows, read_rows, table_rows
 from tests.helpers.experiment import command

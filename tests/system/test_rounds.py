@@ -14,7 +14,7 @@ import yaml
 from ratchet.core.files import read_segments
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.evaluation.arm_folders import read_arms
+from ratchet.evaluation.arms import read_arms
 from ratchet.inference.adapters import adapter_digest
 from ratchet.rounds.ledger import read_ledger
 from ratchet.rounds.records import Entry, read_promotions

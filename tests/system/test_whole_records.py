@@ -18,7 +18,7 @@ from ratchet.core.files import read_segments, write_jsonl
 from ratchet.core.records import Event, Note, Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.selection import Score
-from ratchet.evaluation.arm_folders import arm_store, question_set, scores_path
+from ratchet.evaluation.arms import arm_store, question_set, scores_path
 from ratchet.rewards.store import stored_scores
 from tests.helpers.commands import command_of
 from tests.helpers.configs import SPLITS, config_values
