@@ -15,10 +15,12 @@ from ratchet.inference.scripted import ScriptedEngine
 from ratchet.inference.thoughts import without_thoughts
 from ratchet.retrieval.sources.source import ToolSpec
 from tests.agents.test_mermaid import PARTS
-from tests.agents.test_react import HARBOUR, SHELF
-from tests.helpers.playing import CLAIM, Shelf, engine, play
+from tests.helpers.playing import CLAIM, Shelf, engine, passage, play
 from tests.helpers.templates import templated_format
 from tests.inference.test_tool_calls import own_words
+
+HARBOUR = "The harbour is old. It was built by Ada Torrin. Ships lie there. Ada also built a bridge."
+SHELF = {"harbour of Velm": [passage(1, HARBOUR, "Velm"), passage(2), passage(3), passage(4)]}
 
 
 async def react(name: str, said: list[str]) -> tuple[Trajectory, list[str]]:
