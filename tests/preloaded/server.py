@@ -53,7 +53,6 @@ LIBRARIES = (
     "yaml",
 )
 MODULES = (
-    "ratchet.evaluation.card",
     "ratchet.commands.sweep",
     "ratchet.evaluation.tables.comparison",
     "ratchet.index_build.build",

@@ -45,17 +45,17 @@ def follow(page: str, folder: Path) -> dict[str, str]:
         assert words[0] == "ratchet"
         done = command("-m", *words, folder=folder)
         assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}"
-        printed[words[1]] = done.stdout
+        printed[" ".join(words[1:3])] = done.stdout
     return printed
 
 
 @pytest.mark.slow
 def test_the_files_of_the_page_are_asked_sampled_scored_and_evaluated(tmp_path: Path) -> None:
     printed = follow("extend.md", tmp_path)
-    assert printed["ask"]
-    assert all(title in printed["score"] for title in ("Brevity", "Politeness"))
-    assert "./politeness.py=1" in printed["whatif"]
-    assert all(word in printed["evaluate"] for word in ("Brevity", "Politeness", "lakes: 1 questions"))
+    assert printed["ask Who built the harbour of Velm?"]
+    assert all(title in printed["score --config"] for title in ("Brevity", "Politeness"))
+    assert "./politeness.py=1" in printed["score whatif"]
+    assert all(word in printed["evaluate --config"] for word in ("Brevity", "Politeness", "lakes: 1 questions"))
     [selection] = tmp_path.rglob("selection.json")
     assert json.loads(selection.read_text())["weights"] == {"f1": 2.0, "./brevity.py": 1.0}
     [part] = tmp_path.glob("run*/**/round-1/trajectories/part-0.jsonl")
