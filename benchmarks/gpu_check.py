@@ -29,8 +29,8 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.training import SHAPES, benchmark, parse, random_model
 from benchmarks.vllm_check import StepFailed, demo_survives_a_killed_server, two_servers_share
-from ratchet.core.console import wide_console
 from ratchet.core.errors import UserError
+from ratchet.core.tables import wide_console
 from ratchet.training.memory import Activations
 
 ROOT = Path(__file__).resolve().parents[1]

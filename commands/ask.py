@@ -21,9 +21,9 @@ from ratchet.agents.core.steps import describe_step, passage_lines
 from ratchet.agents.core.system import System, load_system
 from ratchet.commands.checks import check_system_extras
 from ratchet.core.config import Config
-from ratchet.core.console import PlainConsole
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import Event, Note, Question, Recall, Search, ToolCall, Trajectory
+from ratchet.core.tables import PlainConsole
 from ratchet.core.text import plain_line, plain_text
 from ratchet.questions.labels import FEVER
 from ratchet.rewards.prompts import judge_prompts

@@ -20,9 +20,8 @@ from ratchet.core.config import (
     load_members,
 )
 from ratchet.core.errors import UserError
-from ratchet.core.extras import need_extra
-from ratchet.core.http.environment import check_environment
-from ratchet.core.hub import is_offline
+from ratchet.core.http.environment import check_environment, is_offline
+from ratchet.core.installed import need_extra
 from ratchet.core.plugins import is_path
 from ratchet.questions.benchmark import load_benchmark
 from ratchet.retrieval.sources.source import load_source

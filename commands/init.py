@@ -18,7 +18,7 @@ from ratchet.core.config import SplitConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.escape import shell_line, yaml_value
 from ratchet.core.files import write_atomic
-from ratchet.core.hub import is_offline
+from ratchet.core.http.environment import is_offline
 from ratchet.core.records import Question
 from ratchet.core.text import plain_line
 from ratchet.index_build.documents import Document, repeated_documents, scan_documents

@@ -17,7 +17,7 @@ from types import FrameType
 from ratchet.commands.arguments import CONFIG, OPTIONAL_CONFIG, SET
 from ratchet.commands.table import COMMANDS, GROUPS, Command
 from ratchet.core.errors import UserError, did_you_mean
-from ratchet.core.extras import DISTRIBUTION
+from ratchet.core.installed import DISTRIBUTION
 
 DESCRIPTION = "Fine-tune open agent models on their own best trajectories."
 

@@ -19,7 +19,7 @@ from ratchet.commands.checks import check_system_extras
 from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
-from ratchet.core.extras import need_extra
+from ratchet.core.installed import need_extra
 from ratchet.core.plugins import short_name
 from ratchet.core.records import Trajectory, content_key
 from ratchet.core.runfolder import RunFolder

@@ -14,13 +14,12 @@ from ratchet.commands.checks import check_scoring_extras
 from ratchet.commands.config import config_words
 from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import Config
-from ratchet.core.console import PlainConsole
 from ratchet.core.errors import UserError
 from ratchet.core.escape import shell_line
 from ratchet.core.files import read_record, write_json
-from ratchet.core.records import Question, questions_digest
+from ratchet.core.records import Question, Selection, questions_digest
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import Selection
+from ratchet.core.tables import PlainConsole
 from ratchet.questions.load import load_questions
 from ratchet.questions.manifest import check_same, open_run
 from ratchet.rewards.reward import load_reward

@@ -20,8 +20,8 @@ from ratchet.commands.ask import open_runner
 from ratchet.commands.config import limits_of, open_config
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError, fault_in
-from ratchet.core.extras import need_extra
 from ratchet.core.http.server import address_of, listen, read_key, serve_until_stopped
+from ratchet.core.installed import need_extra
 from ratchet.core.processor import usable_cores
 from ratchet.core.runfolder import RunFolder
 from ratchet.inference.adapters import read_uniform_adapter

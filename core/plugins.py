@@ -3,7 +3,7 @@ objective.
 
 A name that ends in `.py` or contains a `/` is the path of a file or folder of Python code: `parts/my_system.py`. As
 every path in a config, it is relative to the config's folder or, where nothing is there, to the working directory
-(`ratchet.core.config.paths`). Any other is a module of the built-in folder of its kind, as `mrag` is, or stands in a
+(`ratchet.core.config.section`). Any other is a module of the built-in folder of its kind, as `mrag` is, or stands in a
 module with others (`Folder.shared`). A module has one plug-in in a constant such as SYSTEM, or several by name in its
 plural, SYSTEMS.
 

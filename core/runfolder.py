@@ -10,7 +10,7 @@ from pathlib import Path
 from ratchet.core.config import TrainedControl
 from ratchet.core.errors import UserError
 from ratchet.core.files import open_regular, read_record
-from ratchet.core.selection import Selection
+from ratchet.core.records import Selection
 
 ROUND = "round-"
 SPLITS = ("train", "dev", "test")

@@ -1,16 +1,43 @@
-"""Tables that are complete at any width: a table that does not fit is printed as a block of lines for each row."""
+"""Consoles that show text from outside as text, and tables that are complete at any width: a table that does not fit is
+printed as a block of lines for each row."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.core.console import NARROW, wide_console
+from ratchet.core.text import plain_text
+
+NARROW = 80
+"""The columns of a narrow terminal, in which every table is complete."""
+
+
+class PlainConsole(Console):
+    """A console that shows text as text: what documents, models and data files say never commands the terminal.
+
+    Colours and styles of our own are no part of a text, and stay.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain_text(segment.text), segment.style)
+
+
+def wide_console(width: int, out: TextIO | None = None) -> Console:
+    """For tables: as wide as the terminal or COLUMNS says, or `width` columns where the output goes elsewhere."""
+    console = PlainConsole(file=out or sys.stdout, highlight=False)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
+        return console
+    return PlainConsole(file=out or sys.stdout, highlight=False, width=width)
+
 
 GAP = 3
 """Spaces between two cells in a block."""

@@ -1,4 +1,4 @@
-"""Mark-up as plain text: H<sub>2</sub>O is H2O and 10<sup>6</sup> is 10^6 (core/raised.py). The tags of HTML, JATS
+"""Mark-up as plain text: H<sub>2</sub>O is H2O and 10<sup>6</sup> is 10^6 (core/words.py). The tags of HTML, JATS
 and MathML vanish, and where they part blocks or cells of a table, words stay apart."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement
 
-from ratchet.core.raised import LETTERS, parts_numbers, script_sign
+from ratchet.core.words import LETTERS, parts_numbers, script_sign
 
 SCRIPTS = {"sup": True, "sub": False}
 """The elements of superscripts (True) and subscripts."""

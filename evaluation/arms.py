@@ -25,13 +25,12 @@ from ratchet.agents.core.system import load_system
 from ratchet.agents.core.task import RunContext
 from ratchet.core.config import SPLITS, Config, EvaluationConfig, LeakageConfig, SplitConfig, SystemConfig
 from ratchet.core.config.evaluation import FINAL
-from ratchet.core.config.sampling import TOP_P
+from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import read_record
 from ratchet.core.plugins import short_name
-from ratchet.core.records import Question, Record, Trajectory, content_key
+from ratchet.core.records import Question, Record, Score, Trajectory, content_key
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.selection import Score
 from ratchet.evaluation.measures.measures import Scores
 from ratchet.questions.load import load_split
 from ratchet.rewards.reward import judge_of

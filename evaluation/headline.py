@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ratchet.core.escape import markdown_text
 from ratchet.core.files import write_atomic
-from ratchet.core.markdown import markdown_text
 from ratchet.evaluation.formats import format_interval, format_number, measure_row
 from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.measures.measures import LENIENT, answered_measure, direction, measure_of, strict_form

@@ -9,8 +9,8 @@ from pathlib import Path
 from ratchet.core.config import SPLITS, Config, EvaluationConfig, SystemConfig, TrainedControl
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_record
+from ratchet.core.records import Score
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.selection import Score
 from ratchet.core.text import NORMALISATIONS
 from ratchet.evaluation.arms import (
     ArmPlan,

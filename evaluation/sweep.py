@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ratchet.core.config import Config, LeakageConfig, SweepConfig, SystemConfig
-from ratchet.core.config.sweep import BASE
+from ratchet.core.config.evaluation import BASE
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import short_name
 from ratchet.core.records import Record

@@ -14,13 +14,12 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from ratchet.core.console import wide_console
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_record, write_record
 from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
 from ratchet.core.records import Record
-from ratchet.core.tables import new_table, print_table
+from ratchet.core.tables import new_table, print_table, wide_console
 from ratchet.evaluation.choice import choose
 from ratchet.evaluation.comparisons import compare_with_best, make_arm, measure_difference
 from ratchet.evaluation.formats import format_difference, format_estimate, format_mean, format_p, paired_count

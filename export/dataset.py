@@ -15,13 +15,12 @@ import pyarrow.parquet as pq
 
 from ratchet.core.config import Config, ModelConfig, is_missing, written
 from ratchet.core.errors import UserError
+from ratchet.core.escape import markdown_template
 from ratchet.core.files import write_atomic
-from ratchet.core.markdown import markdown_template
 from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
-from ratchet.core.records import Conversation, Question, Trajectory, content_key
+from ratchet.core.records import Conversation, Question, Selection, Trajectory, content_key
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.selection import Selection
 from ratchet.export.folders import CARD, export_folder
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.questions.load import LoadedSplit, load_split

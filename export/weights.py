@@ -12,8 +12,8 @@ from ratchet.agents.core.prompts import write_prompts
 from ratchet.agents.core.system import load_system
 from ratchet.core.config import ModelConfig, SystemConfig
 from ratchet.core.errors import UserError
+from ratchet.core.escape import markdown_code, markdown_text
 from ratchet.core.files import write_atomic, write_json
-from ratchet.core.markdown import markdown_code, markdown_text
 from ratchet.export.folders import CARD, export_folder, finish_export
 from ratchet.inference.adapters import CONFIG, WEIGHTS, Adapter, read_adapter
 from ratchet.questions.leakage import TRAINING_QUESTIONS

@@ -28,9 +28,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from ratchet.core.errors import RowErrors, UserError, did_you_mean, raise_error
-from ratchet.core.extras import install, missing_package
-from ratchet.core.files import decode_text, open_regular, read_jsonl
-from ratchet.core.parquet import parquet_rows
+from ratchet.core.files import decode_text, open_regular, parquet_rows, read_jsonl
+from ratchet.core.installed import install, missing_package
 from ratchet.core.records import document_id
 from ratchet.core.tags import without_tags
 from ratchet.index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES, read_markup

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ratchet.core.errors import UserError
-from ratchet.core.hub import hub_reason
+from ratchet.core.http.environment import hub_reason
 from ratchet.inference.shapes import read_shape
 from ratchet.inference.weights import EXPERTS, language_part, linears, trained_linears
 

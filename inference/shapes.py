@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ratchet.core.hub import leave_unreachable_hub
+from ratchet.core.http.environment import leave_unreachable_hub
 
 WIDTHS = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),

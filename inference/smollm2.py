@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.core.errors import UserError
-from ratchet.core.extras import need_extra
 from ratchet.core.files import new_folder, open_regular, write_atomic
+from ratchet.core.installed import need_extra
 from ratchet.core.locks import WAIT_OF_JOB, Lock
 from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.tokenizer import load_tokenizer

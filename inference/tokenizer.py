@@ -9,7 +9,7 @@ from typing import Any
 
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.files import read_json_file
-from ratchet.core.hub import hub_reason, is_absent, leave_unreachable_hub, unreachable
+from ratchet.core.http.environment import hub_reason, is_absent, leave_unreachable_hub, unreachable
 from ratchet.core.tasks import time_limit
 from ratchet.core.text import short_line
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.core.errors import UserError, first_line
-from ratchet.core.hub import hub_reason, leave_unreachable_hub
+from ratchet.core.http.environment import hub_reason, leave_unreachable_hub
 from ratchet.inference.adapters import CONFIG, read_adapter
 
 AGAIN = "if its files are damaged, copy or download it again"

@@ -18,8 +18,7 @@ from functools import cached_property
 from ratchet.core.config import SPLITS, GenerationConfig, Split
 from ratchet.core.errors import UserError
 from ratchet.core.records import content_key
-from ratchet.core.stop_words import NO_TOPIC
-from ratchet.core.words import split_words
+from ratchet.core.words import NO_TOPIC, split_words
 from ratchet.index_build.documents import Document
 
 MAX_DOCUMENTS = 10_000

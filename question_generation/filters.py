@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ratchet.core.records import with_title
-from ratchet.core.stop_words import NO_TOPIC
-from ratchet.core.words import split_words
+from ratchet.core.words import NO_TOPIC, split_words
 from ratchet.index_build.documents import Document
 from ratchet.question_generation.prompts import Category
 from ratchet.questions.load import same_question_key

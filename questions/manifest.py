@@ -14,9 +14,9 @@ import yaml
 from ratchet.core.config import Config, PathText, is_missing, written
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_json_file, write_atomic, write_json
+from ratchet.core.installed import code_version
 from ratchet.core.parsing import read_mapping
 from ratchet.core.runfolder import SPLITS, RunFolder, path_digest
-from ratchet.core.version import code_version
 from ratchet.questions.load import load_split
 
 VERSION = 2

@@ -14,9 +14,8 @@ from ratchet.core.config import Config
 from ratchet.core.config.evaluation import FINAL
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_json_file
-from ratchet.core.records import Question
+from ratchet.core.records import Question, QuestionChoice, Score, Selection
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import QuestionChoice, Score, Selection
 from ratchet.evaluation.arms import evaluated_splits, read_arms, results_path, scores_path, split_of
 from ratchet.evaluation.results import TRAINED, Results, read_results
 from ratchet.questions.load import load_questions

@@ -29,7 +29,7 @@ from ratchet.report.terms import count_outcomes, measure_term, term
 from ratchet.report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view, pack
 
 if TYPE_CHECKING:
-    from ratchet.core.plotting import Plot
+    from ratchet.report.plots import Plot
 
 HERE = Path(__file__).parent
 SCRIPTS = ("base.js", "browser.js", "trajectory.js", "selection.js", "live.js")

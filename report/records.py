@@ -21,8 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ratchet.core.config import RewardsConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segment
-from ratchet.core.records import Question, Trajectory
-from ratchet.core.selection import Score
+from ratchet.core.records import Question, Score, Trajectory
 from ratchet.report.terms import outcomes_of
 from ratchet.rewards.selection import strict_reward
 from ratchet.rewards.store import current_settings, score_file

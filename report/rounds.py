@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from ratchet.core.config.evaluation import FINAL
+from ratchet.core.records import Selection
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import Selection
 from ratchet.evaluation.arms import results_path
 from ratchet.evaluation.formats import format_p_value
 from ratchet.evaluation.measures.estimates import Difference, Estimate

@@ -8,8 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from ratchet.core.records import ModelCall, Question, Search, ToolCall, Trajectory
-from ratchet.core.selection import Score
+from ratchet.core.records import ModelCall, Question, Score, Search, ToolCall, Trajectory
 from ratchet.evaluation.measures.measures import measure_of, strict_form
 from ratchet.rewards.reward import has_answer
 from ratchet.rewards.rules import accuracy, token_f1

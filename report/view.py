@@ -23,7 +23,9 @@ from ratchet.core.records import (
     ModelCall,
     Passage,
     Question,
+    QuestionChoice,
     Recall,
+    Score,
     Search,
     Span,
     ToolCall,
@@ -31,7 +33,6 @@ from ratchet.core.records import (
     Turn,
     content_key,
 )
-from ratchet.core.selection import QuestionChoice, Score
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.chat_formats import open_chat_format
 from ratchet.inference.thoughts import split_thought

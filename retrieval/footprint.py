@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.core.config import Config, DenseConfig, EncoderConfig, IndexConfig, is_missing
-from ratchet.core.config.index import ENCODERS
+from ratchet.core.config.retrieval import ENCODERS
 from ratchet.core.errors import UserError
 from ratchet.core.parsing import parse
 from ratchet.inference.footprint import DTYPE_BYTES

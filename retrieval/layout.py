@@ -24,8 +24,7 @@ from ratchet.core.files import read_json_file, write_json
 from ratchet.core.progress import Progress
 from ratchet.core.records import Record, content_key
 from ratchet.core.runfolder import file_digest
-from ratchet.core.stop_words import STOP_WORDS, read_stop_words
-from ratchet.core.words import WORD_RULES
+from ratchet.core.words import STOP_WORDS, WORD_RULES, read_stop_words
 
 FORMAT = 5
 SHARD = "shard.json"

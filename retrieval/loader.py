@@ -12,7 +12,7 @@ from typing import Any
 from ratchet.core.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
 from ratchet.core.errors import UserError
 from ratchet.core.records import content_key
-from ratchet.core.stop_words import read_stop_words
+from ratchet.core.words import read_stop_words
 from ratchet.retrieval.index import Index, Ranker, Shard, Store
 from ratchet.retrieval.layout import (
     SHARDS,

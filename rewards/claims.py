@@ -19,7 +19,7 @@ from pydantic import ValidationError, ValidatorFunctionWrapHandler, WithJsonSche
 
 from ratchet.agents.core.prompts import Prompts
 from ratchet.agents.mrag.paper import rebase
-from ratchet.core.selection import Score
+from ratchet.core.records import Score
 from ratchet.rewards.inputs import ScoreJudge
 from ratchet.rewards.judge import JudgeRequest, Reply, Verdict
 from ratchet.rewards.prompts import template

@@ -8,8 +8,7 @@ from typing import Any
 
 from ratchet.agents.core.prompts import Prompts
 from ratchet.core.config import RewardsConfig
-from ratchet.core.records import Question
-from ratchet.core.selection import Score
+from ratchet.core.records import Question, Score
 from ratchet.core.text import Normalise
 from ratchet.retrieval.encoders.limits import Embed
 from ratchet.rewards.judge import CallLog, Judge, JudgeRequest, R, Verdict, cut_off

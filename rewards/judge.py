@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ratchet.agents.core.output import JsonObject, Malformed, all_outputs, grammar, is_explanation, parse_output
 from ratchet.core.config import RewardsConfig
-from ratchet.core.config.sampling import TOP_P
+from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, read_segment
 from ratchet.core.records import Record, content_key

@@ -46,8 +46,7 @@ from ratchet.agents.core.prompts import Prompts
 from ratchet.core.config import Config, RewardsConfig, ScoreName
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
-from ratchet.core.records import Question, Status, Trajectory
-from ratchet.core.selection import Score, ScoreState
+from ratchet.core.records import Question, Score, ScoreState, Status, Trajectory
 from ratchet.core.text import short_line
 from ratchet.sampling.store import Outline
 

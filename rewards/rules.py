@@ -31,9 +31,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from ratchet.core.records import Passage, Question
-from ratchet.core.stop_words import FUNCTION_WORDS
 from ratchet.core.text import Normalise, fold_typography, normalise_answer, plain_answer, spaced_answer
-from ratchet.core.words import fold_text, split_words
+from ratchet.core.words import FUNCTION_WORDS, fold_text, split_words
 
 VERSION = 4
 """Raise it when a rule's result changes: stored scores of another version are not reused."""

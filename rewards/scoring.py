@@ -14,15 +14,14 @@ from types import TracebackType
 from typing import TypeVar
 
 from ratchet.core.config import Config
-from ratchet.core.config.sampling import TOP_P
+from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, write_jsonl
 from ratchet.core.locks import Lock
 from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
-from ratchet.core.records import Question, content_key
+from ratchet.core.records import Question, Score, content_key
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import Score
 from ratchet.core.tasks import for_each, run_or_cancel
 from ratchet.core.text import NORMALISATIONS, plain_text
 from ratchet.inference.engine import Engine, asking_about

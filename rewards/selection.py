@@ -23,8 +23,16 @@ from dataclasses import dataclass
 
 from ratchet.core.config import SelectConfig
 from ratchet.core.errors import UserError
-from ratchet.core.records import Conversation, Question, Trajectory, content_key
-from ratchet.core.selection import Cause, QuestionChoice, Score, Selection
+from ratchet.core.records import (
+    Cause,
+    Conversation,
+    Question,
+    QuestionChoice,
+    Score,
+    Selection,
+    Trajectory,
+    content_key,
+)
 from ratchet.rewards.reward import Ended, has_answer, load_reward, strict_value
 from ratchet.sampling.store import Outline, Trajectories
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_json_file, read_segment, write_json
 from ratchet.core.plugins import short_name
-from ratchet.core.records import content_key
-from ratchet.core.selection import Score
+from ratchet.core.records import Score, content_key
 from ratchet.rewards.reward import Settings, load_reward
 
 

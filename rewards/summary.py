@@ -10,7 +10,7 @@ from statistics import fmean
 from rich.table import Table
 
 from ratchet.core.config import SelectConfig
-from ratchet.core.selection import Cause, Score, ScoreState, Selection
+from ratchet.core.records import Cause, Score, ScoreState, Selection
 from ratchet.rewards.judge import cut_off
 from ratchet.rewards.reward import Ended, load_reward
 from ratchet.rewards.selection import cause_text

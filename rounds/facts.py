@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.core.files import Segment, count_lines, read_json_file
+from ratchet.core.installed import code_version
+from ratchet.core.records import Selection
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import Selection
-from ratchet.core.version import code_version
 from ratchet.evaluation.results import BASE_AGAIN, RESERVED, TRAINED, read_results
 from ratchet.rewards.summary import mean_reward
 from ratchet.rounds.artefacts import Adapter, Arms, Artefact, Digests, File, JsonlFiles

@@ -9,9 +9,8 @@ from pydantic import Field, ValidationError
 
 from ratchet.core.config import Config
 from ratchet.core.files import read_record
-from ratchet.core.records import Record
+from ratchet.core.records import Record, Selection
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import Selection
 from ratchet.evaluation.measures.estimates import Difference
 
 StageId = Literal[
@@ -83,7 +82,7 @@ class Entry(Record):
     seconds: float
     machine: str
     code: str = Field("", exclude_if=lambda code: not code)
-    """The version of the code that ran it (`ratchet.core.version`)."""
+    """The version of the code that ran it (`ratchet.core.installed`)."""
     anyway: str = ""
     """What was out of date of its inputs, where the user went on with --anyway."""
 

@@ -12,13 +12,12 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from ratchet.core.console import wide_console
 from ratchet.core.errors import UserError
 from ratchet.core.files import count_lines, read_json_file, read_log
 from ratchet.core.locks import holder_of
 from ratchet.core.progress import duration
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.tables import print_table
+from ratchet.core.tables import print_table, wide_console
 from ratchet.evaluation.arms import evaluated_splits
 from ratchet.rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
 from ratchet.rounds.ledger import SENTENCES, latest_entries, reason_to_run

@@ -11,7 +11,7 @@ from ratchet.agents.core.resources import open_resources
 from ratchet.agents.core.system import load_system
 from ratchet.agents.core.task import Job, RunContext
 from ratchet.core.config import Config
-from ratchet.core.config.sampling import TOP_P
+from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError
 from ratchet.core.records import Event, Question, Trajectory
 from ratchet.inference.adapters import adapter_digest

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratchet.core.records import Trajectory, content_key
-from ratchet.core.selection import Selection
+from ratchet.core.records import Selection, Trajectory, content_key
 from ratchet.rewards.selection import resemble
 from ratchet.training.lessons import TokenRow
 from ratchet.training.objectives.objective import EQUAL, Alternatives, Lesson, Objective

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from ratchet.core.config import ModelConfig, SplitConfig
-from ratchet.core.markdown import Markdown, markdown_template
+from ratchet.core.escape import Markdown, markdown_template
 from ratchet.inference.weights import is_multimodal
 from ratchet.questions.benchmark import load_benchmark
 from ratchet.questions.leakage import TRAINING_QUESTIONS

@@ -16,9 +16,8 @@ from ratchet.agents.core.system import System, load_system
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl, write_record
-from ratchet.core.records import ModelCall, Question, Span, Trajectory, content_key
+from ratchet.core.records import ModelCall, Question, QuestionChoice, Selection, Span, Trajectory, content_key
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.selection import QuestionChoice, Selection
 from ratchet.inference.chat import ChatFormat
 from ratchet.inference.chat_formats import open_chat_format
 from ratchet.questions.load import load_questions

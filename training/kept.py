@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from ratchet.core.config import Config, load_members
 from ratchet.core.errors import UserError
-from ratchet.core.records import Trajectory, content_key
+from ratchet.core.records import Selection, Trajectory, content_key
 from ratchet.core.runfolder import RoundFolder, file_digest
-from ratchet.core.selection import Selection
 from ratchet.rewards.summary import single_answer
 from ratchet.sampling.store import TrajectoryStore
 

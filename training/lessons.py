@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratchet.core.errors import UserError
-from ratchet.core.records import Record
-from ratchet.core.selection import QuestionChoice, Selection
+from ratchet.core.records import QuestionChoice, Record, Selection
 from ratchet.training.objectives.objective import EQUAL, Alternatives, ExampleObjective, Lesson, Objective
 
 LESSON_FIELDS = (

@@ -17,7 +17,7 @@ from safetensors.torch import load
 
 from ratchet.core.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.core.errors import UserError, did_you_mean, first_line
-from ratchet.core.extras import missing_package
+from ratchet.core.installed import missing_package
 from ratchet.core.processor import computes_bfloat16
 from ratchet.inference.adapters import features_beyond_lora, read_adapter
 from ratchet.inference.weights import layer_alone, linears, load_causal_model, trained_linears

@@ -11,8 +11,8 @@ import pyarrow as pa
 from accelerate import PartialState
 
 from ratchet.core.config import load_members
+from ratchet.core.installed import code_version
 from ratchet.core.plugins import short_name
-from ratchet.core.version import code_version
 from ratchet.questions.leakage import training_question_digests
 from ratchet.questions.load import load_split
 from ratchet.training.adapter import SETTINGS, publish

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ratchet.core.errors import UserError
-from ratchet.core.extras import need_extra
 from ratchet.core.http.environment import is_address
+from ratchet.core.installed import need_extra
 
 SERVER = "https://api.wandb.ai"
 SHORTEST_KEY = 40

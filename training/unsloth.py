@@ -15,7 +15,7 @@ from typing import Any
 
 from ratchet.core.config import ModelConfig, TrainingConfig
 from ratchet.core.errors import UserError
-from ratchet.core.extras import install
+from ratchet.core.installed import install
 
 PEFT = "`--set training.backend=peft` trains the same adapter here"
 # What 'all-linear' means for the decoder models that Unsloth patches.

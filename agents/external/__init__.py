@@ -31,7 +31,7 @@ from ratchet.agents.core.system import SystemSpec
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.agents.external.program import ProgramAnswer, ProgramError, Settings, Task, ask_program, run_program
 from ratchet.core.errors import UserError
-from ratchet.core.extras import need_extra
+from ratchet.core.installed import need_extra
 from ratchet.core.records import Passage, Question, content_key
 from ratchet.core.runfolder import file_digest
 

@@ -22,8 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ratchet.agents.core.task import labels_text
 from ratchet.core.config import Section
 from ratchet.core.errors import UserError
-from ratchet.core.http.clients import open_async_client
-from ratchet.core.http.responses import BadResponse, send_request
+from ratchet.core.http.clients import BadResponse, open_async_client, send_request
 from ratchet.core.records import Question
 from ratchet.core.text import plain_line, read_json
 from ratchet.inference.engine import EngineError

@@ -22,9 +22,8 @@ import numpy as np
 from ratchet.commands.main import run_command
 from ratchet.core.config import IndexConfig
 from ratchet.core.files import write_jsonl
-from ratchet.core.stop_words import NAMED
 from ratchet.core.tables import new_table, print_table
-from ratchet.core.words import padded_words
+from ratchet.core.words import NAMED, padded_words
 from ratchet.index_build.build import build_index
 from ratchet.index_build.chunks import word_tokenizer
 from ratchet.retrieval.loader import open_folder

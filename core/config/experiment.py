@@ -19,23 +19,23 @@ from pydantic import (
 from pydantic import SerializerFunctionWrapHandler as Serialize
 from pydantic import ValidatorFunctionWrapHandler as Validate
 
-from ratchet.core.config.encoders import DEFAULT_EMBEDDER, EmbedderConfig
-from ratchet.core.config.evaluation import EvaluationConfig
-from ratchet.core.config.generation import GenerationConfig
-from ratchet.core.config.index import IndexConfig
-from ratchet.core.config.memory import MemoryConfig
-from ratchet.core.config.missing import MissingModels, is_missing, missing_section
+from ratchet.core.config.evaluation import EvaluationConfig, SweepConfig
 from ratchet.core.config.models import ADAPTERS, ENABLE_LORA, LORA_RANK, LORAS, VLLM_RANKS, ModelConfig, ServeConfig
-from ratchet.core.config.paths import PathText, find_score, folders_of
-from ratchet.core.config.questions import SPLITS, QuestionsConfig, SplitConfig
+from ratchet.core.config.questions import SPLITS, GenerationConfig, QuestionsConfig, SplitConfig
+from ratchet.core.config.retrieval import DEFAULT_EMBEDDER, EmbedderConfig, IndexConfig, MemoryConfig, Sources
 from ratchet.core.config.rewards import RewardsConfig
-from ratchet.core.config.rounds import RoundsConfig
-from ratchet.core.config.sampling import SamplingConfig
-from ratchet.core.config.section import AsGiven, Section
-from ratchet.core.config.sources import Sources
-from ratchet.core.config.sweep import SweepConfig
-from ratchet.core.config.system import SystemConfig
-from ratchet.core.config.training import TrainingConfig
+from ratchet.core.config.section import (
+    AsGiven,
+    MissingModels,
+    PathText,
+    Section,
+    find_score,
+    folders_of,
+    is_missing,
+    missing_section,
+)
+from ratchet.core.config.system import SamplingConfig, SystemConfig
+from ratchet.core.config.training import RoundsConfig, TrainingConfig
 from ratchet.core.errors import did_you_mean
 
 _EmptyIsNone = BeforeValidator(lambda value: value or None)

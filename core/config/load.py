@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ratchet.core.config.experiment import Config
-from ratchet.core.config.index import IndexConfig
-from ratchet.core.config.missing import MissingModels, is_missing, missing_section
-from ratchet.core.config.paths import FOLDERS, find_path, folders_of
 from ratchet.core.config.questions import QuestionsConfig
+from ratchet.core.config.retrieval import IndexConfig
+from ratchet.core.config.section import FOLDERS, MissingModels, find_path, folders_of, is_missing, missing_section
 from ratchet.core.errors import UserError
 from ratchet.core.parsing import overridden, parse, read_mapping
 

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ratchet.core.config.paths import PathText
-from ratchet.core.config.section import AsGiven, Section
+from ratchet.core.config.section import AsGiven, PathText, Section
 from ratchet.core.processor import computes_bfloat16
 
 SET_BY_KEYS = {

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ratchet.core.config.paths import PathText, ScoreText
-from ratchet.core.config.section import AsGiven, Section
+from ratchet.core.config.section import AsGiven, PathText, ScoreText, Section
 
 
 class CorrectnessConfig(Section):

@@ -1,4 +1,4 @@
-"""The section `training`: how the LoRA adapter is trained."""
+"""The sections `training` (how the LoRA adapter is trained) and `rounds`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from ratchet.core.config.paths import PluginName
-from ratchet.core.config.section import Section
+from ratchet.core.config.section import PluginName, Section
 
 SET_BY_KEYS = {
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), "training.micro_batch"),
@@ -183,3 +182,22 @@ class TrainingConfig(Section):
         others = {name for name, field in fields.items() if isinstance(field.default, ObjectiveSection)} - {section}
         default = {"objective"} if self.objective == fields["objective"].default else set()
         return self.model_dump(mode="json", exclude={"wandb"} | others | default)
+
+
+class RoundsConfig(Section):
+    """How many rounds of self-training there are, what each starts from, and when an adapter is promoted."""
+
+    count: int = Field(1, gt=0)
+    """Number of rounds of sampling, selecting and training. It may be raised on a run that is finished, which then
+    resumes."""
+    until_flat: bool = False
+    """Whether the run ends before `count` rounds, after the first one whose adapter is not promoted: a gain on dev that
+    chance may explain (`level`) is none. The best adapter is then tested as after the last round."""
+    start: Literal["promoted", "base"] = "promoted"
+    """What a round's training starts from. `promoted`: the last promoted adapter. `base`: a new adapter on the base
+    model, as in ReST-EM (Singh et al. 2023, arXiv 2312.06585). In both cases the round samples with the last promoted
+    adapter."""
+    level: float = Field(0.05, gt=0, lt=1)
+    """Significance level of promotion. An adapter is promoted if its mean on dev is higher than its parent's, the
+    paired test has a p-value below this and, where at least ten questions changed, the 95% interval of the difference
+    excludes zero. With one round there is no test."""

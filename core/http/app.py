@@ -11,9 +11,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as HttpError
 
-from ratchet.core.extras import DISTRIBUTION
 from ratchet.core.http.guard import Guard
 from ratchet.core.http.openai import FAILED, ApiError, error_response
+from ratchet.core.installed import DISTRIBUTION
 
 Respond = Callable[[ApiError], Response]
 PAGE_HEADERS = {

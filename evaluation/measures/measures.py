@@ -30,8 +30,7 @@ from typing import Literal, get_args
 
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import is_path, short_name
-from ratchet.core.records import Question, Recall, Status, Trajectory
-from ratchet.core.selection import Score
+from ratchet.core.records import Question, Recall, Score, Status, Trajectory
 from ratchet.core.text import Normalise, normalise_answer
 from ratchet.evaluation.measures.estimates import LEVEL, Difference
 from ratchet.evaluation.measures.retrieval import LOSSES, lookups, losses, retrieval_measures

@@ -8,8 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from ratchet.core.console import wide_console
-from ratchet.core.tables import print_table
+from ratchet.core.tables import print_table, wide_console
 from ratchet.evaluation.formats import (
     SECTIONS,
     format_difference,

@@ -14,8 +14,7 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
-from ratchet.core.console import wide_console
-from ratchet.core.tables import new_table, print_table
+from ratchet.core.tables import new_table, print_table, wide_console
 from ratchet.evaluation.formats import (
     coloured,
     format_difference,

@@ -24,11 +24,10 @@ from rich.table import Table
 
 from ratchet.agents.core.system import load_system
 from ratchet.core.config import Config, SystemConfig
-from ratchet.core.console import wide_console
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Trajectory, content_key
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.tables import new_table, print_table
+from ratchet.core.tables import new_table, print_table, wide_console
 from ratchet.evaluation.arms import arm_trajectories, question_set, read_arms, split_of
 from ratchet.evaluation.measures.estimates import Estimate
 from ratchet.evaluation.measures.statistics import Rows, paired, statistic_interval

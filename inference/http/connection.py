@@ -22,8 +22,7 @@ from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 
 from ratchet.core.config import ModelConfig
 from ratchet.core.errors import UserError
-from ratchet.core.http.clients import certificates, is_local, open_async_client
-from ratchet.core.http.responses import Answer, BadResponse, send_request
+from ratchet.core.http.clients import Answer, BadResponse, certificates, is_local, open_async_client, send_request
 from ratchet.core.http.retry import AWAY, TRANSIENT, Backoff, read_retry_after
 from ratchet.core.progress import duration
 from ratchet.core.text import read_json, short_line

@@ -28,7 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from ratchet.core.config import ModelConfig
 from ratchet.core.errors import UserError, first_line
-from ratchet.core.hub import hub_reason, leave_unreachable_hub
+from ratchet.core.http.environment import hub_reason, leave_unreachable_hub
 from ratchet.inference.local.attention import Packed, attention_kernel, tile_tokens
 from ratchet.inference.local.cache import BLOCK, BlockPool, UnsharedPool
 from ratchet.inference.local.decoder import KNOWN, Decoder

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.core.errors import UserError, first_line
-from ratchet.core.extras import install
+from ratchet.core.installed import install
 from ratchet.retrieval.arrays import Doubles, Floats, Numbers
 from ratchet.retrieval.index import Ranking
 

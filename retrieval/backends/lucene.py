@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ratchet.core.errors import UserError
-from ratchet.core.extras import install
+from ratchet.core.installed import install
 from ratchet.core.progress import Progress
 from ratchet.core.text import replace_surrogates
 from ratchet.retrieval.index import Ranking

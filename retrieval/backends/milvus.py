@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ratchet.core.errors import UserError
-from ratchet.core.extras import install
+from ratchet.core.installed import install
 from ratchet.core.records import content_key
 from ratchet.core.text import short_line
 from ratchet.retrieval.encoders.vectors import SparseVectors

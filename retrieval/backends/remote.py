@@ -12,8 +12,7 @@ import httpx
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ratchet.core.errors import UserError, did_you_mean
-from ratchet.core.http.clients import is_local, open_client
-from ratchet.core.http.responses import Answer, BadResponse, send_request_sync
+from ratchet.core.http.clients import Answer, BadResponse, is_local, open_client, send_request_sync
 from ratchet.core.http.retry import Backoff, TryAgain, read_retry_after, retry
 from ratchet.core.records import Passage
 from ratchet.core.text import short_line

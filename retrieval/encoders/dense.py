@@ -22,12 +22,18 @@ import numpy as np
 
 from ratchet.core.config import DenseConfig, EmbedderConfig
 from ratchet.core.errors import UserError, first_line
-from ratchet.core.extras import install
 from ratchet.core.files import read_json_file
-from ratchet.core.http.clients import check_client_environment, is_local, open_client
-from ratchet.core.http.responses import Answer, BadResponse, send_request_sync
+from ratchet.core.http.clients import (
+    Answer,
+    BadResponse,
+    check_client_environment,
+    is_local,
+    open_client,
+    send_request_sync,
+)
+from ratchet.core.http.environment import hub_reason, leave_unreachable_hub
 from ratchet.core.http.retry import TRANSIENT, Backoff, TryAgain, read_retry_after, retry
-from ratchet.core.hub import hub_reason, leave_unreachable_hub
+from ratchet.core.installed import install
 from ratchet.core.records import content_key
 from ratchet.core.text import read_json, replace_surrogates, short_line
 from ratchet.retrieval.encoders.limits import Embed, TokenLimit

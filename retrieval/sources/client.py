@@ -27,8 +27,7 @@ from weakref import WeakValueDictionary
 import httpx
 
 from ratchet.core.files import read_json_file, write_json
-from ratchet.core.http.clients import open_async_client
-from ratchet.core.http.responses import Answer, BadResponse, TooLarge, send_request
+from ratchet.core.http.clients import Answer, BadResponse, TooLarge, open_async_client, send_request
 from ratchet.core.http.retry import TRANSIENT, Backoff, read_retry_after
 from ratchet.core.records import content_key
 from ratchet.core.text import short_line

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from ratchet.core.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
 from ratchet.core.errors import UserError
-from ratchet.core.extras import DISTRIBUTION
 from ratchet.core.http.clients import check_client_environment
+from ratchet.core.installed import DISTRIBUTION
 from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.retriever import Retriever
 from ratchet.retrieval.sources.client import ResponseCache, WebClient

@@ -22,10 +22,10 @@ from xml.etree import ElementTree
 import numpy as np
 
 from ratchet.core.records import Passage, content_key
-from ratchet.core.stop_words import NO_TOPIC, content_terms
 from ratchet.core.tags import without_tags
 from ratchet.core.text import plain_line, plain_text, shortened
 from ratchet.core.text import read_json as text_json
+from ratchet.core.words import NO_TOPIC, content_terms
 from ratchet.retrieval.encoders.limits import Embed
 from ratchet.retrieval.retriever import Retriever, SourceError
 from ratchet.retrieval.sources.client import Access, Busy, Request, ResponseCache, WebClient

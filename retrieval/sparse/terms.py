@@ -16,9 +16,8 @@ import Stemmer
 
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.numba_cache import njit
-from ratchet.core.stop_words import content_terms
 from ratchet.core.text import replace_surrogates
-from ratchet.core.words import split_words
+from ratchet.core.words import content_terms, split_words
 from ratchet.retrieval.arrays import Doubles, Floats, Hashes, Numbers, Words
 from ratchet.retrieval.index import NOT_THERE, key_hash
 from ratchet.retrieval.sparse.postings import BLOCKS

@@ -25,8 +25,7 @@ import Stemmer
 from numpy.typing import NDArray
 
 from ratchet.core.records import Question, Trajectory
-from ratchet.core.stop_words import FUNCTION_WORDS
-from ratchet.core.words import split_words
+from ratchet.core.words import FUNCTION_WORDS, split_words
 from ratchet.retrieval.encoders.limits import Embed, end_of
 from ratchet.rewards.inputs import Inputs
 from ratchet.rewards.reward import Rule

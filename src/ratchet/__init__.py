@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ratchet.commands.experiment import Experiment
     from ratchet.core.config import load_config
-    from ratchet.core.records import Conversation, Passage, Question, Trajectory
-    from ratchet.core.selection import Score, Selection
+    from ratchet.core.records import Conversation, Passage, Question, Score, Selection, Trajectory
     from ratchet.report.run_table import read_run
     from ratchet.retrieval.loader import open_index
 else:
@@ -19,8 +18,8 @@ else:
         "Experiment": "commands.experiment",
         "Passage": "core.records",
         "Question": "core.records",
-        "Score": "core.selection",
-        "Selection": "core.selection",
+        "Score": "core.records",
+        "Selection": "core.records",
         "Trajectory": "core.records",
         "load_config": "core.config",
         "open_index": "retrieval.loader",

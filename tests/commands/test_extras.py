@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.core.extras import EXTRAS
+from ratchet.core.installed import EXTRAS
 from tests.helpers.experiment import command
 from tests.helpers.pages import ROOT
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from ratchet.commands.config import open_config
 from ratchet.core.config import Config, DenseConfig, EncoderConfig, MemoryConfig
-from ratchet.core.config.generation import LANGUAGES
+from ratchet.core.config.questions import LANGUAGES
 from ratchet.core.errors import UserError
 from ratchet.question_generation.prompts import LANGUAGES as WRITTEN
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.core import hub
 from ratchet.core.config import EmbedderConfig, McpConfig, ModelConfig, SourceConfig, TrainingConfig, parse
 from ratchet.core.errors import UserError
 from ratchet.core.http import clients
+from ratchet.core.http import environment as hub
 from ratchet.core.http.clients import open_async_client, open_client
 from ratchet.inference.http.connection import Connection
 from ratchet.inference.tokenizer import load_tokenizer

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.core import hub
 from ratchet.core.config import DenseConfig
 from ratchet.core.errors import UserError
+from ratchet.core.http import environment as hub
 from ratchet.inference.footprint import footprint
 from ratchet.inference.tokenizer import SMALL_MODEL, load_tokenizer
 from ratchet.inference.weights import load_causal_model

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.core.errors import UserError
-from ratchet.core.stop_words import NO_TOPIC, STOP_WORDS, content_terms, read_stop_words
-from ratchet.core.words import split_words
+from ratchet.core.words import NO_TOPIC, STOP_WORDS, content_terms, read_stop_words, split_words
 
 
 @pytest.mark.parametrize(

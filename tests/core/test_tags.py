@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.core.raised import separate_numbers
 from ratchet.core.tags import element_text, without_tags
+from ratchet.core.words import separate_numbers
 
 PIECES = (
     "10",

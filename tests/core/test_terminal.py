@@ -12,8 +12,8 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.core.console import PlainConsole, wide_console
 from ratchet.core.records import Conversation, Span
+from ratchet.core.tables import PlainConsole, wide_console
 from ratchet.core.text import plain_line, plain_text
 from ratchet.training.lessons import TokenRow
 from ratchet.training.show import render_row

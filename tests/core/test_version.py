@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from ratchet.core.version import code_version
+from ratchet.core.installed import code_version
 
 
 def git(folder: Path, *words: str) -> str:

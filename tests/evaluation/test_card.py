@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ratchet.core.markdown import markdown_text
+from ratchet.core.escape import markdown_text
 from ratchet.evaluation.headline import complete_card
 from ratchet.evaluation.results import Results
 from ratchet.inference.adapters import adapter_digest

@@ -10,9 +10,8 @@ import torch
 
 from ratchet.core.config import Config
 from ratchet.core.files import write_json
-from ratchet.core.records import Question, Trajectory
+from ratchet.core.records import Question, Score, Trajectory
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.selection import Score
 from ratchet.rewards.selection import select
 from ratchet.sampling.store import Trajectories
 from ratchet.training.lessons import TokenRow

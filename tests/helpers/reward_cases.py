@@ -10,8 +10,7 @@ from typing import Any
 
 from ratchet.core.config import Config, RewardsConfig, parse
 from ratchet.core.files import write_jsonl
-from ratchet.core.records import Conversation, Passage, Question, Span, Status, Trajectory, content_key
-from ratchet.core.selection import Score
+from ratchet.core.records import Conversation, Passage, Question, Score, Span, Status, Trajectory, content_key
 from ratchet.core.text import normalise_answer
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ratchet.commands.train import train_round
 from ratchet.core.files import write_jsonl
-from ratchet.core.selection import Score
+from ratchet.core.records import Score
 from ratchet.rewards.store import record_settings, score_file
 from tests.helpers.stored import store
 from tests.helpers.world import make_run, sample_trajectory

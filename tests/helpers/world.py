@@ -17,9 +17,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ratchet.core.config import Config, load_config
 from ratchet.core.files import read_log, write_json, write_jsonl
-from ratchet.core.records import Conversation, ModelCall, Trajectory
+from ratchet.core.records import Conversation, ModelCall, QuestionChoice, Selection, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import QuestionChoice, Selection
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion
 from ratchet.inference.tokenizer import load_tokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.core.selection import QuestionChoice
+from ratchet.core.records import QuestionChoice
 from ratchet.report.gather import choose_mixed, spread
 
 

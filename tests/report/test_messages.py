@@ -8,8 +8,7 @@ from typing import get_args
 import pytest
 
 from ratchet.core.config import Config
-from ratchet.core.records import ModelCall, Note, Question, Search, Status, ToolCall, Trajectory
-from ratchet.core.selection import Score
+from ratchet.core.records import ModelCall, Note, Question, Score, Search, Status, ToolCall, Trajectory
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion

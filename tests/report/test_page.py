@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments
-from ratchet.core.records import Trajectory
+from ratchet.core.records import Selection, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import Selection
 from ratchet.evaluation.formats import measure_row
 from ratchet.evaluation.measures.measures import LENIENT
 from ratchet.questions.manifest import open_run

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from ratchet.core.config import SelectConfig
-from ratchet.core.records import Label, Note, Question, Trajectory
-from ratchet.core.selection import Score
+from ratchet.core.records import Label, Note, Question, Score, Trajectory
 from ratchet.evaluation.comparisons import primary_measure
 from ratchet.evaluation.formats import shown_measures
 from ratchet.evaluation.measures.measures import (

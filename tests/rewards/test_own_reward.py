@@ -12,8 +12,7 @@ import yaml
 from ratchet.commands.config import open_config
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
-from ratchet.core.records import Question
-from ratchet.core.selection import Score
+from ratchet.core.records import Question, Score
 from ratchet.evaluation.formats import shown_measures
 from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.results import Results

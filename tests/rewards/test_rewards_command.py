@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from ratchet.commands.main import run_command
-from ratchet.core.records import Question, Trajectory
+from ratchet.core.records import Question, Selection, Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import Selection
 from ratchet.inference.engine import EngineError
 from ratchet.rewards import scoring
 from tests.helpers.commands import command_of

@@ -12,8 +12,7 @@ import pytest
 from ratchet.core.config import Config, RewardsConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments
-from ratchet.core.records import Question, Trajectory
-from ratchet.core.selection import Score
+from ratchet.core.records import Question, Score, Trajectory
 from ratchet.inference.engine import EngineError, current_question
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ratchet.core.config import RewardsConfig, SelectConfig
 from ratchet.core.errors import UserError
-from ratchet.core.records import Question, Status, Trajectory
-from ratchet.core.selection import Score, Selection
+from ratchet.core.records import Question, Score, Selection, Status, Trajectory
 from ratchet.rewards.selection import cause_text, reward, select, select_at_random
 from ratchet.sampling.store import Trajectories
 from tests.helpers.reward_cases import trajectory

@@ -15,8 +15,8 @@ import yaml
 from ratchet.commands.main import run
 from ratchet.core.config import Config, RoundsConfig
 from ratchet.core.files import write_json
+from ratchet.core.records import QuestionChoice, Selection
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import QuestionChoice, Selection
 from ratchet.evaluation.choice import decide, too_few_questions
 from ratchet.evaluation.formats import format_difference
 from ratchet.evaluation.measures.estimates import Difference

@@ -10,8 +10,8 @@ import pytest
 from ratchet.commands.config import IN_LOOP
 from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import load_config
+from ratchet.core.installed import code_version
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.version import code_version
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.ledger import read_ledger
 from tests.helpers.adapter_folders import save_adapter

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from ratchet.core.files import write_json
+from ratchet.core.records import QuestionChoice, Selection
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import QuestionChoice, Selection
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.rounds.artefacts import Adapter, File
 from ratchet.rounds.records import Promotion, last_promoted, why_it_ended

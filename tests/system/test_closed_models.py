@@ -17,8 +17,8 @@ from ratchet.commands.train import train_round
 from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_json
+from ratchet.core.records import QuestionChoice, Selection
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import QuestionChoice, Selection
 from ratchet.evaluation.arms import read_arms
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion

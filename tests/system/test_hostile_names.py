@@ -16,8 +16,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ratchet.core.config import ModelConfig, load_config
-from ratchet.core.escape import file_name, python_string, shell_line, yaml_value
-from ratchet.core.markdown import markdown_code, markdown_text
+from ratchet.core.escape import file_name, markdown_code, markdown_text, python_string, shell_line, yaml_value
 from ratchet.core.runfolder import RunFolder
 from ratchet.core.text import plain_line
 from ratchet.evaluation.headline import complete_card

@@ -15,9 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from ratchet.core.config import load_config
 from ratchet.core.files import read_segments
-from ratchet.core.records import Trajectory
+from ratchet.core.records import Selection, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import Selection
 from ratchet.rounds.ledger import read_ledger
 from ratchet.rounds.stages import ExperimentRun, stages_of
 from ratchet.training.rows import check_rows, read_rows, table_rows

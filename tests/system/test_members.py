@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ratchet.core.records import Selection
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.selection import Selection
 from ratchet.training.rows import read_rows
 from tests.helpers.experiment import command, make_experiment, write_lines
 

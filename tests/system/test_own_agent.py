@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.core.records import Trajectory
-from ratchet.core.selection import Selection
+from ratchet.core.records import Selection, Trajectory
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.rows import build_rows, check_rows
 from tests.agents.external.test_program import HEAD

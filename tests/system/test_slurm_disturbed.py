@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from ratchet.core.files import read_segments
-from ratchet.core.records import Trajectory
+from ratchet.core.records import Score, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import Score
 from tests.helpers.experiment import command, make_experiment, preloaded
 from tests.helpers.slurm_cluster import SlurmCluster
 

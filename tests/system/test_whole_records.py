@@ -15,9 +15,8 @@ import yaml
 from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments, write_jsonl
-from ratchet.core.records import Event, Note, Trajectory
+from ratchet.core.records import Event, Note, Score, Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.core.selection import Score
 from ratchet.evaluation.arms import arm_store, question_set, scores_path
 from ratchet.rewards.store import stored_scores
 from tests.helpers.commands import command_of

@@ -13,8 +13,8 @@ from ratchet.commands.train import train_round
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_json, write_jsonl
+from ratchet.core.records import Selection
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.core.selection import Selection
 from ratchet.questions.leakage import check_adapter_leakage
 from ratchet.questions.load import load_questions
 from ratchet.rounds.ledger import read_ledger

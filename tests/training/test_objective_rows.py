@@ -13,8 +13,7 @@ from ratchet.commands.main import run
 from ratchet.commands.train import train_round
 from ratchet.core.config import SelectConfig, TrainingConfig
 from ratchet.core.errors import UserError
-from ratchet.core.records import Question
-from ratchet.core.selection import Score
+from ratchet.core.records import Question, Score
 from ratchet.report.records import count_rows, read_trained
 from ratchet.rewards.selection import select
 from ratchet.rewards.summary import single_answer

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.core.records import ModelCall, Passage, Question, Search, Status, Trajectory
-from ratchet.core.selection import Score
+from ratchet.core.records import ModelCall, Passage, Question, Score, Search, Status, Trajectory
 from ratchet.evaluation.measures.measures import (
     harmonic_mean,
     measure,

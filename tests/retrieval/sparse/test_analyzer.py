@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.core.errors import UserError
-from ratchet.core.stop_words import STOP_WORDS
+from ratchet.core.words import STOP_WORDS
 from ratchet.retrieval.sparse.terms import Analyzer
 
 

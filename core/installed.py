@@ -1,8 +1,13 @@
-"""The extras: packages that only a part of Ratchet needs, and that pip installs by the name of the part."""
+"""What is installed: the extras (packages that only a part of Ratchet needs, which pip installs by names of their own);
+and which code runs, as manifests, ledgers, adapters and reports state it."""
 
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 
 from ratchet.core.errors import UserError
 
@@ -37,3 +42,22 @@ def missing_package(extra: str) -> str | None:
 def install(extra: str) -> str:
     """The command that installs an extra."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+_HERE = Path(__file__).resolve().parent
+
+
+@cache
+def code_version(folder: Path = _HERE) -> str | None:
+    """The commit that runs, with '+changes' where the checkout has uncommitted ones; the version of an installed wheel;
+    None elsewhere. `folder`: one of the checkout."""
+    if not (_HERE.parent / "pyproject.toml").is_file():
+        return f"wheel {version(DISTRIBUTION)}"
+    try:
+        commit, changes = (
+            subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain"))
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+changes" if changes else "")
