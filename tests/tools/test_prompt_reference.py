@@ -22,5 +22,5 @@ def test_every_prompt_is_listed_with_its_chat_role_and_variables(name: str) -> N
     assert len(prompts) > 2, "a system names its prompts in PROMPTS"
     for slot, prompt in prompts.items():
         assert slot.endswith((".system", ".user"))
-        [row] = [line for line in (section + page).splitlines() if line.startswith(f"| `{slot}.txt` |")][:1]
+        [row] = [line for line in (section + page).splitlines() if line.startswith(f"- `{slot}.txt`")][:1]
         assert all(f"`{variable}`" in row for variable in (*prompt.variables, *prompt.optional))
