@@ -42,12 +42,11 @@ from trl import SFTConfig, SFTTrainer
 
 from ratchet.core.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.core.files import read_log
+from ratchet.training.batches import as_tree
 from ratchet.training.callback import TrainingCallback
-from ratchet.training.lessons import TokenRow
 from ratchet.training.lora import add_lora, compute_type, has_fused_layers, on_cpu
 from ratchet.training.memory import OPTIMIZER_BYTES, Activations
-from ratchet.training.prompt_tree import as_tree
-from ratchet.training.rows import rows_table
+from ratchet.training.rows import TokenRow, rows_table
 from ratchet.training.trainer import RowTrainer, silence_libraries, trainer_config
 
 SHAPES: dict[str, Any] = {

@@ -71,7 +71,6 @@ def _export(config: Config, given: argparse.Namespace, own: RoundFolder, out: Pa
 
 def _export_dataset(config: Config, own: RoundFolder, scope: Scope, out: Path) -> Path:
     from ratchet.export.dataset import DatasetMember, export_dataset
-    from ratchet.training.kept import learnt_rounds
     from ratchet.training.rows import prepare_rows
 
     members = [
@@ -80,5 +79,5 @@ def _export_dataset(config: Config, own: RoundFolder, scope: Scope, out: Path) -
     ]
     rows = None
     if scope == "kept" or all(member.selection and member.selection.kept for member in members):
-        rows, _ = prepare_rows(learnt_rounds(config, own), own.rows, config.training)
+        rows = prepare_rows(config, own)
     return export_dataset(config.folder.name, own.number, scope, members, rows, out)

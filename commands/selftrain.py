@@ -43,8 +43,7 @@ from ratchet.rounds.ledger import earlier_test_rounds, latest_entries, reason_to
 from ratchet.rounds.records import why_it_ended
 from ratchet.rounds.stages import ExperimentRun, Stage, stages_of
 from ratchet.rounds.status import LOCK
-from ratchet.training.schedule import accumulation_steps
-from ratchet.training.task import check_model_is_open
+from ratchet.training.schedule import accumulation_steps, check_model_is_open
 from ratchet.training.unsloth import check_unsloth
 
 

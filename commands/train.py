@@ -29,7 +29,7 @@ from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.questions.leakage import check_leakage
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.records import StageId
-from ratchet.training.task import TrainingTask, check_model_is_open
+from ratchet.training.schedule import check_model_is_open
 
 PR_SET_PDEATHSIG = 1
 
@@ -63,38 +63,33 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
     """Train round `number`, from the adapter in folder `start` if there is one; or one of its controls
     (evaluation.controls). What is missing is said before torch is loaded."""
     # Late: the command's help needs none of it.
-    from ratchet.training.kept import learnt_rounds, read_kept, warn_of_single_answer
-    from ratchet.training.lessons import check_lessons
-    from ratchet.training.objectives.objective import load_objective
-    from ratchet.training.rows import prepare_rows
+    from ratchet.training.rows import prepare_rows, read_kept, warn_of_single_answer
     from ratchet.training.unsloth import import_unsloth
 
     training, model = config.training, config.models[config.training.model]
-    check_training_extras(training)
     if training.backend == "unsloth":  # before anything imports transformers, which it patches
         import_unsloth()
+    check_training_extras(training)
     check_model_is_open(training.model, model)
     if control and (problem := config.why_no_trained_control()):
         raise UserError(f"--control {control} is not possible here: {problem}")
     round_folder = RunFolder(config.folder).round(number)
-    if control != "gold" and _is_writer():  # which needs no kept trajectory
-        kept = read_kept(learnt_rounds(config, round_folder))
-        if not control:
-            warn_of_single_answer(kept)
-        check_lessons(load_objective(training), [part.selection for part in kept])
     folder = round_folder.control(control) if control else round_folder
     # The lock is taken before it looks for earlier work.
     with Lock(folder.path / ".training.lock", str(folder.training)) if _is_writer() else nullcontext():
         if control and _is_writer():
             _write_control(config, round_folder, control)
         warnings = [warning for member in load_members(config).values() for warning in check_leakage(member)]
-        task = TrainingTask(config, folder, learnt_rounds(config, folder), start)
+        rows = None
         if _is_writer():
             open_run(config)
-            prepare_rows(task.rounds, task.folder.rows, task.training)
-        from ratchet.training.recipe import train as train_adapter  # late: it imports torch
+            kept = read_kept(config, folder)
+            if not control:
+                warn_of_single_answer(kept)
+            rows = prepare_rows(config, folder, kept)
+        from ratchet.training.recipe import train  # late: it imports torch
 
-        train_adapter(task, warnings)
+        train(config, folder, rows, start, warnings)
 
 
 def _write_control(config: Config, folder: RoundFolder, control: TrainedControl) -> None:
@@ -102,7 +97,7 @@ def _write_control(config: Config, folder: RoundFolder, control: TrainedControl)
     from ratchet.rewards.selection import select_at_random
     from ratchet.sampling.store import TrajectoryStore
     from ratchet.training.gold import write_gold
-    from ratchet.training.kept import read_kept_selection
+    from ratchet.training.rows import read_kept_selection
 
     if control == "gold":
         write_gold(folder, config)

@@ -24,7 +24,7 @@ from ratchet.evaluation.results import (
     Results,
 )
 from ratchet.inference.adapters import adapter_digest
-from ratchet.training.card import RESULTS
+from ratchet.training.adapter import RESULTS
 
 
 def verdict(

@@ -27,8 +27,8 @@ from ratchet.questions.load import LoadedSplit, load_split
 from ratchet.report.run_table import COLUMNS, trajectory_row
 from ratchet.rewards.store import current_settings, stored_scores
 from ratchet.sampling.store import TrajectoryStore
-from ratchet.training.card import data_licences
-from ratchet.training.rows import RowsFile
+from ratchet.training.adapter import data_licences
+from ratchet.training.rows import Rows
 
 Scope = Literal["kept", "all"]
 TRAJECTORIES, ROWS = "trajectories.parquet", "rows.parquet"
@@ -84,7 +84,7 @@ class DatasetMember:
 
 
 def export_dataset(
-    run: str, number: int, scope: Scope, members: Sequence[DatasetMember], rows: RowsFile | None, out: Path
+    run: str, number: int, scope: Scope, members: Sequence[DatasetMember], rows: Rows | None, out: Path
 ) -> Path:
     """Write the data set of a round of `run`, with its token rows. UserError before there are trajectories."""
     target = out / "dataset"
@@ -200,7 +200,7 @@ def _card(
     members: Sequence[DatasetMember],
     keys: Mapping[str, frozenset[str]],
     statuses: Counter[str],
-    rows: RowsFile | None,
+    rows: Rows | None,
 ) -> str:
     described = []
     for member in members:

@@ -17,9 +17,8 @@ from ratchet.core.files import write_atomic, write_json
 from ratchet.export.folders import CARD, export_folder, finish_export
 from ratchet.inference.adapters import CONFIG, WEIGHTS, Adapter, read_adapter
 from ratchet.questions.leakage import TRAINING_QUESTIONS
-from ratchet.training.adapter import read_facts
-from ratchet.training.card import FACTS, FORMS, CardForm, describe_base, model_card, results_of
-from ratchet.training.task import check_model_is_open
+from ratchet.training.adapter import FACTS, FORMS, CardForm, describe_base, model_card, read_facts, results_of
+from ratchet.training.schedule import check_model_is_open
 
 PROMPTS = "prompts"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")

@@ -1,11 +1,16 @@
-"""What happens around the steps: log.jsonl, the line of progress, when to evaluate and save, the evaluated adapters."""
+"""What happens around the steps: log.jsonl, the line of progress, when to evaluate and save, the evaluated adapters,
+and a request to stop."""
 
 from __future__ import annotations
 
 import json
 import math
+import signal
+import sys
+import threading
 import time
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -18,11 +23,49 @@ from ratchet.core.files import Segment, read_log, write_atomic
 from ratchet.core.progress import Progress
 from ratchet.training.checkpoints import EvaluatedAdapters, seal
 from ratchet.training.processes import adapter_weights
-from ratchet.training.stop import StopRequest
 
 SAVE_SECONDS = 600.0
 """The longest time between checkpoints, and so the work that a kill costs: with 128 long rows a step, eval_steps can be
 hours apart."""
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+"""Requests to stop, as clusters send them: training saves a checkpoint after the step and ends."""
+
+
+class StopRequest:
+    """Within the block the first of SIGNALS is remembered; when the block ends, the process stops as for a SIGTERM.
+
+    `commands.arguments` turns that into the exit status 143. Further signals change nothing, since SLURM sends some
+    more than once; Ctrl-C and SIGKILL end training at once, and it resumes from the checkpoint before.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if not self.received:
+            name = signal.Signals(number).name
+            print(f"\n{name}: training ends after this step, with a checkpoint", file=sys.stderr, flush=True)
+        self.received = True
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():  # Python handles signals there alone
+            self._before = {number: signal.signal(number, self._remember) for number in SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._restore()
+        if self.received and kind is None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """Stop the process within the block, where there is nothing to save first."""
+        self._restore()
+        signal.raise_signal(signal.SIGTERM)
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 class TrainingCallback(TrainerCallback):

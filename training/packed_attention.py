@@ -3,7 +3,7 @@
 `pack_attention` makes a model use transformers' FlashAttention 2 where flash-attn is installed, else
 `packed_attention`, which is torch's own variable-length FlashAttention on a GPU in 16 bits, and elsewhere attends row
 by row. Both take where rows begin from `cu_seq_lens_q`, which the collator of `training.padding_free` gives. Rows that
-share their prompts (`training.prompt_tree`) are a tree of segments, which `packed_attention` attends to one by one.
+share their prompts (`training.batches`) are a tree of segments, which `packed_attention` attends to one by one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def packed_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attention of one transformers layer: query (1, heads, tokens, size), key and value (1, fewer heads, tokens,
     size) to (1, tokens, heads, size). Row i has the positions from cu_seq_lens_q[i] to cu_seq_lens_q[i + 1]; without
-    it, all of them are one row. `segments`: `training.prompt_tree.as_tree`."""
+    it, all of them are one row. `segments`: `training.batches.as_tree`."""
     if len(query) > 1 or attention_mask is not None or dropout:
         raise ValueError("packed attention takes one sequence of rows, without a mask or dropout")
     if cu_seq_lens_q is None or max_length_q is None:

@@ -5,65 +5,135 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 from accelerate import PartialState
 
-from ratchet.core.config import ModelConfig
+from ratchet.core.config import Config, ModelConfig, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_log, write_json
+from ratchet.core.installed import code_version
+from ratchet.core.plugins import short_name
+from ratchet.core.runfolder import RoundFolder
 from ratchet.inference.adapters import checked_digest
 from ratchet.inference.local.model import model_fingerprint
 from ratchet.inference.tokenizer import load_tokenizer
-from ratchet.training.adapter import SETTINGS, is_made_of, set_aside
+from ratchet.questions.leakage import training_question_digests
+from ratchet.questions.load import load_split
+from ratchet.training.adapter import SETTINGS, data_licences, describe_base, is_made_of, publish, set_aside
+from ratchet.training.batches import packing_of
 from ratchet.training.callback import TrainingCallback
 from ratchet.training.checkpoints import EvaluatedAdapters, checkpoints, last_complete
-from ratchet.training.kept import read_kept
 from ratchet.training.lessons import with_numbers
 from ratchet.training.lora import add_lora, load_model, mixes_precision, on_cpu, start_from_adapter
 from ratchet.training.objective_trainer import ObjectiveTrainer
 from ratchet.training.objectives.objective import load_objective, recorded_settings
-from ratchet.training.packing import packing_of
 from ratchet.training.processes import PROCESS_TIMEOUT, explain_lost_processes
-from ratchet.training.publication import TrainingJob, publish_adapter
-from ratchet.training.rows import has_lessons, loss_tokens, prepare_rows, row_lengths, split_rows
+from ratchet.training.rows import (
+    Rows,
+    has_lessons,
+    loss_tokens,
+    prepare_rows,
+    row_lengths,
+    split_rows,
+)
 from ratchet.training.schedule import Schedule, describe_adjustments, schedule
-from ratchet.training.task import TrainingTask
 from ratchet.training.trainer import RowTrainer, silence_libraries, trainer_config
 from ratchet.training.unsloth import load_unsloth
 
+Say = Callable[[str], None]
+"""Prints a message once, however many processes there are."""
 
-def train(task: TrainingTask, warnings: Sequence[str] = ()) -> None:
-    """Train what the task says, together with the other processes of this training; `warnings` are printed first."""
-    training, folder = task.training, task.folder
-    state = _start_processes(task.model)
+
+def train(
+    config: Config,
+    folder: RoundFolder,
+    rows: Rows | None = None,
+    start: Path | None = None,
+    warnings: Sequence[str] = (),
+) -> None:
+    """Train the adapter of a round, or of one of its controls, together with the other processes of this training.
+
+    `rows`: from the process that has prepared them, for which the others wait; `start`: the adapter that training
+    continues; `warnings` are printed first.
+    """
+    training, model = config.training, config.models[config.training.model]
+    state = _start_processes(model)
     silence_libraries()
-    if state.is_main_process:
-        for warning in warnings:
-            print(warning, file=sys.stderr, flush=True)
 
-    # The main process builds the rows and looks for earlier work; the others then read the same.
+    def say(message: str) -> None:
+        if state.is_main_process:
+            print(message, file=sys.stderr, flush=True)
+
+    for warning in warnings:
+        say(warning)
+    objective = load_objective(training)
+    # Where training leaves its adapter: the round's, or one that `ratchet choose` has to choose first.
+    target = folder.adapter if training.choose_by == "held_out_loss" else folder.candidate
+    # The main process looks for earlier work; the others then read the same.
     with state.main_process_first():
-        rows, questions = prepare_rows(task.rounds, folder.rows, training)
-        inputs = _training_inputs(task, rows.digest)
-        is_done = is_made_of(task.target, inputs)
+        rows = rows or prepare_rows(config, folder)
+        inputs: dict[str, Any] = {
+            "rows": rows.digest,
+            "base model": model_fingerprint(model),
+            SETTINGS: recorded_settings(objective),
+            "seed": config.seed,
+            "starting adapter": checked_digest(start) if start else None,
+        }
+        is_done = is_made_of(target, inputs)
         if not is_done:
             set_aside(folder, inputs)
             if not is_made_of(folder.training, inputs):
                 write_json(folder.training / "training.json", {"made_of": inputs})
-    table = with_numbers(rows.table) if has_lessons(rows.table) else rows.table
-    train_rows, dev_rows = split_rows(table, questions, training.dev_fraction, task.config.seed)
-    job = TrainingJob(task, inputs, rows.skipped, train_rows, dev_rows, state)
     if is_done:
-        job.say(f"{task.target} is complete: trained on the same rows, model and settings")
+        say(f"{target} is complete: trained on the same rows, model and settings")
         return
+    table = with_numbers(rows.table) if has_lessons(rows.table) else rows.table
     if has_lessons(table) and training.backend == "unsloth":
         raise UserError("training.backend: rows with weights need logits, which unsloth does not give; set it to peft")
-    if load_objective(training).needs_reference:
-        _name_reference(job)
-    _train_adapter(job)
+    if objective.needs_reference:
+        _name_reference(rows, inputs["starting adapter"] or "base", say)
+    learnt, dev = split_rows(table, rows.questions, training.dev_fraction, config.seed)
+    packing = packing_of(learnt, objective)
+    slots = packing.slots if packing else len(learnt)
+    plan = schedule(slots, training, state.num_processes)
+    mixed = mixes_precision(model, training, state.num_processes)
+    if mixed:
+        say("matrix products are computed in bfloat16, weights and adapter are kept as they are")
+    for line in describe_adjustments(len(learnt), training, plan):
+        say(line)
+    say(
+        f"{len(learnt)} rows of {sum(row_lengths(learnt))} tokens ({loss_tokens(learnt)} learnt), {len(dev)} rows held "
+        f"out; {plan.steps} steps of {plan.batch} rows, learning rate up to {training.learning_rate:g} after "
+        f"{plan.warmup} steps of warm-up"
+    )
+    if not len(dev) and training.dev_fraction:
+        say("too few questions to hold any out: no dev loss, the last step's adapter is kept")
+    dev_loss_before = optimise(config, folder, (learnt, dev), slots, plan, start, state, say)
+    if state.is_main_process:
+        facts = {
+            "made_of": inputs,
+            "steps": plan.steps,
+            "batch": plan.batch,
+            "warmup_steps": plan.warmup,
+            "dev_loss_before": dev_loss_before,
+            "mixed_precision": mixed,
+            "rows": {
+                "train": len(learnt),
+                "dev": len(dev),
+                "tokens": sum(row_lengths(learnt)),
+                "loss_tokens": loss_tokens(learnt),
+                "roles": Counter(learnt["role"].to_pylist()),
+                "left_out": rows.skipped,
+            },
+        }
+        _publish_best(config, folder, target, facts, say)
+    state.wait_for_everyone()
 
 
 def _start_processes(model: ModelConfig) -> PartialState:
@@ -76,81 +146,52 @@ def _start_processes(model: ModelConfig) -> PartialState:
     return PartialState(cpu=on_cpu(model), timeout=PROCESS_TIMEOUT)
 
 
-def _training_inputs(task: TrainingTask, rows: str) -> dict[str, Any]:
-    """What the adapter is trained from, `rows` by their digest; what was trained from something else is set aside."""
-    return {
-        "rows": rows,
-        "base model": model_fingerprint(task.model),
-        SETTINGS: recorded_settings(load_objective(task.training)),
-        "seed": task.config.seed,
-        "starting adapter": checked_digest(task.start) if task.start else None,
-    }
-
-
-def _name_reference(job: TrainingJob) -> None:
+def _name_reference(rows: Rows, start: str, say: Say) -> None:
     """Say so where the reference model is not what sampled the trajectories."""
-    policies = {kept.store.system_and_policy()[1] for kept in read_kept(job.task.rounds)}
-    start = job.inputs["starting adapter"] or "base"
+    policies = {part.store.system_and_policy()[1] for part in rows.kept}
     if others := sorted(policy for policy in policies if policy and policy != start):
-        job.say(
+        say(
             f"the trajectories were sampled by {' and '.join(others)}, and training starts from {start}: it is the "
             "reference model"
         )
 
 
-def _train_adapter(job: TrainingJob) -> None:
-    """Train one adapter on its rows, and publish it."""
-    training, state, rows = job.task.training, job.state, job.train_rows
-    packing = packing_of(rows, load_objective(training))
-    slots = packing.slots if packing else len(rows)
-    plan = schedule(slots, training, state.num_processes)
-    mixed = mixes_precision(job.task.model, training, state.num_processes)
-    if mixed:
-        job.say("matrix products are computed in bfloat16, weights and adapter are kept as they are")
-    for line in describe_adjustments(len(rows), training, plan):
-        job.say(line)
-    job.say(
-        f"{len(rows)} rows of {sum(row_lengths(rows))} tokens ({loss_tokens(rows)} learnt), "
-        f"{len(job.dev_rows)} rows held out; {plan.steps} steps of {plan.batch} rows, learning rate up to "
-        f"{training.learning_rate:g} after {plan.warmup} steps of warm-up",
-    )
-    if not len(job.dev_rows) and training.dev_fraction:
-        job.say("too few questions to hold any out: no dev loss, the last step's adapter is kept")
-    dev_loss_before = optimise(job, slots, plan)
-    if state.is_main_process:
-        publish_adapter(job, plan, dev_loss_before, mixed)
-    state.wait_for_everyone()
+def optimise(
+    config: Config,
+    folder: RoundFolder,
+    rows: tuple[pa.Table, pa.Table],
+    slots: int,
+    plan: Schedule,
+    start: Path | None,
+    state: PartialState,
+    say: Say,
+) -> float | None:
+    """Run or finish the optimisation, which leaves the evaluated adapters in the round's folder; the first dev loss.
 
-
-def optimise(job: TrainingJob, slots: int, plan: Schedule) -> float | None:
-    """Run or finish the optimisation, which leaves the evaluated adapters in the job's folder; the first dev loss.
-
-    `slots`: rows of an epoch, blank ones included.
+    `rows`: (those that are learnt, those that are held out); `slots`: rows of an epoch, blank ones included.
     """
-    training, model, seed = job.task.training, job.task.model, job.task.config.seed
-    folder, state = job.task.folder.training, job.state
-    arguments = trainer_config(training, model, folder, slots, seed, state.num_processes)
+    training, model, seed, out = config.training, config.models[config.training.model], config.seed, folder.training
+    arguments = trainer_config(training, model, out, slots, seed, state.num_processes)
     # Resume from the last complete checkpoint, and delete those after it.
-    resumed, messages = last_complete(folder)
+    resumed, messages = last_complete(out)
     for message in messages:
-        job.say(message)
+        say(message)
     state.wait_for_everyone()
     if state.is_main_process:
-        for step, path in checkpoints(folder):
+        for step, path in checkpoints(out):
             if resumed is None or step > resumed[0]:
                 shutil.rmtree(path)
 
-    watch = TrainingCallback(folder, training.eval_steps, has_dev=len(job.dev_rows) > 0, first=plan.first)
-    if not (resumed and resumed[0] >= plan.steps and EvaluatedAdapters(folder).best()):
+    watch = TrainingCallback(out, training.eval_steps, has_dev=len(rows[1]) > 0, first=plan.first)
+    if not (resumed and resumed[0] >= plan.steps and EvaluatedAdapters(out).best()):
         tokenizer = load_tokenizer(model.path, model.revision)
         if training.backend == "unsloth":
             learner = load_unsloth(model, training, seed)
         else:
             learner = add_lora(load_model(model), training.lora, seed)
-        if job.task.start is not None:
-            start_from_adapter(learner, job.task.start)
-        kind = ObjectiveTrainer if has_lessons(job.train_rows) else RowTrainer
-        rows = (job.train_rows, job.dev_rows)
+        if start is not None:
+            start_from_adapter(learner, start)
+        kind = ObjectiveTrainer if has_lessons(rows[0]) else RowTrainer
         trainer = kind(learner, tokenizer, arguments, *rows, watch, resumed is not None, training)
         try:
             with explain_lost_processes(), watch.stop_request:
@@ -163,3 +204,30 @@ def optimise(job: TrainingJob, slots: int, plan: Schedule) -> float | None:
         finally:
             watch.close()
     return next((line["dev_loss"] for line in read_log(watch.log) if line["step"] == 0), None)
+
+
+def _publish_best(config: Config, folder: RoundFolder, target: Path, facts: dict[str, Any], say: Say) -> None:
+    """Put the adapter with the lowest held-out loss in its folder, with `facts` and what else is known of it."""
+    best = EvaluatedAdapters(folder.training).best()
+    assert best is not None, "training ended without an adapter"
+    model, members, control = config.models[config.training.model], load_members(config), folder.trained_control
+    facts |= best[1] | {
+        "base_model": model.path,
+        "base": describe_base(model, facts["made_of"]["base model"]),
+        "data_licences": data_licences(member.questions.train for member in members.values()),
+        "revision": model.revision,
+        "run": config.run,
+        "round": folder.number,
+        "systems": sorted({short_name(member.system.name) for member in members.values()}),
+        "code": code_version(),
+        "training": facts["made_of"][SETTINGS],
+        **({"control": control} if control else {}),
+    }
+    splits = {name: load_split(member.questions.train, member.seed) for name, member in members.items()}
+    publish(best[0], target, facts, training_question_digests(splits))
+    before, after = facts["dev_loss_before"], facts["dev_loss"]
+    loss = f", dev loss {before:.4f} -> {after:.4f}" if facts["rows"]["dev"] else ""
+    message = f"{target}: the adapter after step {facts['step']} of {facts['steps']}{loss}"
+    if target != folder.adapter:
+        message += "; by the loss on held-out kept actions, a cheap stand-in: `ratchet choose` decides on dev"
+    say(message)

@@ -1,4 +1,4 @@
-"""Token rows: what a trajectory teaches, as token ids and a loss mask, and their Parquet file.
+"""Token rows: what the kept trajectories of a round teach, as token ids and a loss mask, and their Parquet file.
 
 One row per conversation of a trainable role (Salemi et al. 2025, arXiv 2506.10844, section 3.2: one adapter for all
 trainable agents, the loss on their own actions, each given everything before it). The mask is 1 exactly on tokens that
@@ -17,27 +17,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ratchet.core.config import TrainingConfig
+from ratchet.core.config import Config, TrainingConfig, load_members
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_atomic
-from ratchet.core.records import Conversation, Trajectory, content_key
-from ratchet.training.actions import action_lessons
-from ratchet.training.kept import KeptTrajectories, LearntRound, check_ids_are_known, read_kept
+from ratchet.core.records import Conversation, Record, Selection, Trajectory, content_key
+from ratchet.core.runfolder import RoundFolder, file_digest
+from ratchet.rewards.summary import single_answer
+from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.lessons import (
     LESSON_FIELDS,
-    TokenRow,
+    action_lessons,
     check_lessons,
     is_plain,
     no_lessons_message,
@@ -69,14 +70,106 @@ Built = tuple[pa.Table, Counter[str]]
 """Rows, and the number of skipped conversations by reason."""
 
 
-class SkippedConversation(NamedTuple):
-    """A conversation of a trainable role that became no row."""
+class TokenRow(Record):
+    """One conversation as a training example: next-token loss on ids where loss_mask is 1."""
 
     trajectory: str
     conversation: int
     role: str
-    tokens: int
-    reason: str
+    ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    """Same length as ids; 1 exactly on parsed, sampled tokens of a trainable role."""
+    question: str = ""
+    """Question of the trajectory, behind the member's name where the config has members; empty in rows of `sft`."""
+    reward: float | None = None
+    """Reward of the trajectory, or of the action; None in rows of `sft`."""
+    weight: float = 1.0
+    """Factor on the loss of the row or of its example; below 0, the row is made less likely."""
+    example: str = ""
+    """What the row is a part of: rows with the same name enter the loss together. Empty: the row stands alone."""
+    chosen: bool = True
+    """Whether the row is made more likely (chosen, desirable) or less (rejected, undesirable)."""
+    action: int | None = None
+    """The row teaches only the action that starts at this token; None: every action of the conversation."""
+
+
+def read_kept_selection(folder: RoundFolder) -> Selection:
+    """The round's selection. Raises UserError when there is none, or nothing was kept."""
+    path, selection = folder.selection, folder.read_selection()
+    if selection is None:
+        raise UserError(f"{path}: does not exist; select the round's trajectories first: `ratchet score`")
+    if not selection.kept:
+        reasons = Counter(choice.reason for choice in selection.questions)
+        shown = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
+        raise UserError(
+            f"{path}: no trajectory was kept, so there is nothing to train on ({shown or 'no questions'}). Sample more "
+            "or easier questions (sampling.samples, questions.train), or keep more (rewards.select, rewards.weights)"
+        )
+    return selection
+
+
+@dataclass(frozen=True)
+class KeptRound:
+    """The trajectories of a round that are trained on."""
+
+    folder: RoundFolder
+    selection: Selection
+    member: str = ""
+    """The name of the config's member that sampled it; empty where the config has none and trains on its own."""
+
+    @property
+    def prefix(self) -> str:
+        """What makes a question's id unique: two members may use the same for different questions."""
+        return f"{self.member}/" if self.member else ""
+
+    @property
+    def store(self) -> TrajectoryStore:
+        return TrajectoryStore(self.folder.trajectories)
+
+    @property
+    def digest(self) -> str:
+        """Of what is stored and of what is kept of it: a trajectory may have been sampled again under its key."""
+        return content_key([file_digest(path) for path in self.store.segments], self.selection.kept)
+
+    @property
+    def questions(self) -> dict[str, str]:
+        """Trajectory key to question, of every question that something is kept of."""
+        return {
+            key: self.prefix + choice.question_id
+            for choice in self.selection.questions
+            if choice.kept
+            for key in (*choice.kept, *choice.rewards)
+        }
+
+
+def read_kept(config: Config, folder: RoundFolder) -> list[KeptRound]:
+    """What a round, or one of its controls, trains on: what was kept in it, or in the same round of the config's
+    members. UserError where a selection is missing or kept nothing."""
+    folders = {"": folder}
+    if config.members:
+        folders = {name: RoundFolder(own.folder / folder.path.name) for name, own in load_members(config).items()}
+    return [KeptRound(own, read_kept_selection(own), name) for name, own in folders.items()]
+
+
+def warn_of_single_answer(kept: Iterable[KeptRound]) -> None:
+    """Print a warning where all that is trained on gives the same answer."""
+    if warning := single_answer(
+        [best for part in kept for best in part.store.open(part.selection.kept).outlines.values()]
+    ):
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def check_ids_are_known(trajectory: Trajectory) -> None:
+    """Raises UserError where a closed model, whose token ids are not known, played a trainable role."""
+    for conversation in trajectory.conversations:
+        if conversation.trainable and conversation.text:
+            raise UserError(
+                f"trajectory {trajectory.key} cannot be trained on: its role {conversation.role} was played by the "
+                f"closed model {conversation.model!r} (engine: chat-api), whose token ids are not known"
+            )
+
+
+# Rows
 
 
 def build_rows(
@@ -85,8 +178,9 @@ def build_rows(
     max_length: int,
     thoughts: bool = True,
     whole: bool = False,
-) -> tuple[list[TokenRow], list[SkippedConversation]]:
-    """Rows of the kept trajectories in the order of `kept`, then of conversations; and the skipped conversations.
+) -> tuple[list[TokenRow], list[str]]:
+    """Rows of the kept trajectories in the order of `kept`, then of conversations; and why
+    conversations of trainable roles became no row.
 
     A trajectory that is stored twice (a job that ran twice, a failure that was done again) counts once, as the last
     record that is not a failure, which is the one that was scored. `thoughts`: they are learnt as well. `whole`: all
@@ -95,7 +189,7 @@ def build_rows(
     wanted = set(kept)
     stored = {t.key: t for t in trajectories if t.key in wanted and t.status != "failed"}
     rows: list[TokenRow] = []
-    skipped: list[SkippedConversation] = []
+    skipped: list[str] = []
     for key in dict.fromkeys(kept):
         if key not in stored:
             raise UserError(missing_message(key))
@@ -105,8 +199,7 @@ def build_rows(
                 continue
             mask = loss_mask(conversation, thoughts)
             if not any(mask) or len(mask) > max_length:
-                reason = "too long" if any(mask) else "no parsed action"
-                skipped.append(SkippedConversation(key, number, conversation.role, len(mask), reason))
+                skipped.append("too long" if any(mask) else "no parsed action")
                 continue
             if whole:
                 mask = (0, *[1] * (len(mask) - 1))
@@ -215,13 +308,20 @@ def rows_digest(table: pa.Table) -> str:
 
 
 @dataclass(frozen=True)
-class RowsFile:
-    """A rows file's content."""
+class Rows:
+    """The rows of a round."""
 
     table: pa.Table
     digest: str
     skipped: dict[str, int]
     """Reason to number of conversations."""
+    kept: tuple[KeptRound, ...] = ()
+    """What they were made of; empty where that was not looked at."""
+
+    @property
+    def questions(self) -> dict[str, str]:
+        """Trajectory key to question."""
+        return {key: question for part in self.kept for key, question in part.questions.items()}
 
 
 def write_rows(path: Path, table: pa.Table, source: str, skipped: Mapping[str, int]) -> None:
@@ -254,7 +354,7 @@ def open_rows(path: Path) -> Iterator[pq.ParquetFile | None]:
         raise UserError(f"{path}: cannot read the rows ({error}); {FIX}") from error
 
 
-def read_rows(path: Path) -> RowsFile:
+def read_rows(path: Path) -> Rows:
     """The rows, checked against their digest."""
     try:
         table = pq.read_table(path)
@@ -267,18 +367,17 @@ def read_rows(path: Path) -> RowsFile:
         raise UserError(f"{path}: cannot read the rows ({error}); {FIX}") from error
     if not is_intact:
         raise UserError(f"{path}: the rows were changed; {FIX}")
-    return RowsFile(table, digest, left_out)
+    return Rows(table, digest, left_out)
 
 
-def prepare_rows(
-    rounds: Sequence[LearntRound], path: Path, training: TrainingConfig
-) -> tuple[RowsFile, Mapping[str, str]]:
-    """The rows of what was kept in these rounds, built now or read from `path` if they were built from the same
-    selections and trajectories; and trajectory key to question.
+def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] = ()) -> Rows:
+    """The rows that a round, or one of its controls, trains on, built now or read if they were built from the same
+    selections and trajectories. `kept`: what `read_kept` gives, where that was read before.
 
-    Raises UserError where the objective finds nothing to learn.
+    Raises UserError where nothing was kept, or the objective finds nothing to learn.
     """
-    kept, objective = read_kept(rounds), load_objective(training)
+    kept, path, training = kept or read_kept(config, folder), folder.rows, config.training
+    objective = load_objective(training)
     selections = [part.selection for part in kept]
     check_lessons(objective, selections)
     stored = [part.digest for part in kept]
@@ -298,53 +397,60 @@ def prepare_rows(
             built = [_build_lesson_table(part, objective, training) for part in kept]
         table = pa.concat_tables([table for table, _ in built]).combine_chunks()
         write_rows(path, table, source, sum((skipped for _, skipped in built), Counter()))
-    rows = read_rows(path)
+    rows = replace(read_rows(path), kept=tuple(kept))
     if objective.needs_both_sides and len(set(rows.table["chosen"].to_pylist())) < 2:
         raise UserError(no_lessons_message(objective, selections, rows.skipped))
     if not len(rows.table):
         raise UserError(
-            f"{rounds[0].folder.selection}: the kept trajectories give no rows to train on (skipped: "
+            f"{kept[0].folder.selection}: the kept trajectories give no rows to train on (skipped: "
             f"{dict(rows.skipped)}); is any role trainable (system.roles.*.trainable), and training.max_length large "
             "enough?"
         )
-    return rows, {key: question for part in kept for key, question in part.questions.items()}
+    return rows
 
 
-def _build_lesson_table(kept: KeptTrajectories, objective: Objective, training: TrainingConfig) -> Built:
+def _build_lesson_table(kept: KeptRound, objective: Objective, training: TrainingConfig) -> Built:
     """Rows of whole trajectories, with what is learnt of each."""
-    lessons = trajectory_lessons(kept.selection, objective, kept.source.prefix)
+    lessons = trajectory_lessons(kept.selection, objective, kept.prefix)
     plain, skipped = _build_table(kept, tuple(lessons), training)
     own = [lessons[key] for key in plain["trajectory"].to_pylist()]
     table, single = without_single_sides(with_lessons(plain, own, [None] * len(plain)), objective)
     return table, skipped + single
 
 
-def _build_action_table(kept: KeptTrajectories, objective: Objective, training: TrainingConfig) -> Built:
+def _build_action_table(kept: KeptRound, objective: Objective, training: TrainingConfig) -> Built:
     """Rows of single actions: each is its conversation up to the end of the action."""
-    attempts = kept.store.read(kept.questions)
-    lessons = list(action_lessons(attempts, kept.selection, objective, kept.source.prefix))
+    lessons = list(action_lessons(kept.store.read(kept.questions), kept.selection, objective, kept.prefix))
     taught: dict[str, list[int]] = {}
-    for number, action in enumerate(lessons):
-        taught.setdefault(action.trajectory, []).append(number)
+    for number, (taken, _) in enumerate(lessons):
+        taught.setdefault(taken.trajectory, []).append(number)
     tables: dict[int, pa.Table] = {}
     skipped: Counter[str] = Counter()
+    thoughts = training.thoughts == "trained"
     for trajectory in kept.store.read(taught):
         for number in taught[trajectory.key]:
-            action = lessons[number]
-            if action.action.end > training.max_length:
+            taken, lesson = lessons[number]
+            start, end = taken.action.start, taken.action.end
+            if end > training.max_length:
                 skipped["too long"] += 1
                 continue
-            thoughts = training.thoughts == "trained"
-            mask = loss_mask(trajectory.conversations[action.action.conversation], thoughts)
-            row, lesson = action.row(trajectory, mask), action.lesson
+            conversation = trajectory.conversations[taken.action.conversation]
+            row = TokenRow(
+                trajectory=trajectory.key,
+                conversation=taken.action.conversation,
+                role=conversation.role,
+                ids=conversation.ids[:end],
+                loss_mask=(0,) * start + loss_mask(conversation, thoughts)[start:end],
+                action=start,
+            )
             check_rows([row], {trajectory.key: trajectory}, thoughts)
-            tables[number] = with_lessons(rows_table([row]), [lesson], [action.action.start])
+            tables[number] = with_lessons(rows_table([row]), [lesson], [start])
     ordered = pa.concat_tables([LESSON_SCHEMA.empty_table(), *(tables[number] for number in sorted(tables))])
     table, single = without_single_sides(ordered, objective)
     return table, skipped + single
 
 
-def _build_table(kept: KeptTrajectories, keys: tuple[str, ...], training: TrainingConfig) -> Built:
+def _build_table(kept: KeptRound, keys: tuple[str, ...], training: TrainingConfig) -> Built:
     """Trajectory by trajectory, so that memory holds the rows as Arrow and no more than one trajectory in full."""
     tables: dict[str, pa.Table] = {}
     reasons: dict[str, list[str]] = {}
@@ -354,7 +460,7 @@ def _build_table(kept: KeptTrajectories, keys: tuple[str, ...], training: Traini
             rows, skipped = build_rows([trajectory], [trajectory.key], training.max_length, *learnt)
             check_rows(rows, {trajectory.key: trajectory}, *learnt)
             tables[trajectory.key] = rows_table(rows)
-            reasons[trajectory.key] = [item.reason for item in skipped]
+            reasons[trajectory.key] = skipped
     if missing := [key for key in keys if key not in tables]:
         raise UserError(f"{kept.store.folder}: {missing_message(missing[0])}")
     ordered = dict.fromkeys(keys)

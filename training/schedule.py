@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ratchet.core.config import TrainingConfig
+from ratchet.core.config import ModelConfig, TrainingConfig
 from ratchet.core.errors import UserError
 
 MIN_HELD_OUT = 5
@@ -82,3 +82,12 @@ def describe_adjustments(rows: int, training: TrainingConfig, plan: Schedule) ->
             f"{plan.warmup} of them warm up"
         )
     return said
+
+
+def check_model_is_open(name: str, model: ModelConfig) -> None:
+    """Raises UserError where the model `name`, which is to be trained, is a closed one."""
+    if model.engine == "chat-api":
+        raise UserError(
+            f"models.{name}: {model.path} is a closed model (engine: chat-api), which cannot be trained; "
+            "train an open model, or only evaluate: ratchet evaluate --base-only"
+        )

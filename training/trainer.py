@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from datasets import Dataset
 from datasets.table import InMemoryTable
 from safetensors import SafetensorError
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from torch.utils.data import Sampler
 from transformers import PrinterCallback, SchedulerType, TrainingArguments
 from transformers.training_args import OptimizerNames
@@ -30,9 +32,8 @@ from trl import SFTConfig, SFTTrainer
 
 from ratchet.core.config import ModelConfig, TrainingConfig
 from ratchet.core.errors import UserError, did_you_mean, first_line
+from ratchet.training.batches import IGNORED, MODEL_INPUTS, Collator, EpochSampler, epoch_order, mixed_batches
 from ratchet.training.callback import TrainingCallback
-from ratchet.training.checkpointing import CHECKPOINTING
-from ratchet.training.collator import IGNORED, MODEL_INPUTS, Collator
 from ratchet.training.lora import (
     compute_type,
     fuse_layers,
@@ -41,12 +42,26 @@ from ratchet.training.lora import (
     round_frozen_products,
     take_inputs_as_they_are,
 )
-from ratchet.training.order import EpochSampler, epoch_order, mixed_batches
 from ratchet.training.packed_attention import pack_attention
 from ratchet.training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
 from ratchet.training.rows import row_lengths
 from ratchet.training.schedule import schedule
 from ratchet.training.tracking import logging_integrations
+
+ATTENTION = ("dot_product", "flash_attn", "varlen_attn")
+"""What the names of attention's operators have: torch's own, those of flash-attn, and torch's for rows of different
+lengths."""
+
+
+def _policy(context: Any, operator: Any, *inputs: Any, **options: Any) -> CheckpointPolicy:
+    is_attention = any(name in str(operator) for name in ATTENTION)
+    return CheckpointPolicy.MUST_SAVE if is_attention else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+CHECKPOINTING = {"use_reentrant": False, "context_fn": partial(create_selective_checkpoint_contexts, _policy)}
+"""Settings of `torch.utils.checkpoint.checkpoint` that keep what attention computes and compute the rest of a layer
+again. With rows of 16,000 tokens attention is a fifth of a forward pass, and its output as small as the layer's input,
+which is kept anyway."""
 
 
 def silence_libraries() -> None:
@@ -131,7 +146,7 @@ class RowTrainer(SFTTrainer):
 
     collator = Collator
     shares_prompts = True
-    """Whether it can learn from rows that share their prompts (`training.prompt_tree`)."""
+    """Whether it can learn from rows that share their prompts (`training.batches.as_tree`)."""
 
     def __init__(
         self,

@@ -12,11 +12,11 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
+from ratchet.commands.rows import render_row
 from ratchet.core.records import Conversation, Span
 from ratchet.core.tables import PlainConsole, wide_console
 from ratchet.core.text import plain_line, plain_text
-from ratchet.training.lessons import TokenRow
-from ratchet.training.show import render_row
+from ratchet.training.rows import TokenRow
 from tests.helpers.configs import scripted_model, write_config
 from tests.helpers.experiment import command, preloaded
 from tests.helpers.tiny import save_tiny_tokenizer

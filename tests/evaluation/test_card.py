@@ -8,7 +8,7 @@ from ratchet.core.escape import markdown_text
 from ratchet.evaluation.headline import complete_card
 from ratchet.evaluation.results import Results
 from ratchet.inference.adapters import adapter_digest
-from ratchet.training.card import RESULTS_BEGIN, RESULTS_END
+from ratchet.training.adapter import RESULTS_BEGIN, RESULTS_END
 from tests.evaluation.tables.test_widths import invented
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.verdict_arms import claims, results_of

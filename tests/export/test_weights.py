@@ -18,7 +18,7 @@ from ratchet.core.errors import UserError
 from ratchet.export import weights
 from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.tokenizer import load_tokenizer
-from ratchet.training.card import RESULTS_BEGIN, RESULTS_END
+from ratchet.training.adapter import RESULTS_BEGIN, RESULTS_END
 from tests.helpers.commands import command_of
 
 main = command_of("export")

@@ -14,8 +14,7 @@ from ratchet.core.records import Question, Score, Trajectory
 from ratchet.core.runfolder import RoundFolder
 from ratchet.rewards.selection import select
 from ratchet.sampling.store import Trajectories
-from ratchet.training.lessons import TokenRow
-from ratchet.training.rows import table_rows
+from ratchet.training.rows import TokenRow, table_rows
 from tests.helpers.stored import store
 from tests.helpers.world import dialogue, make_run, prepared_rows, trajectory
 

@@ -23,9 +23,8 @@ from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.training.callback import TrainingCallback
-from ratchet.training.kept import learnt_rounds
 from ratchet.training.lora import add_lora, load_model
-from ratchet.training.rows import RowsFile, prepare_rows
+from ratchet.training.rows import Rows, prepare_rows
 from ratchet.training.trainer import RowTrainer, trainer_config
 from tests.helpers.configs import write_config
 from tests.helpers.tiny import tiny_format, tiny_tokenizer
@@ -36,9 +35,10 @@ trl_head_on_cpu = pytest.mark.skipif(
 )
 
 
-def prepared_rows(config: Config, folder: RoundFolder) -> tuple[RowsFile, Mapping[str, str]]:
+def prepared_rows(config: Config, folder: RoundFolder) -> tuple[Rows, Mapping[str, str]]:
     """The round's rows as training builds them."""
-    return prepare_rows(learnt_rounds(config, folder), folder.rows, config.training)
+    rows = prepare_rows(config, folder)
+    return rows, rows.questions
 
 
 def curve(folder: RoundFolder) -> list[dict[str, Any]]:

@@ -24,8 +24,8 @@ from ratchet.inference.footprint import footprint
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.tokenizer import load_tokenizer
 from ratchet.inference.weights import load_whole_model
+from ratchet.training.adapter import describe_base
 from ratchet.training.callback import TrainingCallback
-from ratchet.training.card import describe_base
 from ratchet.training.checkpoints import EvaluatedAdapters
 from ratchet.training.lora import add_lora, load_model, start_from_adapter
 from ratchet.training.trainer import RowTrainer, trainer_config

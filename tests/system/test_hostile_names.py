@@ -30,7 +30,7 @@ from ratchet.report.page import render
 from ratchet.slurm.plan import Job
 from ratchet.slurm.site import Site
 from ratchet.slurm.submit import Submission, script_of
-from ratchet.training.card import FORMS, RESULTS_BEGIN, RESULTS_END, model_card, results_of
+from ratchet.training.adapter import FORMS, RESULTS_BEGIN, RESULTS_END, model_card, results_of
 from tests.evaluation.tables.test_widths import NAMES as ARMS
 from tests.evaluation.tables.test_widths import invented
 from tests.helpers.adapter_folders import save_adapter

@@ -58,7 +58,7 @@ PERMITTED = {
     ("export/dataset.py", "write_table"): IN_NEW_FOLDER,
     ("export/dataset.py", "ParquetWriter"): IN_NEW_FOLDER,
     ("training/rows.py", "write_table"): IN_MEMORY,
-    ("training/reference.py", "write_table"): IN_MEMORY,
+    ("training/objective_trainer.py", "write_table"): IN_MEMORY,
     ("index_build/content.py", "np.save"): IN_MEMORY,
     ("retrieval/encoders/vectors.py", "np.savez"): IN_MEMORY,
     ("report/plots.py", "savefig"): IN_MEMORY,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.config import ModelConfig
-from ratchet.training.card import describe_base
+from ratchet.training.adapter import describe_base
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from ratchet.core.config import TrainingConfig
-from ratchet.training.collator import Collator
-from ratchet.training.order import EpochSampler, epoch_order, mixed_batches, mixed_order
+from ratchet.training.batches import Collator, EpochSampler, epoch_order, mixed_batches, mixed_order
 from ratchet.training.rows import build_rows, rows_table, split_rows
 from tests.helpers.world import sample_trajectory
 

@@ -22,8 +22,7 @@ from ratchet.inference.completion import Message, SamplingParams
 from ratchet.rounds.ledger import read_ledger
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.gold import with_last_action, write_gold
-from ratchet.training.lessons import TokenRow
-from ratchet.training.rows import build_rows, check_rows, read_rows, table_rows
+from ratchet.training.rows import TokenRow, build_rows, check_rows, read_rows, table_rows
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, task_of
 from tests.helpers.commands import command_of
 from tests.helpers.playing import engine, play

@@ -17,9 +17,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, MixtralC
 
 from ratchet.core.config import LoraConfig
 from ratchet.inference.footprint import Footprint, footprint
-from ratchet.training.checkpointing import CHECKPOINTING
 from ratchet.training.lora import add_lora, take_inputs_as_they_are
 from ratchet.training.memory import Activations, max_tokens, training_memory
+from ratchet.training.trainer import CHECKPOINTING
 from tests.helpers.model_shapes import FALCON3_10B, QWEN25_7B, QWEN25_14B, save_shape
 
 

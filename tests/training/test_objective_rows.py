@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,15 @@ from ratchet.report.records import count_rows, read_trained
 from ratchet.rewards.selection import select
 from ratchet.rewards.summary import single_answer
 from ratchet.sampling.store import Trajectories, TrajectoryStore
-from ratchet.training.actions import action_groups
-from ratchet.training.kept import KeptTrajectories, LearntRound, learnt_rounds, read_kept
-from ratchet.training.lessons import TokenRow, trajectory_lessons
+from ratchet.training.lessons import action_groups, trajectory_lessons
 from ratchet.training.objectives.objective import load_objective, recorded_settings
-from ratchet.training.rows import SCHEMA, check_rows, table_rows
+from ratchet.training.rows import (
+    SCHEMA,
+    TokenRow,
+    check_rows,
+    read_kept,
+    table_rows,
+)
 from tests.helpers.attempts import ACTION, BAD, GOOD, attempt, every_objective, rows_of
 from tests.helpers.attempts import start_attempts as start
 from tests.helpers.tiny import tiny_format
@@ -200,9 +205,8 @@ def test_questions_that_all_weigh_nothing_are_said(model: Path, tmp_path: Path) 
 
 def test_a_question_of_a_member_has_the_members_name(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, objective="dpo")
-    source = LearntRound(folder, member="claims")
-    kept = KeptTrajectories(source, read_kept(learnt_rounds(config, folder))[0].selection)
-    lessons = trajectory_lessons(kept.selection, load_objective(config.training), source.prefix)
+    kept = replace(read_kept(config, folder)[0], member="claims")
+    lessons = trajectory_lessons(kept.selection, load_objective(config.training), kept.prefix)
     assert {lesson.example for lesson in lessons.values()} == {f"claims/q{n}#0" for n in range(12)}
     assert kept.questions["t3-1"] == "claims/q3"
 

@@ -23,13 +23,12 @@ from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.inference.tokenizer import load_tokenizer
+from ratchet.training.batches import pack, packing_of
 from ratchet.training.callback import TrainingCallback, read_log
 from ratchet.training.lessons import with_numbers
 from ratchet.training.lora import add_lora, load_model
-from ratchet.training.objective_trainer import ObjectiveTrainer
+from ratchet.training.objective_trainer import ObjectiveTrainer, ReferenceCache
 from ratchet.training.objectives.objective import load_objective
-from ratchet.training.packing import pack, packing_of
-from ratchet.training.reference import ReferenceCache
 from ratchet.training.rows import split_rows
 from ratchet.training.trainer import trainer_config
 from tests.helpers.attempts import label_logps

@@ -24,10 +24,9 @@ from ratchet.commands.train import train_round
 from ratchet.core.config import LoraConfig, TrainingConfig
 from ratchet.core.errors import UserError
 from ratchet.training import packed_attention
-from ratchet.training.collator import Collator
+from ratchet.training.batches import Collator, as_tree, prompt_tree
 from ratchet.training.lora import add_lora, round_frozen_products
 from ratchet.training.packed_attention import attend_to_end, flash_attention, pack_attention
-from ratchet.training.prompt_tree import as_tree, prompt_tree
 from ratchet.training.trainer import RowTrainer
 from tests.helpers.world import curve, make_run
 

@@ -25,7 +25,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import read_log
 from ratchet.core.runfolder import RoundFolder
 from ratchet.rounds.stages import TRAIN, ExperimentRun, training_stage
-from ratchet.training.order import EpochSampler
+from ratchet.training.batches import EpochSampler
 from ratchet.training.processes import explain_lost_processes
 from ratchet.training.trainer import RowTrainer, with_blank_row
 from tests.helpers.experiment import preloaded

@@ -17,8 +17,8 @@ from ratchet.commands.train import train_round
 from ratchet.core.config import ModelConfig, TrainingConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_log
+from ratchet.training.batches import epoch_order
 from ratchet.training.callback import TrainingCallback
-from ratchet.training.order import epoch_order
 from ratchet.training.schedule import describe_adjustments, schedule
 from ratchet.training.trainer import RowTrainer, trainer_config
 from tests.helpers.world import make_run

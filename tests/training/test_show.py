@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from ratchet.commands.main import run as ratchet
+from ratchet.commands.rows import LEARNT, render_row
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl
 from ratchet.training.rows import build_rows
-from ratchet.training.show import LEARNT, render_row
 from tests.helpers.tiny import tiny_format
 from tests.helpers.world import dialogue, make_run, trajectory
 

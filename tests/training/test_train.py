@@ -22,11 +22,11 @@ from ratchet.core.config import Config, TrainingConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.training import recipe
+from ratchet.training.adapter import RESULTS_BEGIN, RESULTS_END
+from ratchet.training.batches import epoch_order
 from ratchet.training.callback import TrainingCallback
-from ratchet.training.card import RESULTS_BEGIN, RESULTS_END
 from ratchet.training.checkpoints import EvaluatedAdapters
 from ratchet.training.lora import mixes_precision
-from ratchet.training.order import epoch_order
 from ratchet.training.rows import row_lengths, split_rows
 from ratchet.training.schedule import accumulation_steps, schedule
 from ratchet.training.trainer import RowTrainer

@@ -14,7 +14,7 @@ from ratchet.agents.iterative_rag import sentence_tokens, stated_answer
 from ratchet.core.records import Trajectory
 from ratchet.inference.completion import ChatTurn, Completion
 from ratchet.inference.scripted import ScriptedEngine, ScriptedReply
-from ratchet.training.rows import SkippedConversation, build_rows, check_rows
+from ratchet.training.rows import build_rows, check_rows
 from tests.helpers.playing import engine, run
 from tests.helpers.tiny import tiny_format
 
@@ -81,7 +81,7 @@ async def test_a_draft_of_which_nothing_is_used_teaches_nothing() -> None:
     assert (trajectory.status, trajectory.answer) == ("finished", "Ada built it.")
     rows, left_out = build_rows([trajectory], ["k"], 10_000)
     assert not rows
-    assert left_out == [SkippedConversation("k", 0, "one", len(trajectory.conversations[0].ids), "no parsed action")]
+    assert left_out == ["no parsed action"]
 
 
 async def test_a_sentence_that_the_limit_cut_is_used_as_it_is_and_not_closed() -> None:
