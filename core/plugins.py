@@ -63,7 +63,13 @@ FOLDERS: dict[Kind, Folder] = {
             **dict.fromkeys(("factool", "factcheck_gpt"), "claim_checkers"),
         },
     ),
-    "rewards": Folder("ratchet.rewards.builtin"),
+    "rewards": Folder(
+        "ratchet.rewards.builtin",
+        shared={
+            **dict.fromkeys(("accuracy", "em", "f1", "nugget_containment", "lexical_support", "reported"), "answers"),
+            **dict.fromkeys(("faithfulness", "precision"), "claims"),
+        },
+    ),
     "benchmarks": Folder(
         "ratchet.questions.benchmarks",
         shared={

@@ -423,7 +423,6 @@ Cause = Literal[
     "reward_too_low",
     "score_too_low",
     "all_equal",
-    "not_mixed",
 ]
 """What became of a question when trajectories were selected: some are kept, or why none is."""
 

@@ -225,7 +225,7 @@ def load_reward(name: str, key: str = "rewards.weights") -> Rule | Judged:
     if at not in _loaded:
         plugin = load_plugin("rewards", path, (), key)
         with plugin.errors("is not a reward as rewards/reward.py describes it"):
-            given = getattr(plugin.module, "REWARD", None)
+            given = plugin.declared("REWARD")
             declared = given if isinstance(given, (Rule, Judged)) else _declare(plugin, key)
         if plugin.is_outside:
             declared = replace(declared, version=plugin.digest, outside=plugin)

@@ -259,14 +259,6 @@ def _all_equal(attempts: Attempts, rule: SelectConfig) -> Drop:
     return "all_equal", f"{len(values)} times {max(values):.3f}"
 
 
-def _not_mixed(attempts: Attempts, rule: SelectConfig) -> Drop:
-    known = attempts.known
-    rate = _success_rate(known, rule)
-    if not rule.only_mixed or 0 < rate < 1:
-        return None
-    return "not_mixed", f"{rate * len(known):.0f} of {len(known)} succeeded"
-
-
 def _score_too_low(attempts: Attempts, rule: SelectConfig) -> Drop:
     """A score in which no candidate is above its `rule.min_scores`."""
     low = []
@@ -282,7 +274,6 @@ DROPPING: tuple[Callable[[Attempts, SelectConfig], Drop], ...] = (
     _no_candidate,
     _reward_too_low,
     _all_equal,
-    _not_mixed,
     _score_too_low,
 )
 """In this order; those after the first look at questions with candidates."""
@@ -298,7 +289,6 @@ def cause_text(cause: Cause, rule: SelectConfig) -> str:
         "reward_too_low": f"best reward is not above {rule.min_reward}",
         "score_too_low": "in some score no candidate is above its rewards.select.min_scores",
         "all_equal": "all rewards are equal",
-        "not_mixed": f"not both successes and failures (success: a reward of {rule.success:g} or more)",
     }
     return texts[cause]
 

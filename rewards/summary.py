@@ -148,8 +148,6 @@ ADVICE: dict[Cause, str] = {
     "within the model's reach, or lower rewards.select.min_reward",
     "score_too_low": "lower rewards.select.min_scores, or sample more (sampling.samples)",
     "all_equal": "set rewards.select.drop_all_equal to false",
-    "not_mixed": "set rewards.select.only_mixed to false, or sample more (sampling.samples) or hotter "
-    "(sampling.temperature)",
     "none_finished": "look at how trajectories end (`ratchet report`): raise the system's budgets or max_tokens, use "
     "system.malformed: constrain, or let rewards.select.keep_status admit out_of_budget",
 }

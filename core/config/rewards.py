@@ -67,10 +67,8 @@ class SelectConfig(Section):
     `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it; it then counts
     for `ratchet choose` and for the primary measure of an evaluation as well."""
     # Rules that came after the first run folders are written only where they are used: stage digests of those stay.
-    only_mixed: bool = Field(False, exclude_if=lambda on: not on)
-    """Drop a question unless some of its trajectories succeeded and some did not."""
     success: float = Field(0.5, exclude_if=lambda value: value == 0.5)
-    """Reward from which a trajectory counts as a success, for `only_mixed` and `difficulty`."""
+    """Reward from which a trajectory counts as a success, for `difficulty`."""
     similarity: float | None = Field(1.0, gt=0, le=1, exclude_if=lambda value: value == 1)
     """Trajectories of a question count once when the share of four-token sequences that their actions have in common is
     at least this. 1: when their actions are the same. `null`: never, as in mRAG's paper, where each of several

@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.agents.core.output import json_schema
 from ratchet.core.records import Question
-from ratchet.rewards.claims import AnswerAspects, Claim, ClaimVerdicts, claim_scores
+from ratchet.rewards.builtin.claims import AnswerAspects, Claim, ClaimVerdicts, claim_scores
 from ratchet.rewards.judge import AspectVerdict, read_reply
 from tests.helpers.reward_cases import Material, judge_it, judge_reply, material, scripted_judge, trajectory
 

@@ -18,7 +18,7 @@ from ratchet.core.records import Question
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
-from ratchet.rewards.claims import Claim, as_material
+from ratchet.rewards.builtin.claims import Claim, as_material
 from ratchet.rewards.prompts import builtin_prompts, fill, judge_prompts
 from ratchet.rewards.reward import Judged, known_rewards, load_reward
 from tests.helpers.commands import command_of

@@ -250,16 +250,6 @@ def samples(selection: Selection, number: int = 0) -> tuple[list[int], list[int]
     return [of[key] for key in choice.kept], [of[key] for key in choice.candidates]
 
 
-def test_only_mixed_drops_questions_without_a_failure_or_a_success() -> None:
-    rewards = {"all right": (1.0, 0.6), "mixed": (1.0, 0.4), "all wrong": (0.4, 0.1)}
-    causes = [choice.cause for choice in selected(rewards, only_mixed=True).questions]
-    assert causes == ["not_mixed", "kept", "not_mixed"]
-    reason = selected(rewards, only_mixed=True).questions[0].reason
-    assert reason == "dropped: not both successes and failures (success: a reward of 0.5 or more) (2 of 2 succeeded)"
-    causes = [choice.cause for choice in selected(rewards, only_mixed=True, success=0.3).questions]
-    assert causes == ["not_mixed", "not_mixed", "kept"]
-
-
 def test_near_identical_trajectories_count_once() -> None:
     talk = list(range(40))
     found = [

@@ -169,14 +169,14 @@ def test_nothing_to_compare_is_one_line(
         train_round(config, 1)
 
 
-def test_no_mixed_question_is_one_line(model: Path, tmp_path: Path) -> None:
+def test_no_question_with_different_rewards_is_one_line(model: Path, tmp_path: Path) -> None:
     _, config, folder = start(tmp_path, model, questions=4)
     asked = [Question(id=f"q{n}", text=f"Who is {n}?", answers=("Ada",)) for n in range(4)]
     attempts = [attempt(n, sample) for n in range(4) for sample in range(2)]
     scores = {(t.key, "f1"): Score(trajectory=t.key, name="f1", value=1.0) for t in attempts}
-    chosen = select(asked, Trajectories.of(attempts), scores, {"f1": 1.0}, SelectConfig(only_mixed=True))
+    chosen = select(asked, Trajectories.of(attempts), scores, {"f1": 1.0}, SelectConfig(drop_all_equal=True))
     folder.selection.write_text(chosen.model_dump_json())
-    with pytest.raises(UserError, match=r"no trajectory was kept, .* \(4 x dropped: not both successes"):
+    with pytest.raises(UserError, match=r"no trajectory was kept, .* \(4 x dropped: all rewards are equal"):
         train_round(config, 1)
 
 
