@@ -79,17 +79,16 @@ def check_extras(config: Config) -> None:
 def check_clients(config: Config) -> None:
     """Raises UserError where a stage asks a server elsewhere, and cannot by what the environment says of proxies and
     certificates."""
-    from ratchet.core.http.clients import check_client_environment, is_local  # late: the commands' help needs no client
+    from ratchet.core.http.clients import is_local  # late: the commands' help needs no client
 
     models = config.models.values()
     urls = [url for model in models for url in ((model.url,) if isinstance(model.url, str) else model.url or ())]
     urls += [source.url for source in config.sources.values() if isinstance(source, McpConfig)]
     urls += [config.embedder.url or "", "" if is_missing(config.index) else config.index.url or ""]
     searches = any(isinstance(source, SourceConfig) and source.mode == "live" for source in config.sources.values())
-    if searches or any(url and not is_local(url) for url in urls):
-        check_client_environment()
-    elif not is_offline() and any(one.engine in ("local", "vllm") and not Path(one.path).is_dir() for one in models):
-        check_environment()  # the hub's client takes what httpx does not
+    asks_hub = any(one.engine in ("local", "vllm") and not Path(one.path).is_dir() for one in models)
+    if searches or any(url and not is_local(url) for url in urls) or (asks_hub and not is_offline()):
+        check_environment()
 
 
 def check_index_extras(index: IndexConfig) -> None:

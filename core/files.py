@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import glob
 import gzip
 import io
@@ -30,7 +31,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from ratchet.core.errors import UserError, raise_error
-from ratchet.core.locks import Lock, check_in_place, disk_error, kept_in_place, moved_away
+from ratchet.core.locks import Lock, disk_error
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -41,13 +42,11 @@ def _published(path: Path) -> Iterator[Path]:
     UserError where it cannot be written."""
     # Random: two machines that write one folder may use the same process number.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    check_in_place(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         for written in (*temporary.rglob("*"), temporary):
             _sync(written)
-        check_in_place(path)
         temporary.replace(path)
         if path.is_dir():
             _sync(path.parent)
@@ -99,8 +98,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     try:
         with new_file(path) as temporary:
             temporary.mkdir()
-            with kept_in_place(temporary):  # or a write would make it again, without what was written before
-                yield temporary
+            yield temporary
     except UserError:
         _check_free(path)
         raise
@@ -149,7 +147,6 @@ class Segment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._turn = threading.Lock()
-        check_in_place(path)
         self._lock = Lock(path.with_name(f".{path.name}.lock"), str(path))
         self._lock.acquire()
         try:
@@ -196,7 +193,7 @@ class Segment:
                     os.ftruncate(self._file.fileno(), before)
                 raise disk_error(self.path, error) from error
             if not self.path.exists():
-                raise moved_away(self.path)
+                raise disk_error(self.path, FileNotFoundError(errno.ENOENT, "it was moved away or deleted"))
 
     def close(self) -> None:
         with self._turn:

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock beside each writer's file, and one for each stage of a run. Folders that must stay.
+"""One writer at a time: a lock beside each writer's file, and one for each stage of a run.
 
 The lock is the operating system's own (flock, through filelock). It ends with its process, however that ends, also on
 another machine where the file system is shared. The locked file says who holds it.
@@ -11,7 +11,6 @@ import errno
 import os
 import platform
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +24,6 @@ WAIT, WAIT_OF_JOB = 0.2, 86_400.0
 """Seconds to wait for another writer: long enough for one that only looks (`holder_of`), and in a SLURM job for another
 start of the same job, since SLURM starts some jobs twice and a failure of the second would count as the job's."""
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
-
-_HELD: list[Lock] = []
-_FOLDERS: list[Path] = []
-"""The locks that were taken, and the folders of `kept_in_place`: none of them may go away."""
 
 
 class Lock:
@@ -60,7 +55,6 @@ class Lock:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=wait)
-            _HELD.append(self)
         except Timeout:
             return _read(self.path)
         except (OSError, NotImplementedError) as error:
@@ -80,7 +74,6 @@ class Lock:
     def release(self) -> None:
         """Delete the file while it is still locked (who waits for it then locks a new one), and free the lock."""
         if self.is_held:
-            _HELD.remove(self)
             with contextlib.suppress(OSError):
                 self.path.unlink()
             self._lock.release()
@@ -127,44 +120,8 @@ def _read(path: Path) -> str:
     return "a process that has just ended"
 
 
-@contextlib.contextmanager
-def kept_in_place(folder: Path) -> Iterator[None]:
-    """While the block runs, no write makes the folder again where it was moved away or deleted: that is a UserError, at
-    the latest at the end of the block. A folder that does not exist yet may be made."""
-    folder = folder.absolute()
-    if not folder.exists():
-        yield
-        return
-    _FOLDERS.append(folder)
-    try:
-        yield
-        if not folder.exists():
-            raise moved_away(folder)
-    finally:
-        _FOLDERS.remove(folder)
-
-
-def check_in_place(path: Path) -> None:
-    """UserError where a lock that this process holds, or a folder of `kept_in_place` above `path`, is gone."""
-    folders = (folder for folder in _FOLDERS if folder in path.absolute().parents)
-    for kept in (*(lock.path for lock in _HELD if lock.is_held), *folders):
-        if not kept.exists():
-            raise moved_away(kept)
-
-
-def moved_away(path: Path) -> UserError:
-    """The error of a file or folder that is no longer there; it names the highest folder that is missing."""
-    missing = next((parent for parent in reversed(path.parents) if not parent.exists()), path)
-    return UserError(
-        f"{missing}: was moved away or deleted while this command wrote into it. What was finished before went with "
-        "it: move it back, and run the same command again"
-    )
-
-
 def disk_error(path: Path, error: BaseException) -> UserError:
     """The error of a file that cannot be written, with what to do."""
-    if isinstance(error, FileNotFoundError) and not path.parent.exists():
-        return moved_away(path)
     reason = getattr(error, "strerror", None) or error
     return UserError(
         f"{path}: cannot write ({reason}). What was finished before is kept: make room or fix the folder's "

@@ -7,20 +7,16 @@ errors of many families for what it cannot make sense of.
 
 from __future__ import annotations
 
-import os
 import re
-import ssl
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
 
-from ratchet.core.errors import UserError
-from ratchet.core.http.environment import check_certificates, check_environment
+from ratchet.core.http.environment import certificates, check_environment
 from ratchet.core.http.retry import TRANSIENT
 from ratchet.core.text import read_json, short_line
 
@@ -45,7 +41,7 @@ def open_async_client(
 
 def _settings(key: str, headers: Mapping[str, str] | None, trust_env: bool) -> dict[str, Any]:
     if trust_env:
-        check_client_environment()
+        check_environment()
     bearer = {"Authorization": f"Bearer {key}"} if key else {}
     return {
         # core/http/clients.py unpacks nothing else.
@@ -54,30 +50,6 @@ def _settings(key: str, headers: Mapping[str, str] | None, trust_env: bool) -> d
         "trust_env": trust_env,
         "verify": certificates(),
     }
-
-
-def check_client_environment() -> None:
-    """`check_environment`, and NO_PROXY, in which httpx takes no range of IPv6 addresses. For what will open a client
-    much later than it begins to work."""
-    check_environment()
-    try:
-        httpx.Client(verify=certificates()).close()
-    except httpx.InvalidURL as error:
-        name = "no_proxy" if os.environ.get("no_proxy") else "NO_PROXY"
-        raise UserError(
-            f"{name}: the HTTP client cannot read an entry of {os.environ.get(name, '')!r} ({error}); write names and "
-            f"addresses without brackets and IPv6 ranges, such as {name}=localhost,127.0.0.1,::1"
-        ) from None
-
-
-@cache
-def certificates() -> ssl.SSLContext:
-    """What httpx trusts, and SSL_CERT_FILE and SSL_CERT_DIR. A client without it reads the same, in 20 ms of a core.
-
-    Raises UserError where these name nothing that can be read.
-    """
-    check_certificates()
-    return httpx.create_ssl_context()
 
 
 def no_cookies() -> CookieJar:

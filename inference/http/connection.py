@@ -22,7 +22,8 @@ from pydantic import BaseModel, Field, FiniteFloat, StrictInt, ValidationError
 
 from ratchet.core.config import ModelConfig
 from ratchet.core.errors import UserError
-from ratchet.core.http.clients import Answer, BadResponse, certificates, is_local, open_async_client, send_request
+from ratchet.core.http.clients import Answer, BadResponse, is_local, open_async_client, send_request
+from ratchet.core.http.environment import certificates
 from ratchet.core.http.retry import AWAY, TRANSIENT, Backoff, read_retry_after
 from ratchet.core.progress import duration
 from ratchet.core.text import read_json, short_line

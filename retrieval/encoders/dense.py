@@ -23,15 +23,8 @@ import numpy as np
 from ratchet.core.config import DenseConfig, EmbedderConfig
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.files import read_json_file
-from ratchet.core.http.clients import (
-    Answer,
-    BadResponse,
-    check_client_environment,
-    is_local,
-    open_client,
-    send_request_sync,
-)
-from ratchet.core.http.environment import hub_reason, leave_unreachable_hub
+from ratchet.core.http.clients import Answer, BadResponse, is_local, open_client, send_request_sync
+from ratchet.core.http.environment import check_environment, hub_reason, leave_unreachable_hub
 from ratchet.core.http.retry import TRANSIENT, Backoff, TryAgain, read_retry_after, retry
 from ratchet.core.installed import install
 from ratchet.core.records import content_key
@@ -283,7 +276,7 @@ class RemoteEmbedder:
         self._url = f"{(config.url or '').rstrip('/')}/embeddings"
         self._key = os.environ.get(config.api_key_env, "").strip()
         if not is_local(self._url):
-            check_client_environment()  # clients are opened later
+            check_environment()  # clients are opened later
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         # Servers refuse an empty text, and a lone surrogate has no UTF-8.

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ratchet.core.config import DEFAULT_EMBEDDER, EmbedderConfig, McpConfig, PluginConfig, SourceConfig
 from ratchet.core.errors import UserError
-from ratchet.core.http.clients import check_client_environment
+from ratchet.core.http.environment import check_environment
 from ratchet.core.installed import DISTRIBUTION
 from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.retriever import Retriever
@@ -95,7 +95,7 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
             file=sys.stderr,
         )
     if config.mode == "live":
-        check_client_environment()  # the client is opened by the first search
+        check_environment()  # the client is opened by the first search
     contact = _from_environment(CONTACT)
     access = kind.access(key, contact)
     agent = f"ratchet/{version(DISTRIBUTION)}" + (f" ({contact})" if contact else "")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,6 @@ from ratchet.core.files import (
     write_json,
     write_jsonl,
 )
-from ratchet.core.locks import kept_in_place
 from ratchet.core.records import Note, content_key
 from ratchet.core.text import read_json
 
@@ -106,28 +103,6 @@ def test_an_atomic_write_leaves_the_old_file_when_it_cannot_finish(tmp_path: Pat
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["x.json"]
-
-
-def delete_and_write(folder: Path, write: Callable[[], object]) -> None:
-    with kept_in_place(folder):
-        shutil.rmtree(folder)
-        write()
-
-
-def test_a_folder_that_goes_away_is_not_made_again(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    write_atomic(folder / "part" / "x.json", "old")
-    with Segment(folder / "part" / "s.jsonl") as segment:
-        shutil.rmtree(folder)
-        with pytest.raises(UserError, match=rf"^{folder}: was moved away or deleted"):
-            segment.append(note(1))
-    with kept_in_place(folder):  # it may be made where it did not exist before
-        write_atomic(folder / "x.json", "new")
-    for write in (lambda: write_atomic(folder / "x.json", "new"), lambda: Segment(folder / "s.jsonl"), lambda: None):
-        folder.mkdir(exist_ok=True)
-        with pytest.raises(UserError, match=rf"^{folder}: was moved away or deleted"):
-            delete_and_write(folder, write)
-        assert not folder.exists()
 
 
 @pytest.mark.parametrize(("text", "message"), [("{}\n{nope\n", ":2: not valid JSON"), ("[1]\n", ":1: expected a")])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from rich.table import Table
@@ -17,9 +15,7 @@ from ratchet.core.records import Conversation, Span
 from ratchet.core.tables import PlainConsole, wide_console
 from ratchet.core.text import plain_line, plain_text
 from ratchet.training.rows import TokenRow
-from tests.helpers.configs import scripted_model, write_config
-from tests.helpers.experiment import command, preloaded
-from tests.helpers.tiny import save_tiny_tokenizer
+from tests.helpers.experiment import preloaded
 
 ATTACK = (
     "\x1b]52;c;cm0gLXJmIC8=\x07"  # writes the clipboard
@@ -92,36 +88,8 @@ def test_a_training_row_is_shown_as_text() -> None:
     check_harmless(render_row(row, conversation, lambda some: bytes(some).decode(), colour=False))
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> Path:
-    """A config whose document, title, id and model all hold commands of a terminal."""
-    save_tiny_tokenizer(tmp_path / "model")
-    document = {"id": f"d{ATTACK}", "title": f"Velm{ATTACK}", "text": f"The harbour {ATTACK}of Velm is old."}
-    (tmp_path / "docs.jsonl").write_text(json.dumps(document) + "\n", encoding="utf-8")
-    (tmp_path / "script.jsonl").write_text(json.dumps({"default": f"Ada{ATTACK} Torrin"}) + "\n")
-    index = {"path": str(tmp_path / "index"), "documents": [str(tmp_path / "docs.jsonl")]}
-    return write_config(tmp_path, models={"agent": scripted_model(tmp_path)}, index=index, system={"name": "naive_rag"})
-
-
 def run(*arguments: str) -> str:
     """All that a Python process prints, byte for byte."""
     words = [sys.executable, *arguments]
     done = subprocess.run(words, env=preloaded(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return done.stdout.decode()
-
-
-def test_no_command_line_passes_commands_on_to_the_terminal(hostile: Path) -> None:
-    config = ("--config", str(hostile))
-    check_harmless(command("-m", "ratchet", "index", *config).stdout)
-    read = command("-m", "ratchet", "ask", f"harbour {ATTACK}", *config).stdout
-    check_harmless(read)
-    assert "52;c" not in read and "Ada" in read and "Torrin" in read and "supported by" in read and "finished" in read
-    malformed = command("-m", "ratchet", "ask", "harbour", *config, "--set", "system.name=mrag").stdout
-    check_harmless(malformed)
-    assert "unparsed: coordinator" in malformed and "Torrin" in malformed
-    found = command("-m", "ratchet", "search", "harbour", *config).stdout
-    check_harmless(found)
-    assert "Velm" in found
-    inspected = command("-m", "ratchet", "index", "inspect", str(hostile.parent / "index")).stdout
-    check_harmless(inspected)
-    assert "bytes a posting" in inspected

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from ratchet.core.http.clients import certificates
+from ratchet.core.http.environment import certificates
 from ratchet.core.records import Trajectory
 from ratchet.inference.chat_formats import WrapperFormat
 from ratchet.inference.completion import Message, SamplingParams

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from ratchet.core.errors import UserError
-from ratchet.core.http.clients import certificates
+from ratchet.core.http.environment import certificates
 from ratchet.core.http.retry import Backoff
 from ratchet.core.records import Passage
 from ratchet.retrieval.backends.remote import Limits

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 
 from ratchet.core.config import Config
-from ratchet.core.http.clients import certificates
+from ratchet.core.http.environment import certificates
 from ratchet.report.follow import LiveRun, open_server
 from ratchet.rounds.stages import ExperimentRun
 

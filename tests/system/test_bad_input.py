@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.helpers.experiment import command, make_experiment, write_lines
-from tests.helpers.unprivileged import unprivileged
 
 
 @pytest.fixture(scope="module")
@@ -40,28 +37,6 @@ def changed(config: Path, folder: Path, **changes: object) -> str:
     path = folder / "changed.yaml"
     path.write_text(yaml.safe_dump(data))
     return str(path)
-
-
-def test_a_missing_question_file(indexed: Path, tmp_path: Path) -> None:
-    path = changed(indexed, tmp_path, questions__train={"path": str(tmp_path / "none.jsonl")})
-    assert "none.jsonl: cannot read (No such file or directory)" in fails("-m", "ratchet", "sample", "--config", path)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"id": "a", "text": "x"}\n{"id": ', ":2: not valid JSON"),
-        ('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', "'a'"),
-        ("", "no documents"),
-    ],
-    ids=["broken line", "duplicate id", "empty corpus"],
-)
-def test_a_bad_corpus(indexed: Path, tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "corpus.jsonl").write_text(text)
-    index = {"path": str(tmp_path / "index"), "documents": [str(tmp_path / "corpus.jsonl")]}
-    output = fails("-m", "ratchet", "index", "--config", changed(indexed, tmp_path, index=index))
-    assert "corpus.jsonl" in output and message in output
-    assert not (tmp_path / "index" / "plan.json").exists()
 
 
 def test_a_model_without_a_chat_template(indexed: Path, tmp_path: Path) -> None:
@@ -95,47 +70,3 @@ def wrong_answers(config: Path, folder: Path) -> dict[str, object]:
     write_lines(folder / "script.jsonl", *rules)
     agent = yaml.safe_load(config.read_text())["models"]["agent"]
     return {**agent, "script": str(folder / "script.jsonl")}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
-def test_a_full_disk_and_going_on_when_there_is_room(indexed: Path, tmp_path: Path) -> None:
-    path = changed(indexed, tmp_path)
-    disk = tmp_path / "run"
-    disk.mkdir()
-    segment = disk / "round-1" / "trajectories" / "part-0.jsonl"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12k", "tmpfs", str(disk)], check=True)
-    try:
-        before, size = b"", 12  # KiB; it grows by pages until a trajectory was kept before the disk was full
-        while not before:
-            size += 4
-            subprocess.run(["mount", "-o", f"remount,size={size}k", str(disk)], check=True)
-            output = fails("-m", "ratchet", "sample", "--config", path)
-            assert "No space left on device" in output and "run the same command again" in output
-            before = segment.read_bytes() if segment.exists() else b""
-        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
-        again = command("-m", "ratchet", "sample", "--config", path)
-        assert again.returncode == 0, again.stdout
-        assert segment.read_bytes().startswith(before) and before.endswith(b"\n"), "what was finished is kept"
-        assert len(segment.read_bytes().splitlines()) == 8
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
-@pytest.mark.parametrize("denied", ["round-1/trajectories/part-0.jsonl", "round-1"])
-def test_a_file_of_a_run_without_permission(indexed: Path, tmp_path: Path, denied: str) -> None:
-    path = changed(indexed, tmp_path)
-    assert command("-m", "ratchet", "sample", "--config", path).returncode == 0
-    file = tmp_path / "run" / denied
-    file.chmod(0)
-    try:
-        with unprivileged():
-            said = fails("-m", "ratchet", "score", "--config", path)
-    finally:
-        file.chmod(0o755)
-    assert str(file) in said and "Permission denied" in said
-
-
-def test_another_config_on_the_same_run(indexed: Path) -> None:
-    assert command("-m", "ratchet", "sample", "--config", str(indexed)).returncode == 0
-    output = fails("-m", "ratchet", "sample", "--config", str(indexed), "--set", "sampling.samples=5")
-    assert "sampling.samples: 4 there, 5 now" in output
