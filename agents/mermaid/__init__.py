@@ -15,7 +15,7 @@ Ours. The paper's prompts are not in the summary that we worked from; all words 
 entities of its claim. A document is cut as its source says (`sources.X.max_tokens`); one that was shown before is named
 again, not repeated. A tool's answer that is text and not documents is shown likewise and kept as a document of its own.
 Thoughts and texts have a length that a grammar can keep, since small models ramble (`actions.py`). With a conversation
-that has no room left there is no verdict, and nothing is remembered (`memory_unparsed`).
+that has no room left there is no verdict, and nothing is remembered; nor is it where the verdict cannot be read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ratchet.agents.core.output import ANY, AnyText, JsonObject, at_most
 from ratchet.agents.core.prompts import DATA, Prompt, distinct, document_text, one_line, unique
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import label_of_stance, labels_text
-from ratchet.agents.core.tools import Actions, Answer, OutOfBudget, Tools, Unparsed, calls_of, dialogue_with
+from ratchet.agents.core.tools import Actions, Answer, Tools, calls_of, dialogue_with
 from ratchet.agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
 from ratchet.core.config import Section
 from ratchet.core.errors import UserError
@@ -145,8 +145,6 @@ class Settings(Section):
     memory: Literal["string", "meaning", "off"] = "string"
     memory_keys: Literal["entities", "facts"] = "entities"
     """What evidence is kept and recalled under: the subjects and objects; or these, the triplets and the keywords."""
-    memory_unparsed: bool = False
-    """Whether a claim without a verdict leaves what it found: its reply could not be read, or its context is full."""
     decomposer: bool = True
     repeats: Literal["allow", "refuse"] = "allow"
     look_first: bool = False
@@ -208,18 +206,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         ids = tuple(passage.id for passage in evidence.recalled)
         turns.append(Turn(round=1, speaker="memory", query=", ".join(entities), passages=ids, said=summary))
     first_message = tools.prompt("executor.user", facts=facts, documents=evidence.shown(evidence.recalled))
-
-    async def remember() -> None:
-        if remembers and evidence.found:
-            await tools.remember("executor", entities, unique(evidence.found), question.text)
-
-    try:
-        answer = await execute(tools, settings, labels, first_message, evidence, turns)
-    except (Unparsed, OutOfBudget):
-        if settings.memory_unparsed:
-            await remember()
-        raise
-    await remember()
+    answer = await execute(tools, settings, labels, first_message, evidence, turns)
+    if remembers and evidence.found:
+        await tools.remember("executor", entities, unique(evidence.found), question.text)
     return answer
 
 

@@ -34,18 +34,10 @@ Information = Annotated[
 
 
 class WorkerInput(Fields):
-    """What most agents are given."""
+    """Input of the planner and of the summarizer, and what most agents are given."""
 
     question: Question
     information: Information
-
-
-class PlannerInput(WorkerInput):
-    """Input of the planner."""
-
-
-class SummarizerInput(WorkerInput):
-    """Input of the summarizer."""
 
 
 class SearcherInput(WorkerInput):
@@ -184,10 +176,10 @@ class Refusal(Fields):
 
 
 INPUTS: dict[str, type[Fields]] = {
-    "planner": PlannerInput,
+    "planner": WorkerInput,
     "searcher": SearcherInput,
     "reasoner": ReasonerInput,
-    "summarizer": SummarizerInput,
+    "summarizer": WorkerInput,
     "validator": ValidatorInput,
     "answerer": AnswererInput,
     "reviser": ReviserInput,

@@ -92,7 +92,7 @@ class Settings(Section):
     no_evidence: Literal["unknown", "zero"] = "unknown"
     """The faithfulness of an answer whose search found nothing. unknown: it counts in no mean and reaches no threshold.
     """
-    noncommittal: Literal["off", "zero", "zero_if_decided"] = "off"
+    noncommittal: Literal["off", "zero"] = "off"
     """Whether an answer that commits to nothing has relevance 0."""
     judge_divides_by: Literal["rounds_played", "three"] = "rounds_played"
     questions: int = Field(3, gt=0)
@@ -125,7 +125,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         )
         moves = [AgentTurn(here, verdict) for here, verdict in zip(lookups, verdicts, strict=True)]
         if settings.stability:
-            moves = await score_turns(tools, settings, question, labels, agents, moves)
+            moves = await score_turns(tools, settings, question, agents, moves)
         history.append(dict(zip([agent.name for agent in agents], moves, strict=True)))
         reply = unanimous_verdict({name: move.verdict for name, move in history[-1].items()})
         tools.so_far = _answer(history, reply.text, reply.explanation, history[-1:] if reply.text else history)
@@ -181,12 +181,7 @@ async def respond(
 
 
 async def score_turns(
-    tools: Tools,
-    settings: Settings,
-    question: Question,
-    labels: Sequence[Label],
-    agents: Sequence[Agent],
-    moves: Sequence[AgentTurn],
+    tools: Tools, settings: Settings, question: Question, agents: Sequence[Agent], moves: Sequence[AgentTurn]
 ) -> list[AgentTurn]:
     """The moves with the faithfulness and the relevance of what was said."""
 
@@ -196,17 +191,14 @@ async def score_turns(
         except (Unparsed, OutOfBudget):
             return None
 
-    open_ended = {label.name for label in labels if label.stance in ("unknown", "mixed")}
-    spared = {"off": {m.verdict.label for m in moves}, "zero": set[str](), "zero_if_decided": open_ended}
-    unflagged = spared[settings.noncommittal]
-    said = [(move.verdict.text, move.lookup.passages, move.verdict.label not in unflagged) for move in moves]
     extracting = [
-        extract_statements(ask, question, text, passages, settings.statements, tools.prompt)
-        for text, passages, _ in said
+        extract_statements(ask, question, m.verdict.text, m.lookup.passages, settings.statements, tools.prompt)
+        for m in moves
     ]
+    flags = settings.noncommittal == "zero"
     scoring_relevance = [
-        answer_relevance(ask, tools.embedder, question, text, settings.questions, flags, tools.prompt)
-        for text, _, flags in said
+        answer_relevance(ask, tools.embedder, question, m.verdict.text, settings.questions, flags, tools.prompt)
+        for m in moves
     ]
     extracted, relevance = await tools.gather(tools.gather(*extracting), tools.gather(*scoring_relevance))
     faithfulness = await tools.gather(

@@ -129,9 +129,21 @@ def test_a_turn_of_blank_lines_alone_is_read_in_no_time() -> None:
     assert time.process_time() - begun < 30
 
 
-async def test_fires_last_call_can_only_answer() -> None:
-    agent = engine([say(reasoning="", search_query="x"), say(reasoning="So.", final_answer="SUPPORTS")])
-    await play({"name": "fire", "settings": {"steps": 1}}, agent, question=CLAIM)
+@pytest.mark.parametrize(
+    ("name", "steps", "said"),
+    [
+        ("fire", 1, [say(reasoning="", search_query="x"), say(reasoning="So.", final_answer="SUPPORTS")]),
+        (
+            "mermaid",
+            2,
+            [say(thought="", action="search", arguments={"query": "x"}), say(thought="", verdict="SUPPORTS")],
+        ),
+    ],
+)
+async def test_the_grammar_of_the_last_step_allows_an_answer_alone(name: str, steps: int, said: list[str]) -> None:
+    agent = engine(said)
+    more = {"decomposer": False} if name == "mermaid" else {}
+    await play({"name": name, "settings": {"steps": steps, **more}}, agent, question=CLAIM)
     assert ["anyOf" in (call.params.schema or {}) for call in agent.calls] == [True, False]
 
 

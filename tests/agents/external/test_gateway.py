@@ -148,24 +148,6 @@ async def test_a_stream_a_stop_text_and_a_schema() -> None:
     assert thought.startswith(said[0]) and stopped.startswith("Thought: look. Observation:")
 
 
-async def test_requests_that_are_odd_all_over_are_answered() -> None:
-    """With half of a surrogate pair, which UTF-8 has no form for, and with JSON that is too deep to be read."""
-    deep = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "search", "arguments": "[" * 9999}}]}
-    dialogue = [user("\ud800"), deep, {"role": "tool", "tool_call_id": "1", "content": "\ud800"}]
-    given = {"model": "\ud800", "max_tokens": 9, "instructions": "\ud800", "input": "x"}
-
-    async def program(client: httpx.AsyncClient) -> str:
-        for path, messages in (("chat/completions", dialogue), ("messages", [user("x")]), ("responses", [])):
-            for streamed in (False, True):
-                body = given | {"messages": messages, "tools": OFFERED * (path[0] == "c"), "stream": streamed}
-                head = {"content-type": "application/json"}
-                answer = await client.post(f"/v1/{path}", content=json.dumps(body).encode(), headers=head)
-                assert answer.status_code == 200 and "server_error" not in answer.text, answer.text
-        return "Ada"
-
-    assert (await record(program, ["Ada."] * 6, tools=True)).status == "finished"
-
-
 async def test_a_request_of_megabytes_is_refused_before_its_tokens_are_counted() -> None:
     """Whatever is long in it: other trajectories would have to wait meanwhile."""
     calls = [{"id": f"c{n}", "function": {"name": "f"}} for n in range(35_000)]
