@@ -2,8 +2,8 @@
 what it answers.
 
     POST /v1/chat/completions   one completion, streamed or not; tools, stop and response_format included
-    POST /v1/responses          the same in OpenAI's Responses API (`responses.py`)
-    POST /v1/messages           the same in Anthropic's Messages API (`messages.py`)
+    POST /v1/responses          the same in OpenAI's Responses API
+    POST /v1/messages           the same in Anthropic's Messages API
     GET  /v1/models             the roles
     POST /search                {"query", "k", "offset"} -> {"passages"}
     POST /reward                {"reward", "text"}: what the program makes of its own work, from 0 to 1
@@ -24,7 +24,7 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -36,8 +36,8 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect
 
 from ratchet.agents.external.program import ProgramAnswer, Task
-from ratchet.agents.external.protocols import MessagesRequest, Protocol, ResponsesRequest
-from ratchet.agents.external.recording import ProgramRequest, Recording
+from ratchet.agents.external.protocols import MessagesRequest, ProgramRequest, ResponsesRequest, ServiceRequest
+from ratchet.agents.external.recording import Recording
 from ratchet.core.errors import UserError
 from ratchet.core.http.app import open_app
 from ratchet.core.http.guard import bearer_token
@@ -165,19 +165,24 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
     """The gateway's app. `lists`: whoever asks may see the trajectories."""
     app = open_app("Ratchet gateway", max_body_bytes=MAX_BODY)
 
-    async def respond(request: Request, protocol: Protocol) -> Response:
+    async def respond(request: Request, body: ServiceRequest) -> Response:
         gateway.find(request)
-        body = protocol.chat()
-        if body.stream:
-            return EventStream(_stream(gateway, request, body, protocol))
+        chat = body.chat()
+
+        async def events() -> AsyncGenerator[dict[str, Any]]:
+            for event in body.events(await gateway.run(request, chat)):
+                yield event
+
+        if chat.stream:
+            return EventStream(events())
         try:
-            answer = await run_until_disconnect(request.receive, gateway.run(request, body))
+            completion = await run_until_disconnect(request.receive, gateway.run(request, chat))
         except ClientDisconnect:
             return Response(status_code=499)  # which nobody reads
-        return Response(json.dumps(protocol.answer(answer)), media_type="application/json")
+        return Response(json.dumps(body.answer(completion)), media_type="application/json")
 
-    async def chat(request: Request, body: ProgramRequest) -> Response:
-        return await respond(request, Completions(body))
+    async def completions(request: Request, body: ProgramRequest) -> Response:
+        return await respond(request, body)
 
     async def responses(request: Request, body: ResponsesRequest) -> Response:
         return await respond(request, body)
@@ -213,7 +218,7 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
         return {"finished": True}
 
     for prefix in ("", OWN_PATH):
-        for path, complete in (("chat/completions", chat), ("responses", responses), ("messages", messages)):
+        for path, complete in (("chat/completions", completions), ("responses", responses), ("messages", messages)):
             app.add_api_route(f"{prefix}/v1/{path}", complete, methods=["POST"], response_model=None)
         app.add_api_route(f"{prefix}/reward", reward, methods=["POST"])
         app.add_api_route(f"{prefix}/step", step, methods=["POST"])
@@ -227,39 +232,6 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
             return {"trajectories": [asdict(task) for task in gateway.tasks()]}
 
     return app
-
-
-@dataclass(frozen=True)
-class Completions:
-    """Chat completions, the protocol to which the others are translated."""
-
-    request: ProgramRequest
-
-    def chat(self) -> ProgramRequest:
-        return self.request
-
-    def answer(self, completion: dict[str, Any]) -> dict[str, Any]:
-        return completion
-
-    def events(self, completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The chunks of a stream. The engine gives it as a whole, and so they come all at once."""
-        choice, usage = completion["choices"][0], completion.pop("usage")
-        head = {**completion, "object": "chat.completion.chunk"}
-        message = choice["message"]
-        if calls := message.get("tool_calls"):
-            message["tool_calls"] = [{"index": number, **call} for number, call in enumerate(calls)]
-        for delta, reason in ((message, None), ({}, choice["finish_reason"])):
-            yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}]}
-        if self.request.stream_options is not None and self.request.stream_options.include_usage:
-            yield {**head, "choices": [], "usage": usage}
-
-
-async def _stream(
-    gateway: Gateway, request: Request, body: ProgramRequest, protocol: Protocol
-) -> AsyncGenerator[dict[str, Any]]:
-    """A completion as the events of its protocol."""
-    for event in protocol.events(await gateway.run(request, body)):
-        yield event
 
 
 # The server, which the trajectories of an event loop share

@@ -1,48 +1,189 @@
-"""The gateway's other protocols: their requests become one for chat completions, and its answer theirs.
+"""The requests of programs, in three services' protocols: read, translated to one form, and answered in their own.
 
-OpenAI's Responses API (POST /v1/responses) and Anthropic's Messages API (POST /v1/messages), as far as agents with
-tools need them. Thoughts of earlier turns are left out, since the gateway has the model's own. Nothing is kept between
-requests: `previous_response_id` is refused.
+OpenAI's chat completions (POST /v1/chat/completions) are the form that the others are translated to: OpenAI's Responses
+API (POST /v1/responses) and Anthropic's Messages API (POST /v1/messages), as far as agents with tools need them. Each
+request class has `chat`, the same request for chat completions, which raises ApiError for what has no equivalent;
+`answer`, a chat completion in its own protocol; and `events`, that as the events of a stream. The engine gives an
+answer as a whole, so the events come all at once.
+
+Parameters that are not named here have no effect. Thoughts of earlier turns are left out, since the gateway has the
+model's own. Nothing is kept between requests: `previous_response_id` is refused.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ratchet.agents.external.recording import ProgramRequest, refused
-from ratchet.core.text import read_json
-from ratchet.inference.tool_calls import template_call
+from ratchet.core.errors import fault_in
+from ratchet.core.http.openai import ApiError, ChatMessage, ChatRequest
+from ratchet.core.text import read_json, storable_value
+from ratchet.inference.completion import ChatTurn, FunctionCall
+from ratchet.inference.tool_calls import NAME, template_call
 
 Answer = dict[str, Any]
-TEXTS = ("text", "input_text", "output_text")
 
 
-class Protocol(typing.Protocol):
-    """A request in one of the gateway's protocols, and how it is answered."""
+# Chat completions
+
+
+class SentFunction(BaseModel):
+    """Name and arguments of a tool's call in a request."""
+
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class SentCall(BaseModel):
+    """A tool's call in a request."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str = ""
+    function: SentFunction
+
+
+class ProgramMessage(ChatMessage):
+    """A message with what belongs to tools."""
+
+    tool_calls: list[SentCall] | None = None
+    tool_call_id: str | None = None
+
+
+class ResponseFormat(BaseModel):
+    """The form of the answer that a request asks for."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: dict[str, Any] | None = None
+
+    @property
+    def wanted(self) -> dict[str, Any] | None:
+        """The JSON schema; None for free text."""
+        if self.type == "json_schema":
+            return (self.json_schema or {}).get("schema") or {"type": "object"}
+        return {"type": "object"} if self.type == "json_object" else None
+
+
+class ProgramRequest(ChatRequest):
+    """The body of POST /v1/chat/completions, with what a gateway reads of it."""
+
+    messages: list[ProgramMessage] = Field(min_length=1)  # type: ignore[assignment]  # narrower, and read only
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    max_tokens: int | None = Field(None, gt=0)
+    max_completion_tokens: int | None = Field(None, gt=0)
+    stop: str | list[str] | None = None
+    response_format: ResponseFormat | None = None
+    n: Literal[1] | None = None
+    logprobs: Literal[False] | None = None
 
     def chat(self) -> ProgramRequest:
-        """The same for chat completions. Raises ApiError for what has no equivalent."""
-        ...
+        """The request itself: the protocol to which the others are translated."""
+        return self
 
     def answer(self, completion: Answer) -> Answer:
-        """A chat completion in this protocol."""
-        ...
+        """The completion itself."""
+        return completion
 
     def events(self, completion: Answer) -> Iterator[Answer]:
-        """The same as the events of a stream."""
-        ...
+        """The chunks of a stream."""
+        choice, usage = completion["choices"][0], completion.pop("usage")
+        head = {**completion, "object": "chat.completion.chunk"}
+        message = choice["message"]
+        if calls := message.get("tool_calls"):
+            message["tool_calls"] = [{"index": number, **call} for number, call in enumerate(calls)]
+        for delta, reason in ((message, None), ({}, choice["finish_reason"])):
+            yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}]}
+        if self.stream_options is not None and self.stream_options.include_usage:
+            yield {**head, "choices": [], "usage": usage}
+
+
+def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:
+    """The messages of a request. What the model said is compared without the blanks around it, which programs strip."""
+    for number, message in enumerate(request.messages):
+        text, where = message.text(f"messages.{number}.content"), f"messages.{number}.tool_calls"
+        calls = [
+            FunctionCall.of(call.function.name, storable(call.function.arguments, where), call.id)
+            for call in message.tool_calls or ()
+        ]
+        if message.role == "function":
+            raise ApiError(400, f"messages.{number}: send a tool's result as a message of role tool", param="messages")
+        if message.role == "assistant":
+            yield ChatTurn("assistant", text.strip(), calls=tuple(calls))
+        else:
+            role = "system" if message.role == "developer" else message.role
+            yield ChatTurn(role, text, answers=message.tool_call_id or "")
+
+
+def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
+    """The turns, with the results of a turn's calls in the order of the calls, since a chat template may tell which
+    result is whose by their order alone. ApiError where they are not exactly one for each call, named by its id."""
+    calls, results = dict[str, FunctionCall](), dict[str, ChatTurn]()
+    for turn in [*turns, None]:
+        if turn is not None and turn.role == "tool":
+            if turn.answers not in calls or turn.answers in results:
+                what = "a second result of" if turn.answers in results else "a result of no call before it,"
+                raise refused("messages", f"{what} tool_call_id {turn.answers[:100]!r}")
+            results[turn.answers] = turn
+            continue
+        if missing := [id for id in calls if id not in results]:
+            raise refused("messages", f"no message of role tool has the result of the call {missing[0][:100]!r}")
+        yield from (results[id] for id in calls)
+        calls, results = {call.id: call for call in turn.calls} if turn is not None else {}, {}
+        if "" in calls or (turn is not None and len(calls) < len(turn.calls)):
+            raise refused("messages", "each of tool_calls needs an id of its own")
+        if turn is not None:
+            yield turn
+
+
+def storable(value: Any, where: str) -> Any:
+    """What a template can be given and JSON has a form for. ApiError, which names the field."""
+    try:
+        return storable_value(value)
+    except ValueError as error:
+        raise refused(where, str(error)) from None
+
+
+def refused(where: str, problem: str) -> ApiError:
+    """The error of a request, which names the field."""
+    return ApiError(400, f"{where}: {problem}", param=where)
+
+
+def forced_tools(request: ProgramRequest) -> list[dict[str, Any]]:
+    """The tools of which the model must call one; none where it may say what it wants. ApiError."""
+    for number, tool in enumerate(request.tools or ()):
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            where = f"tools.{number}.function.name"
+            fault = fault_in(name, NAME.fullmatch) if isinstance(name, str) else "there is no name"
+            raise ApiError(400, f"{where}: {fault}; expected letters, digits and any of _.:/-", param="tools")
+    choice, tools = request.tool_choice, request.tools or []
+    if choice in (None, "auto", "none"):
+        return []
+    named = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    if isinstance(named, dict):
+        tools = [tool for tool in tools if tool["function"]["name"] == named.get("name")]
+    elif choice != "required":
+        raise refused("tool_choice", "expected auto, none, required, or one function by its name")
+    if not tools:
+        raise refused("tool_choice", "tools has no function of this name")
+    return tools
+
+
+# What the other two share: messages of chat completions, made part by part
 
 
 def chat_request(where: str, **fields: Any) -> ProgramRequest:
     """A checked request. ApiError that names what is wrong with it; `where`: what its messages are called."""
     try:
-        return ProgramRequest.model_validate({key: value for key, value in fields.items() if value is not None})
+        return ProgramRequest.model_validate({key: value for key, value in fields.items() if value})
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(map(str, first["loc"])) or "the request"
@@ -57,17 +198,31 @@ def text_of(content: Any, where: str) -> str:
         raise refused(where, "expected a text or a list of parts")
     texts = []
     for part in content:
-        if not isinstance(part, Mapping) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, Mapping) else part
+        kind = part.get("type") if isinstance(part, Mapping) else part
+        if kind not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
             raise refused(where, f"a part of type {str(kind)[:50]!r} cannot be read; send text")
         texts.append(part["text"])
     return "\n".join(texts)
 
 
-def tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
-    """A function as chat completions have it."""
-    given = {"name": name, "description": description, "parameters": parameters}
-    return {"type": "function", "function": {key: value for key, value in given.items() if value is not None}}
+def functions(
+    tools: Sequence[Mapping[str, Any]] | None, kind: str, parameters: str, refusal: str, default: str | None = None
+) -> list[dict[str, Any]]:
+    """The tools of a request as chat completions have them. `kind` is their type, `parameters` the field with the
+    schema of their arguments; any other type is refused."""
+    made = []
+    for number, tool in enumerate(tools or ()):
+        if tool.get("type", default) != kind:
+            raise refused(f"tools.{number}", refusal)
+        given = {"name": tool.get("name"), "description": tool.get("description"), "parameters": tool.get(parameters)}
+        given = {key: value for key, value in given.items() if value is not None}
+        made.append({"type": "function", "function": given})
+    return made
+
+
+def function_choice(name: Any) -> dict[str, Any]:
+    """The choice of one function."""
+    return {"type": "function", "function": {"name": name}}
 
 
 def add_call(messages: list[dict[str, Any]], call: dict[str, Any]) -> None:
@@ -77,6 +232,9 @@ def add_call(messages: list[dict[str, Any]], call: dict[str, Any]) -> None:
     messages[-1].setdefault("tool_calls", []).append(call)
 
 
+# Anthropic's Messages
+
+NO_SCHEMA = "only tools with an input_schema can be called"
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 BESIDE_TEXT = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 STOPS = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
@@ -91,7 +249,7 @@ class SentMessage(BaseModel):
 
 
 class MessagesRequest(BaseModel):
-    """The body of POST /v1/messages. Parameters that are not named here have no effect."""
+    """The body of POST /v1/messages."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -105,27 +263,20 @@ class MessagesRequest(BaseModel):
     stream: bool | None = None
 
     def chat(self) -> ProgramRequest:
-        """See `agents.external.protocols.Protocol`."""
         messages: list[dict[str, Any]] = []
         if system := text_of(self.system, "system"):
             messages.append({"role": "system", "content": system})
         for number, message in enumerate(self.messages):
             messages += _chat_messages(message, f"messages.{number}.content")
-        tools = []
-        for number, one in enumerate(self.tools or ()):
-            if one.get("type", "custom") != "custom":
-                raise refused(f"tools.{number}", "only tools with an input_schema can be called")
-            tools.append(tool(one.get("name"), one.get("description"), one.get("input_schema")))
         choice: Any = None
         if self.tool_choice is not None:
             kind = str(self.tool_choice.get("type"))
-            named = {"type": "function", "function": {"name": self.tool_choice.get("name")}}
-            choice = named if kind == "tool" else CHOICES.get(kind, kind)
+            choice = function_choice(self.tool_choice.get("name")) if kind == "tool" else CHOICES.get(kind, kind)
         return chat_request(
             "messages",
             model=self.model,
             messages=messages,
-            tools=tools or None,
+            tools=functions(self.tools, "custom", "input_schema", NO_SCHEMA, default="custom"),
             tool_choice=choice,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences,
@@ -133,7 +284,6 @@ class MessagesRequest(BaseModel):
         )
 
     def answer(self, completion: Answer) -> Answer:
-        """See `agents.external.protocols.Protocol`."""
         choice, usage = completion["choices"][0], completion["usage"]
         message, cached = choice["message"], usage["prompt_tokens_details"]["cached_tokens"]
         content: list[dict[str, Any]] = []
@@ -162,7 +312,6 @@ class MessagesRequest(BaseModel):
         }
 
     def events(self, completion: Answer) -> Iterator[Answer]:
-        """See `agents.external.protocols.Protocol`."""
         answer = self.answer(completion)
         begun = {**answer, "content": [], "stop_reason": None, "usage": {**answer["usage"], "output_tokens": 0}}
         yield {"type": "message_start", "message": begun}
@@ -196,8 +345,13 @@ def _chat_messages(message: SentMessage, where: str) -> list[dict[str, Any]]:
     return messages
 
 
+# OpenAI's Responses
+
+NO_FUNCTION = "only functions can be called; serve other tools as functions"
+
+
 class ResponsesRequest(BaseModel):
-    """The body of POST /v1/responses. Parameters that are not named here have no effect."""
+    """The body of POST /v1/responses."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -212,7 +366,6 @@ class ResponsesRequest(BaseModel):
     previous_response_id: str | None = None
 
     def chat(self) -> ProgramRequest:
-        """See `agents.external.protocols.Protocol`."""
         if self.previous_response_id is not None:
             raise refused("previous_response_id", "the gateway keeps no responses; send the whole input")
         items = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else self.input
@@ -230,14 +383,9 @@ class ResponsesRequest(BaseModel):
                 messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
             elif kind != "reasoning":
                 raise refused(where, f"an item of type {str(kind)[:50]!r} cannot be read")
-        tools = []
-        for number, one in enumerate(self.tools or ()):
-            if one.get("type") != "function":
-                raise refused(f"tools.{number}", "only functions can be called; serve other tools as functions")
-            tools.append(tool(one.get("name"), one.get("description"), one.get("parameters")))
         choice = self.tool_choice
         if isinstance(choice, dict) and choice.get("type") == "function":
-            choice = {"type": "function", "function": {"name": choice.get("name")}}
+            choice = function_choice(choice.get("name"))
         form = (self.text or {}).get("format") or {}
         if isinstance(form, dict) and form.get("type") == "json_schema":
             form = {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
@@ -245,15 +393,14 @@ class ResponsesRequest(BaseModel):
             "input",
             model=self.model,
             messages=messages,
-            tools=tools or None,
+            tools=functions(self.tools, "function", "parameters", NO_FUNCTION),
             tool_choice=choice,
             max_tokens=self.max_output_tokens,
-            response_format=form or None,
+            response_format=form,
             stream=self.stream,
         )
 
     def answer(self, completion: Answer) -> Answer:
-        """See `agents.external.protocols.Protocol`."""
         choice, usage, number = completion["choices"][0], completion["usage"], completion["id"].partition("-")[2]
         message, cut = choice["message"], choice["finish_reason"] == "length"
         status = "incomplete" if cut else "completed"
@@ -300,7 +447,6 @@ class ResponsesRequest(BaseModel):
         }
 
     def events(self, completion: Answer) -> Iterator[Answer]:
-        """See `agents.external.protocols.Protocol`."""
         numbers = itertools.count()
         for event in _events(self.answer(completion)):
             yield {**event, "sequence_number": next(numbers)}
@@ -333,3 +479,7 @@ def _events(answer: Answer) -> Iterator[Answer]:
 
 def _item_added(index: int, item: Answer) -> Answer:
     return {"type": "response.output_item.added", "output_index": index, "item": item}
+
+
+ServiceRequest = ProgramRequest | MessagesRequest | ResponsesRequest
+"""A request in one of the gateway's protocols."""

@@ -11,28 +11,31 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
 
 from ratchet.agents.core.output import read_output, without_bounds
 from ratchet.agents.core.tools import OutOfBudget, Tools, read_calls
-from ratchet.agents.external.program import ProgramAnswer, ProgramError
-from ratchet.core.errors import UserError, fault_in
-from ratchet.core.http.openai import ONCE, ApiError, ChatMessage, ChatRequest
+from ratchet.agents.external.program import ProgramAnswer, ProgramError, Settings
+from ratchet.agents.external.protocols import (
+    ProgramRequest,
+    forced_tools,
+    in_order_of_calls,
+    read_turns,
+    refused,
+    storable,
+)
+from ratchet.core.errors import UserError
+from ratchet.core.http.openai import ONCE, ApiError
 from ratchet.core.records import Passage, Question
-from ratchet.core.text import short_line, storable_value
+from ratchet.core.text import short_line
 from ratchet.inference.chat import Dialogue, Row
 from ratchet.inference.completion import ChatTurn, Completion, FunctionCall
 from ratchet.inference.engine import EngineError
 from ratchet.inference.schemas import SchemaRefused, SchemaRejected, call_grammar, check_schema
-from ratchet.inference.tool_calls import CALL_ID, NAME, CallForm, template_call
-
-if TYPE_CHECKING:
-    from ratchet.agents.external.program import Settings
+from ratchet.inference.tool_calls import CALL_ID, CallForm, template_call
 
 
 @dataclass(frozen=True)
@@ -85,59 +88,6 @@ class History:
         """Remember where a dialogue is after these turns, the last of which the model said."""
         self._positions.setdefault((opening, tuple(turns)), []).append(position)
         self._lengths.add(len(turns))
-
-
-class SentFunction(BaseModel):
-    """Name and arguments of a tool's call in a request."""
-
-    name: str
-    arguments: str | dict[str, Any] = "{}"
-
-
-class SentCall(BaseModel):
-    """A tool's call in a request."""
-
-    model_config = ConfigDict(extra="allow")
-
-    id: str = ""
-    function: SentFunction
-
-
-class ProgramMessage(ChatMessage):
-    """A message with what belongs to tools."""
-
-    tool_calls: list[SentCall] | None = None
-    tool_call_id: str | None = None
-
-
-class ResponseFormat(BaseModel):
-    """The form of the answer that a request asks for."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: Literal["text", "json_object", "json_schema"] = "text"
-    json_schema: dict[str, Any] | None = None
-
-    @property
-    def wanted(self) -> dict[str, Any] | None:
-        """The JSON schema; None for free text."""
-        if self.type == "json_schema":
-            return (self.json_schema or {}).get("schema") or {"type": "object"}
-        return {"type": "object"} if self.type == "json_object" else None
-
-
-class ProgramRequest(ChatRequest):
-    """A request, with what a gateway reads of it. Parameters that are not named here have no effect."""
-
-    messages: list[ProgramMessage] = Field(min_length=1)  # type: ignore[assignment]  # narrower, and read only
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    max_tokens: int | None = Field(None, gt=0)
-    max_completion_tokens: int | None = Field(None, gt=0)
-    stop: str | list[str] | None = None
-    response_format: ResponseFormat | None = None
-    n: Literal[1] | None = None
-    logprobs: Literal[False] | None = None
 
 
 class Recording:
@@ -265,79 +215,6 @@ class Recording:
             raise ApiError(502, result.error, headers=ONCE)
         self.found |= {passage.id: passage for passage in result.passages}
         return list(result.passages)
-
-
-def read_turns(request: ProgramRequest) -> Iterator[ChatTurn]:
-    """The messages of a request. What the model said is compared without the blanks around it, which programs strip."""
-    for number, message in enumerate(request.messages):
-        text, where = message.text(f"messages.{number}.content"), f"messages.{number}.tool_calls"
-        calls = [
-            FunctionCall.of(call.function.name, storable(call.function.arguments, where), call.id)
-            for call in message.tool_calls or ()
-        ]
-        if message.role == "function":
-            raise ApiError(400, f"messages.{number}: send a tool's result as a message of role tool", param="messages")
-        if message.role == "assistant":
-            yield ChatTurn("assistant", text.strip(), calls=tuple(calls))
-        else:
-            role = "system" if message.role == "developer" else message.role
-            yield ChatTurn(role, text, answers=message.tool_call_id or "")
-
-
-def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
-    """The turns, with the results of a turn's calls in the order of the calls, since a chat template may tell which
-    result is whose by their order alone. ApiError where they are not exactly one for each call, named by its id."""
-    calls, results = dict[str, FunctionCall](), dict[str, ChatTurn]()
-    for turn in [*turns, None]:
-        if turn is not None and turn.role == "tool":
-            if turn.answers not in calls or turn.answers in results:
-                what = "a second result of" if turn.answers in results else "a result of no call before it,"
-                raise refused("messages", f"{what} tool_call_id {turn.answers[:100]!r}")
-            results[turn.answers] = turn
-            continue
-        if missing := [id for id in calls if id not in results]:
-            raise refused("messages", f"no message of role tool has the result of the call {missing[0][:100]!r}")
-        yield from (results[id] for id in calls)
-        calls, results = {call.id: call for call in turn.calls} if turn is not None else {}, {}
-        if "" in calls or (turn is not None and len(calls) < len(turn.calls)):
-            raise refused("messages", "each of tool_calls needs an id of its own")
-        if turn is not None:
-            yield turn
-
-
-def storable(value: Any, where: str) -> Any:
-    """What a template can be given and JSON has a form for. ApiError, which names the field."""
-    try:
-        return storable_value(value)
-    except ValueError as error:
-        raise refused(where, str(error)) from None
-
-
-def refused(where: str, problem: str) -> ApiError:
-    """The error of a request, which names the field."""
-    return ApiError(400, f"{where}: {problem}", param=where)
-
-
-def forced_tools(request: ProgramRequest) -> list[dict[str, Any]]:
-    """The tools of which the model must call one; none where it may say what it wants. ApiError."""
-    for number, tool in enumerate(request.tools or ()):
-        function = tool.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            where = f"tools.{number}.function.name"
-            fault = fault_in(name, NAME.fullmatch) if isinstance(name, str) else "there is no name"
-            raise ApiError(400, f"{where}: {fault}; expected letters, digits and any of _.:/-", param="tools")
-    choice, tools = request.tool_choice, request.tools or []
-    if choice in (None, "auto", "none"):
-        return []
-    named = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
-    if isinstance(named, dict):
-        tools = [tool for tool in tools if tool["function"]["name"] == named.get("name")]
-    elif choice != "required":
-        raise refused("tool_choice", "expected auto, none, required, or one function by its name")
-    if not tools:
-        raise refused("tool_choice", "tools has no function of this name")
-    return tools
 
 
 def _reader(

@@ -3,20 +3,21 @@
 `transcripts/X.yaml` has transcripts, each with a title and perhaps cases, which add to it or replace parts of it. Its
 parts, of which the file itself may have the usual ones:
 
-- `system`, `settings`; `task`: question, claim, or one of its own: {text, labels, form}
+- `system`, `settings`, and `config`: other keys of the system
+- `task`: question, claim, or one of its own: {text, labels, form}
 - `finds`: by query, the documents that are found. TASK in a query is the task's text; c1 is a document "fact 1", unless
   `documents` has its title and text. `k`: how many are asked for
 - `says`: the model's replies in order: texts; objects, which are JSON; or [text, probability] pieces, an empty text
   being the end of the turn. A name of `words` stands for one reply, or for several
 - `status` (finished), `answer`, and, where they are given, `explanation`, `stopped`, `candidates`, `passages`, `notes`,
-  `searches` (the queries) and `turns` ([round, speaker, query, passages, verdict])
+  `searches` (the queries), `offsets`, `conversations` (their roles) and `turns` ([round, speaker, query, passages,
+  verdict])
 - `malformed`: the numbers of the calls that are; none by default
 - `told`, `untold`: by call, what is and what is not in its last message. `prompts`: the snapshot that has all of them
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,20 @@ import yaml
 from ratchet.core.records import Label, Note, Passage, Question
 from ratchet.inference.scripted import ScriptedReply
 from ratchet.questions.labels import FEVER, TRUE_FALSE
-from tests.helpers.playing import CLAIM, QUESTION, Shelf, apart, engine, passage, play, reach_over
+from tests.helpers.playing import (
+    CLAIM,
+    QUESTION,
+    Shelf,
+    act,
+    apart,
+    engine,
+    passage,
+    play,
+    query,
+    reach_over,
+    review,
+    say,
+)
 from tests.helpers.snapshots import check_snapshot
 
 FOLDER = Path(__file__).parent / "transcripts"
@@ -56,6 +70,15 @@ def document_of(name: str | list[str], documents: dict[str, list[str]]) -> Passa
     return passage(int(number.removeprefix("c")), text, title)
 
 
+def in_words(**said: Any) -> str:
+    """An object as JSON; the first field of an agent of mRAG may be the name of a helper."""
+    if "act" in said:
+        return act(said.pop("act"), **said)
+    if "query" in said:
+        return query(said["query"])
+    return review(said.pop("review"), **said) if "review" in said else say(**said)
+
+
 def replies(says: list[Any], words: dict[str, Any]) -> Iterator[str | ScriptedReply]:
     for said in says:
         if isinstance(said, str) and said in words:
@@ -65,19 +88,19 @@ def replies(says: list[Any], words: dict[str, Any]) -> Iterator[str | ScriptedRe
             end = said[-1][1] if not said[-1][0] else 1.0
             yield ScriptedReply(*((text, share) for text, share in said if text), end=end)
         else:
-            yield said if isinstance(said, str) else json.dumps(said)
+            yield said if isinstance(said, str) else in_words(**said)
 
 
 @pytest.mark.parametrize("case", list(transcripts()))
 async def test_what_a_system_makes_of_its_models_replies(case: dict[str, Any]) -> None:
     task, documents = task_of(case["task"]), case.get("documents", {})
     found = {
-        query.replace("TASK", task.text): [document_of(name, documents) for name in names]
-        for query, names in case.get("finds", {}).items()
+        words.replace("TASK", task.text): [document_of(name, documents) for name in names]
+        for words, names in case.get("finds", {}).items()
     }
     said, shelf = list(replies(case["says"], case.get("words", {}))), Shelf(found)
     agent = engine(said)
-    config = {"name": case["system"], "settings": case.get("settings", {})}
+    config = {"name": case["system"], "settings": case.get("settings", {}), **case.get("config", {})}
     with reach_over(shelf) as resources:
         done = await play(config, agent, shelf, question=task, resources=replace(resources, embed=apart))
     assert (done.status, done.answer) == (case.get("status", "finished"), case.get("answer", "")), done.error
@@ -88,6 +111,7 @@ async def test_what_a_system_makes_of_its_models_replies(case: dict[str, Any]) -
     }
     got = {
         "passages": [one.id for one in done.passages],
+        "conversations": [one.role for one in done.conversations],
         "notes": [event.text for event in done.events if isinstance(event, Note)],
         "searches": [search.query.replace(task.text, "TASK") for search in done.searches],
         "turns": [
@@ -96,7 +120,8 @@ async def test_what_a_system_makes_of_its_models_replies(case: dict[str, Any]) -
         ],
     }
     assert {name: value for name, value in got.items() if name in case} == {n: case[n] for n in got if n in case}
-    assert all((query[1], query[2]) == (case["k"], 0) for query in shelf.asked)
+    offsets = case.get("offsets", [0] * len(shelf.asked))
+    assert [(k, offset) for _, k, offset in shelf.asked] == [(case["k"], offset) for offset in offsets]
     for key in ("told", "untold"):
         for number, texts in case.get(key, {}).items():
             message = agent.calls[number].messages[-1]["content"]
