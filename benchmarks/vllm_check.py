@@ -72,7 +72,7 @@ def two_servers_share(root: Path) -> str:
             arguments = {"load-format": "dummy"}
             models[role] = config["models"]["agent"] | {"path": str(path), "serve": {"arguments": arguments}}
         served = [
-            *("-m", "ratchet", "serve-models", "--config", "CONFIG", "--models", "agent,judge", "--"),
+            *("-m", "ratchet", "models", "serve", "--config", "CONFIG", "--models", "agent,judge", "--"),
             sys.executable,
         ]
         process = run(root, folder, config | {"models": models}, [*served, "-c", "print('both are ready')"])

@@ -22,16 +22,18 @@ from ratchet.core.escape import shell_line
 from ratchet.inference.engines import concurrency_variable, url_variable
 from ratchet.inference.footprint import footprint
 from ratchet.inference.model_check import check_chat, check_weights
-from ratchet.inference.serving.devices import (
+from ratchet.inference.serving.memory import (
     Card,
     Gpu,
+    assign_gpus,
     available_memory,
     card_asked,
     keep_free,
+    placement_lines,
+    plan_cpu_memory,
     planned_gpus,
     visible_gpus,
 )
-from ratchet.inference.serving.memory import assign_gpus, placement_lines, plan_cpu_memory
 from ratchet.inference.serving.server import Server, ServingFailed, Supervisor, print_status, reserve_port
 from ratchet.inference.serving.specs import GB, Placement, ServerSpec, server_command, server_environment, server_specs
 from ratchet.inference.smollm2 import prepare_model

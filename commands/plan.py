@@ -16,7 +16,7 @@ from ratchet.core.config import Config, SplitConfig
 from ratchet.core.errors import UserError
 from ratchet.core.tables import new_table, print_table
 from ratchet.evaluation.arms import split_of
-from ratchet.inference.serving.devices import CARDS, card_asked
+from ratchet.inference.serving.memory import CARDS, card_asked
 from ratchet.inference.serving.specs import GB
 from ratchet.rounds.ledger import latest_entries
 from ratchet.rounds.plan import (

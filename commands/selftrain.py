@@ -36,7 +36,7 @@ from ratchet.core.locks import Lock
 from ratchet.core.parsing import read_mapping
 from ratchet.core.progress import duration
 from ratchet.evaluation.round_arms import baseline_adapters
-from ratchet.inference.serving.devices import visible_gpus
+from ratchet.inference.serving.memory import visible_gpus
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.artefacts import Digests
 from ratchet.rounds.ledger import earlier_test_rounds, latest_entries, reason_to_run

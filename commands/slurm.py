@@ -14,7 +14,7 @@ from ratchet.commands.config import config_words
 from ratchet.commands.models import planned_memory
 from ratchet.core.config import Config, ModelConfig, load_members
 from ratchet.core.errors import UserError
-from ratchet.inference.serving.devices import Card, card_asked
+from ratchet.inference.serving.memory import Card, card_asked
 from ratchet.questions.leakage import check_leakage
 from ratchet.questions.load import load_split
 from ratchet.questions.manifest import check_same

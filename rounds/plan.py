@@ -23,10 +23,9 @@ from ratchet.core.files import read_json_file
 from ratchet.core.plugins import short_name
 from ratchet.core.records import Conversation, ModelCall, Trajectory
 from ratchet.core.runfolder import RunFolder
-from ratchet.inference.footprint import footprint
+from ratchet.inference.footprint import footprint, read_shape
 from ratchet.inference.serving.memory import SPARE_FRACTION, estimate_memory
 from ratchet.inference.serving.specs import GB, ModelUse, ServerSpec
-from ratchet.inference.shapes import read_shape
 from ratchet.rewards.reward import judged
 from ratchet.rounds.records import Entry, StageKey
 from ratchet.rounds.stages import SAMPLING_STAGES, ExperimentRun, stages_of
@@ -36,7 +35,7 @@ from ratchet.training.objectives.objective import load_objective
 from ratchet.training.schedule import held_out, schedule
 
 REFERENCE_PARAMETERS = 7e9
-"""Of the model whose tokens a second `inference/serving/devices.py` and `ratchet plan --tokens-per-second` state."""
+"""Of the model whose tokens a second `inference/serving/memory.py` and `ratchet plan --tokens-per-second` state."""
 MAX_TRAJECTORIES = 500
 """The limit of trajectories of a run that are read."""
 INSTRUCTION_TOKENS, SHOWN_TOKENS, NEW_TOKENS = 500.0, 200.0, 150.0

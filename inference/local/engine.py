@@ -1,69 +1,53 @@
 """The in-process engine: continuous batching of the requests of all running trajectories.
 
 On a CPU several schedulers run side by side, each a batch of its own on its share of the cores: a batch on all cores
-waits at every matrix product for the core that other work has taken. A request goes to one that has its beginning in
-the prefix cache, or to one with less to do. Both are counted in tokens. A token that another scheduler has cached
-counts twice: it delays the request, and it takes time from all others. So the samples of a question stay together
-until a core would be idle.
+waits at every matrix product for the core that other work has taken. The requests of a question go to one of them,
+which has their beginning in its prefix cache, until another would be idle.
+
+A step takes one new token of every decoding sequence and, within a budget, tokens of prompts that are not cached yet,
+so the batch never waits for its longest member. A request whose prompt shares a prefix with one that is being prefilled
+waits for it and then shares its blocks: eight samples of a question cost one prefill.
+
+Where a grammar leaves no choice about the text that comes next, a step also takes the tokens of that text, and samples
+after each as if they had been sampled one by one, up to the first that is another (speculative decoding, Leviathan et
+al. 2023, arXiv 2211.17192, with the grammar in place of the draft model). What is sampled is the same, in fewer steps.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
 import random
-from collections import OrderedDict
-from collections.abc import Sequence
-from concurrent.futures import Future
+import threading
+import time
+from collections import deque
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from ratchet.core.config import ModelConfig
 from ratchet.inference.adapters import adapter_digest
+from ratchet.inference.chat import ChatFormat
 from ratchet.inference.chat_formats import open_chat_format
-from ratchet.inference.completion import Completion, Message, SamplingParams
-from ratchet.inference.engine import EngineError
+from ratchet.inference.completion import Completion, FinishReason, Message, SamplingParams
+from ratchet.inference.engine import EngineError, current_question
 from ratchet.inference.local.cache import BLOCK
-from ratchet.inference.local.model import PackedModel, cpu_threads, model_fingerprint
-from ratchet.inference.local.sampling import Grammars
-from ratchet.inference.local.scheduler import Request, Scheduler, Stats
-
-REMEMBERED = 100_000
-"""Blocks of prompts whose schedulers are known; the least recently used are forgotten first."""
-
-
-class Router:
-    """Chooses among `places` by what each was given before; what a full cache has evicted is not known here."""
-
-    def __init__(self, places: int) -> None:
-        self.load = [0] * places
-        """By place, the tokens of the requests that it has."""
-        self._holders: OrderedDict[int, set[int]] = OrderedDict()
-
-    def choose(self, root: str, prompt: Sequence[int], new: int) -> tuple[int, int]:
-        """(the place, the tokens that it is given) of a prompt under the cache's namespace `root`, with up to `new`
-        tokens to sample. `finished` takes them back."""
-        keys, key = [], hash(root)
-        for start in range(0, len(prompt) - BLOCK + 1, BLOCK):
-            key = hash((key, tuple(prompt[start : start + BLOCK])))
-            keys.append(key)
-        cached = [0] * len(self.load)
-        left = set(range(len(self.load)))
-        for key in keys:
-            left &= self._holders.get(key, set())
-            for place in left:
-                cached[place] += BLOCK
-        place = min(range(len(self.load)), key=lambda one: self.load[one] - 2 * cached[one])
-        tokens = len(prompt) - cached[place] + new
-        self.load[place] += tokens
-        for key in keys:
-            self._holders.setdefault(key, set()).add(place)
-            self._holders.move_to_end(key)
-        while len(self._holders) > REMEMBERED:
-            self._holders.popitem(last=False)
-        return place, tokens
-
-    def finished(self, place: int, tokens: int) -> None:
-        self.load[place] -= tokens
+from ratchet.inference.local.model import Chunk, PackedModel, cpu_threads, model_fingerprint
+from ratchet.inference.local.sampling import (
+    FREE,
+    NO_TOKEN,
+    NOT_FINITE,
+    Choice,
+    Grammars,
+    Matcher,
+    log_probability,
+    sample,
+)
+from ratchet.inference.local.vectors import Array
 
 
 class LocalEngine:
@@ -80,7 +64,10 @@ class LocalEngine:
         self._grammars = Grammars(self.format.tokenizer, first.vocabulary, self.format.end_ids)
         self._adapters: dict[str, tuple[int, str]] = {}
         self._schedulers = [Scheduler(config, model, self.format) for model in models]
-        self._router = Router(len(models))
+        self._load = [0] * len(models)
+        """By scheduler, the tokens of the requests that it has."""
+        self._last: dict[Hashable, int] = {}
+        """By adapter and question, the scheduler that was asked last."""
 
     async def generate(
         self,
@@ -119,7 +106,8 @@ class LocalEngine:
             rng=random.Random(params.seed),
             ids=list(prompt),
         )
-        place, tokens = self._router.choose(root, prompt, room)
+        place, tokens = self._choose(root, prompt, room)
+        self._load[place] += tokens
         try:
             self._schedulers[place].submit(request)
             return await asyncio.wrap_future(request.future)
@@ -127,7 +115,19 @@ class LocalEngine:
             request.future.cancel()
             raise
         finally:
-            self._router.finished(place, tokens)
+            self._load[place] -= tokens
+
+    def _choose(self, root: str, prompt: Sequence[int], new: int) -> tuple[int, int]:
+        """(the scheduler, the tokens that it is given). A prompt that another one has computed counts twice: it delays
+        the request, and it takes time from all others."""
+        question = root, current_question() or hash(tuple(prompt))
+        if len(self._last) >= MOST_QUESTIONS:
+            self._last.clear()
+        last = self._last.get(question)
+        places = range(len(self._load))
+        place = min(places, key=lambda one: self._load[one] - (2 * len(prompt) if one == last else 0))
+        self._last[question] = place
+        return place, new + (0 if place == last else len(prompt))
 
     @property
     def stats(self) -> Stats:
@@ -148,3 +148,345 @@ class LocalEngine:
             (number,) = numbers  # each counts in the same order
             self._adapters[folder] = (number, adapter_digest(folder))
         return self._adapters[folder]
+
+
+MOST_QUESTIONS = 10000
+"""Whose worker is remembered."""
+PREFILL_TOKENS = 512
+"""Prompt tokens in one step: enough to keep the processor busy, few enough that decoding continues."""
+MOST_AHEAD = 16
+"""Tokens that a step takes ahead of sampling them."""
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What a step does for one request."""
+
+    known: int
+    """Tokens of the request that are computed."""
+    ahead: Sequence[int] = ()
+    """Tokens that are likely to come after these, and are computed with them."""
+    choices: Sequence[Choice] = ()
+    """Before, between and after those; empty where the prompt goes on."""
+
+
+@dataclass
+class Stats:
+    """Totals since the start."""
+
+    steps: int = 0
+    prefilled: int = 0
+    """Prompt tokens that were computed, and not found in the cache."""
+
+
+@dataclass(eq=False)
+class Request:
+    """What is asked of the model, and how far it is."""
+
+    prompt: list[int]
+    params: SamplingParams
+    adapter: int
+    root: str
+    """Prefix-cache namespace: an adapter's keys and values are its own."""
+    future: Future[Completion]
+    matcher: Matcher | None
+    max_new: int
+    """The limit of new tokens, by max_tokens and by the context window."""
+    rng: random.Random
+    ids: list[int] = field(default_factory=list)
+    """Prompt and new tokens."""
+    computed: int = 0
+    """Tokens whose keys and values are in `blocks`."""
+    cached_blocks: int = 0
+    """The number of full blocks that are in the prefix cache."""
+    blocks: list[int] = field(default_factory=list)
+    cached: int = 0
+    deadline: float | None = None
+    """Set when the request is first admitted: time in the queue does not count."""
+    logprobs: list[float] = field(default_factory=list)
+
+    def is_late(self, now: float) -> bool:
+        return self.deadline is not None and self.deadline < now
+
+    @property
+    def new(self) -> list[int]:
+        return self.ids[len(self.prompt) :]
+
+
+class Scheduler:
+    """Owns a model, and runs its share of `config.batch` sequences at once."""
+
+    def __init__(self, config: ModelConfig, model: PackedModel, chat_format: ChatFormat) -> None:
+        self.model = model
+        self.stats = Stats()
+        self._config = config
+        self._batch = -(-config.batch // model.workers)
+        self._format = chat_format
+        self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []
+        self._scratch = np.empty(model.vocabulary, np.float32)
+        self._fault: BaseException | None = None
+        self._no_mask = np.zeros(1, np.int32)
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises RuntimeError where a fault has stopped the thread."""
+        self._inbox.put(request)
+        if self._fault is not None:  # the thread no longer reads the inbox
+            raise RuntimeError("the engine has stopped") from self._fault
+
+    def close(self) -> None:
+        """Wait for the thread's end."""
+        self._inbox.put(None)
+        self._thread.join()
+        self.model.close()
+
+    # Everything below runs in the scheduler's own thread.
+
+    def _run(self) -> None:
+        torch.set_num_threads(self.model.threads)
+        try:
+            while self._receive():
+                self._step()
+        except BaseException as error:
+            # A bug of ours, not of one request: every waiting request gets the exception, and the run stops.
+            self._fault = error
+            with contextlib.suppress(queue.Empty):
+                while request := self._inbox.get_nowait():
+                    self._waiting.append(request)
+            for request in [*self._running, *self._waiting]:
+                if not request.future.done():
+                    request.future.set_exception(error)
+            raise
+
+    def _receive(self) -> bool:
+        """Move new requests to the queue, waiting for one when there is no work. False: the engine is closed."""
+        idle = not self._running and not self._waiting
+        while idle or not self._inbox.empty():
+            request = self._inbox.get()
+            if request is None:
+                return False
+            self._waiting.append(request)
+            idle = False
+        return True
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        for request in [r for r in (*self._running, *self._waiting) if r.future.cancelled() or r.is_late(now)]:
+            self._finish(request, "timeout")
+        steps = self._schedule()
+        if not steps:
+            return
+        logits = self.model.forward([self._chunk(request, step) for request, step in steps.items()]).numpy()
+        self.stats.steps += 1
+        at = 0
+        for request, step in steps.items():
+            self._advance(request, step, logits[at : at + len(step.choices)])
+            at += len(step.choices)
+
+    def _chunk(self, request: Request, step: Advance) -> Chunk:
+        ids = request.ids[request.computed : request.computed + step.known]
+        allowed = [choice.allowed for choice in step.choices]
+        return Chunk([*ids, *step.ahead], request.computed, request.blocks, request.adapter, allowed)
+
+    def _advance(self, request: Request, step: Advance, logits: Array) -> None:
+        """Take what a step computed, and sample the tokens that come after it."""
+        before, prompt = request.computed, len(request.prompt)
+        request.computed += step.known
+        self.stats.prefilled += max(0, min(request.computed, prompt) - before)
+        reason: FinishReason | None = None
+        try:
+            for place, choice in enumerate(step.choices):
+                token = self._sample_next(request, logits[place], choice)
+                reason = self._append(request, token, logits[place])
+                if place == len(step.ahead) or reason is not None:
+                    break
+                if token != step.ahead[place]:
+                    assert request.matcher is not None
+                    request.matcher.correct([*step.ahead[:place], token])
+                    break
+                request.computed += 1
+        except EngineError as error:
+            self._remove(request)
+            _resolve(request, error)
+            return
+        self._cache_full_blocks(request)
+        if reason is not None or before < prompt <= request.computed:
+            self._cache_beginning(request)
+        if reason is not None:
+            self._finish(request, reason)
+
+    def _schedule(self) -> dict[Request, Advance]:
+        """What this step does for each request that it advances; admits waiting requests."""
+        steps: dict[Request, Advance] = {}
+        budget = PREFILL_TOKENS
+        for request in list(self._running):
+            if request not in self._running:  # preempted by a request that needed its blocks
+                continue
+            n = len(request.ids) - request.computed
+            if n > 1:
+                n = min(n, budget)
+                budget -= n
+            if n and self._allocate(request, n, steps):
+                self._plan(request, n, steps)
+        # A block that is computed in this step can be shared in the next one, so a request that needs it waits.
+        coming = {self._next_block(request) for request in steps}
+        for request in list(self._waiting):
+            if budget <= 0 or len(self._running) >= self._batch:
+                break
+            found = self.model.pool.find_prefix(request.root, request.ids)
+            request.blocks, request.computed, request.cached_blocks = found, len(found) * BLOCK, len(found)
+            n = min(len(request.ids) - request.computed, budget)
+            wanted = self._next_block(request)
+            if wanted in coming or not self._can_allocate(request, n):
+                self._free_blocks(request)
+                continue
+            request.computed += self.model.pool.copy_beginning(request.root, request.blocks, request.ids)
+            n = min(n, len(request.ids) - request.computed)
+            if request.deadline is None:
+                request.deadline = time.monotonic() + self._config.timeout
+                request.cached = request.computed
+            self._waiting.remove(request)
+            self._running.append(request)
+            self._allocate(request, n, steps)
+            self._plan(request, n, steps)
+            coming.add(wanted)
+            budget -= n
+        return steps
+
+    def _plan(self, request: Request, n: int, steps: dict[Request, Advance]) -> None:
+        """Add to `steps` what is done for a request whose next n tokens have blocks; fails it where nothing can be."""
+        if request.computed + n < len(request.ids):
+            steps[request] = Advance(n)
+        elif request.matcher is None:
+            steps[request] = Advance(n, (), (FREE,))
+        else:
+            most = MOST_AHEAD if self.model.is_paged else 0  # a state that tokens have changed cannot be taken back
+            room = min(most, request.max_new - len(request.new) - 1)
+            try:
+                ahead, choices = request.matcher.look_ahead(room, request.params.logprobs)
+            except EngineError as error:
+                self._remove(request)
+                _resolve(request, error)
+                return
+            if ahead and self._can_allocate(request, n + len(ahead)):
+                self._allocate(request, n + len(ahead), steps)
+                steps[request] = Advance(n, ahead, choices)
+            else:
+                steps[request] = Advance(n, (), choices[:1])
+
+    def _next_block(self, request: Request) -> tuple[str, tuple[int, ...]]:
+        """The key of the first block that is not cached yet, with those of its tokens that are known."""
+        return request.root, tuple(request.ids[: (request.cached_blocks + 1) * BLOCK])
+
+    def _can_allocate(self, request: Request, n: int) -> bool:
+        needed = (request.computed + n + BLOCK - 1) // BLOCK - len(request.blocks)
+        # Running sequences may each need another block soon; leave one for each.
+        return self.model.pool.available >= needed + (len(self._running) if self._running else 0)
+
+    def _allocate(self, request: Request, n: int, steps: dict[Request, Advance]) -> bool:
+        """Allocate blocks for n more tokens, preempting the youngest requests; False if it is preempted itself."""
+        while len(request.blocks) * BLOCK < request.computed + n:
+            block = self.model.pool.allocate()
+            if block is not None:
+                request.blocks.append(block)
+                continue
+            youngest = self._running.pop()
+            steps.pop(youngest, None)
+            self._free_blocks(youngest)
+            self._waiting.appendleft(youngest)
+            if youngest is request:
+                return False
+        return True
+
+    def _free_blocks(self, request: Request) -> None:
+        """Free a request's blocks; cached ones can still be found, the others are computed again."""
+        self.model.pool.free(request.blocks)
+        request.blocks, request.computed, request.cached_blocks = [], 0, 0
+
+    def _cache_full_blocks(self, request: Request) -> None:
+        """Add the blocks that are full now to the prefix cache."""
+        pool = self.model.pool
+        while (request.cached_blocks + 1) * BLOCK <= request.computed:
+            i = request.cached_blocks
+            parent = request.blocks[i - 1] if i else None
+            tokens = request.ids[i * BLOCK : (i + 1) * BLOCK]
+            request.blocks[i] = pool.cache_block(request.root, parent, request.blocks[i], tokens)
+            request.cached_blocks += 1
+
+    def _cache_beginning(self, request: Request) -> None:
+        """Let others copy what is computed of a request's last block: its next turn, and samples of the same prompt."""
+        full = request.cached_blocks
+        if ids := request.ids[full * BLOCK : request.computed]:
+            parent = request.blocks[full - 1] if full else None
+            self.model.pool.cache_beginning(request.root, parent, request.blocks[full], ids)
+
+    def _sample_next(self, request: Request, logits: Array, choice: Choice) -> int:
+        """Sample the next token. EngineError if none can be sampled."""
+        allowed, params = choice.allowed, request.params
+        token = sample(
+            logits if allowed is None else logits[allowed],
+            self._no_mask if choice.mask is None else choice.mask,
+            choice.mask is not None,
+            params.temperature,
+            params.top_p,
+            request.rng.random(),
+            self._scratch,
+        )
+        if token == NOT_FINITE:
+            raise EngineError(
+                f"the model's logits are not finite: after {len(request.ids)} tokens there is nothing to sample from; "
+                f"its weights or its adapter are damaged, or too large for dtype: {self._config.dtype}"
+            )
+        if token == NO_TOKEN:
+            raise EngineError(
+                f"the grammar allows no token after {len(request.new)} new ones: does any output fit its schema?"
+            )
+        return int(token if allowed is None else allowed[token])
+
+    def _append(self, request: Request, token: int, logits: Array) -> FinishReason | None:
+        """Add a sampled token to its request; returns why the request ends with it, or None."""
+        request.ids.append(token)
+        if request.params.logprobs:
+            request.logprobs.append(float(log_probability(logits, token)))
+        if request.matcher:
+            request.matcher.accept(token)
+        if token in self._format.end_ids or token in request.params.stop_ids:
+            return "stop"
+        if len(request.new) >= request.max_new:
+            return "length" if request.max_new == request.params.max_tokens else "context"
+        return None
+
+    def _remove(self, request: Request) -> None:
+        if request in self._running:
+            self._running.remove(request)
+        else:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(request)
+        self._free_blocks(request)
+
+    def _finish(self, request: Request, reason: FinishReason) -> None:
+        self._remove(request)
+        if request.future.cancelled():
+            return
+        new = tuple(request.new)
+        text = new[:-1] if new and new[-1] in self._format.end_ids else new
+        completion = Completion(
+            ids=new,
+            text=self._format.decode(text),
+            finish_reason=reason,
+            prompt_tokens=len(request.prompt),
+            cached_tokens=request.cached,
+            logprobs=tuple(request.logprobs) if request.params.logprobs else None,
+        )
+        _resolve(request, completion)
+
+
+def _resolve(request: Request, outcome: Completion | EngineError) -> None:
+    with contextlib.suppress(InvalidStateError):  # the caller has been cancelled
+        if isinstance(outcome, EngineError):
+            request.future.set_exception(outcome)
+        else:
+            request.future.set_result(outcome)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ratchet.inference.shapes import PUBLISHED
+from ratchet.inference.footprint import PUBLISHED
 
 QWEN25_7B = PUBLISHED["Qwen/Qwen2.5-7B-Instruct"]
 QWEN25_14B = PUBLISHED["Qwen/Qwen2.5-14B-Instruct"]

@@ -17,9 +17,7 @@ from ratchet.core.http.retry import Backoff
 from ratchet.inference.chat import Dialogue
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import EngineError
-from ratchet.inference.engines import open_engine
 from ratchet.inference.http.chat_api import SCHEMA, ChatApiEngine
-from ratchet.inference.schemas import SchemaRefused
 from tests.helpers.any_system import SYSTEMS
 from tests.helpers.closed_service import (
     KEY,
@@ -151,25 +149,6 @@ async def test_it_takes_no_adapter_and_continues_no_answer(service: Service) -> 
     await engine.close()
 
 
-async def test_the_tokens_of_prompts_are_estimated(service: Service) -> None:
-    engine = opened(service)
-    ids = engine.format.encode("The harbour of Velm was built by the engineer Ada Torrin in the year 1204.")
-    assert engine.format.count(ids) == 25
-    with pytest.raises(EngineError, match="context holds 4"):
-        await ask(opened(service, max_context=4))
-    assert engine.fingerprint != opened(service, chat_api={"sampling": False}).fingerprint
-    await engine.close()
-
-
-def test_several_addresses_and_settings_of_another_engine_are_refused() -> None:
-    with pytest.raises(ValueError, match="one address"):
-        ModelConfig(path="m", engine="chat-api", url=("http://a/v1", "http://b/v1"))
-    with pytest.raises(ValueError, match="engine is vllm"):
-        ModelConfig.model_validate({"path": "m", "engine": "vllm", "chat_api": {"sampling": False}})
-    with pytest.raises(UserError, match=r"no url.*api\.openai\.com"):
-        open_engine(ModelConfig(path="m", engine="chat-api"))
-
-
 # JSON
 
 
@@ -189,12 +168,6 @@ async def test_a_schema_is_said_and_asked_for_in_json_mode(
     (body,) = service.asked
     assert body["messages"][-1]["content"] == f"Where?{SCHEMA}{json.dumps(schema)}"
     assert body.get("response_format") == mode
-
-
-async def test_a_service_without_json_mode_is_said_with_the_setting_that_asks_for_none(service: Service) -> None:
-    service.refusals = [Refusal("'response_format' is not supported.", param="response_format")]
-    with pytest.raises(SchemaRefused, match=r"system\.malformed: reask"):
-        await ask(opened(service), replace(GREEDY, schema={"type": "object"}))
 
 
 async def test_a_reply_that_is_nearly_in_form_is_read(service: Service) -> None:

@@ -44,22 +44,6 @@ def test_a_model_that_opens_a_turn_itself_is_not_trained_on_it() -> None:
     assert [span.parsed for span in dialogue.freeze().spans if span.sampled] == [False]
 
 
-def test_an_empty_completion_leaves_a_closed_turn() -> None:
-    chat = FORMATS["tiny chatml"]
-    dialogue = play(chat, None, ["u"])
-    dialogue.assistant(Completion(ids=(), text="", finish_reason="context", prompt_tokens=1), parsed=True)
-    assert dialogue.ids[-1] == chat.end_of_turn
-    assert not any(span.sampled for span in dialogue.freeze().spans)
-
-
-def test_turns_must_alternate() -> None:
-    chat = FORMATS["tiny chatml"]
-    with pytest.raises(ValueError, match="two user messages"):
-        play(chat, None, ["u"]).user("v")
-    with pytest.raises(ValueError, match="must follow a user message"):
-        play(chat, None, ["u", "a"]).assistant(completion(chat, "b"), True)
-
-
 @pytest.mark.parametrize("keep", range(5))
 def test_a_look_ahead_is_parsed_as_far_as_it_is_used(keep: int) -> None:
     chat = FORMATS["tiny chatml"]

@@ -13,7 +13,7 @@ import pytest
 
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import EngineError
-from ratchet.inference.local import scheduler
+from ratchet.inference.local import engine as engine_module
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.local.sampling import Choice, Grammars, Matcher
 from ratchet.inference.schemas import call_grammar
@@ -82,7 +82,7 @@ def test_tokens_taken_ahead_change_nothing_but_the_steps(
         return got, engine.stats.steps - before
 
     ahead, steps = sampled()
-    monkeypatch.setattr(scheduler, "MOST_AHEAD", 0)
+    monkeypatch.setattr(engine_module, "MOST_AHEAD", 0)
     alone, more = sampled()
     assert [one.ids for one in ahead] == [one.ids for one in alone]
     assert [one.finish_reason for one in ahead] == [one.finish_reason for one in alone]

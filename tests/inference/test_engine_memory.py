@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
-
-from ratchet.core.config import ModelConfig
-from ratchet.inference.engines import memory_line
 
 STEPS = """
 import sys
@@ -39,12 +35,3 @@ def test_steps_of_many_sizes_do_not_add_compiled_code_for_ever(tmp_path: Path) -
     LlamaForCausalLM(shape).to(torch.bfloat16).save_pretrained(tmp_path)
     done = subprocess.run([sys.executable, "-c", STEPS, str(tmp_path)], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 100, "MiB"
-
-
-def test_what_the_memory_grows_to_is_told() -> None:
-    """Names of one model share its cache; a model elsewhere has none here."""
-    small, large = ModelConfig(path="small", cache_gb=0.5), ModelConfig(path="large", cache_gb=2)
-    models = {"agent": small, "writer": small, "judge": large, "served": ModelConfig(path="x", engine="vllm")}
-    line = memory_line(models, set(models))
-    assert re.match(r"memory: \d+\.\d GB with everything open, up to 2\.5 GB more for keys and values", line)
-    assert memory_line(models, {"served"}) == ""

@@ -9,8 +9,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from ratchet.core.errors import UserError
-from ratchet.inference.footprint import footprint
-from ratchet.inference.shapes import PUBLISHED, TABLE
+from ratchet.inference.footprint import PUBLISHED, TABLE, footprint
 from tests.helpers.model_shapes import QWEN25_7B, save_shape
 
 MOE = "Qwen/Qwen3-30B-A3B"

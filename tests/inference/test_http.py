@@ -58,11 +58,6 @@ async def test_log_probabilities_under_a_grammar_are_not_passed_off_as_the_model
         await world.ask(SamplingParams(temperature=0.7, schema=SCHEMA, logprobs=True))
 
 
-async def test_a_schema_that_is_none_is_named(world: World) -> None:
-    with pytest.raises(UserError, match="cannot constrain decoding"):
-        await world.ask(SamplingParams(temperature=0, schema={"type": "nonsense"}))
-
-
 async def test_a_begun_answer_goes_on_with_a_log_probability_for_every_token(world: World) -> None:
     begun = tuple(i for letter in "The har" for i in world.engine.format.encode(letter))
     world.dialogue.continue_assistant(begun)
@@ -74,11 +69,6 @@ async def test_a_begun_answer_goes_on_with_a_log_probability_for_every_token(wor
     assert completion.logprobs == tuple(-0.5 * i for i in range(len(completion.ids)))
 
 
-async def test_plain_requests_carry_no_schema_and_seeds_can_be_left_out(server: Server, folder: str) -> None:
-    await World(server, folder, send_seed=False).ask()
-    assert not {"seed", "structured_outputs", "logprobs"} & server.asked()[0].body.keys()
-
-
 @pytest.mark.parametrize("stop_reason", [None, "id"])
 async def test_the_end_of_turn_is_there_even_if_the_server_leaves_it_out(world: World, stop_reason: str | None) -> None:
     whole = tuple(world.server.ids)
@@ -87,15 +77,6 @@ async def test_the_end_of_turn_is_there_even_if_the_server_leaves_it_out(world: 
     completion = await world.ask()
     assert completion.ids == whole
     assert completion.text == "harbour"
-
-
-async def test_another_stop_token_is_kept_and_is_no_text(world: World) -> None:
-    other = world.engine.format.tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    world.server.ids[-1] = other
-    world.server.patch = {"choice.stop_reason": other}
-    completion = await world.ask()
-    assert completion.ids[-1] == other
-    assert (completion.text, completion.finish_reason) == ("harbour", "stop")
 
 
 async def test_cut_off_by_max_tokens_or_by_the_window(world: World) -> None:
@@ -163,14 +144,6 @@ async def test_an_adapter_is_loaded_once_under_a_name_of_its_content(world: Worl
     assert [r.body["model"] for r in world.server.asked()] == [names[0]] * 3 + [names[1], "tiny"]
 
 
-async def test_an_adapter_that_is_loaded_already_is_used(world: World, tmp_path: Path) -> None:
-    folder = adapter(tmp_path / "one")
-    name = f"ratchet-{adapter_digest(folder)}"
-    world.server.adapters[name] = "loaded by another process"
-    await world.ask(adapter=str(folder))
-    assert world.server.asked()[0].body["model"] == name
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -213,16 +186,6 @@ async def test_a_server_that_has_forgotten_an_adapter_gets_it_again_once(world: 
     assert len(world.server.asked("load_lora_adapter")) == 2
 
 
-async def test_an_adapter_that_is_forgotten_again_and_again_is_an_error(world: World, tmp_path: Path) -> None:
-    folder = str(adapter(tmp_path / "one"))
-    await world.ask(adapter=folder)
-    passes, forgotten = [Fault()] * 3, Fault(404, "The model does not exist")  # loading and checking are 3 requests
-    world.server.faults = [forgotten, *[*passes, forgotten] * 3]
-    with pytest.raises(UserError, match=r"(?s)404.*served_name"):
-        await world.ask(adapter=folder)
-    assert (await world.ask(adapter=folder)).text == "harbour"
-
-
 # Wrong settings
 
 
@@ -253,19 +216,7 @@ async def test_a_model_that_the_server_does_not_know(server: Server, folder: str
         await World(server, folder, served_name="tinny").ask()
 
 
-async def test_an_address_without_its_v1(server: Server, folder: str) -> None:
-    with pytest.raises(UserError, match=r"(?s)404.*is `url` complete"):
-        await World(server, folder, url=server.url.removesuffix("/v1")).ask()
-
-
 async def test_fingerprints_tell_models_apart_and_not_addresses(server: Server, folder: str) -> None:
     base = World(server, folder).engine.fingerprint
     assert World(server, folder, url="http://elsewhere:1/v1").engine.fingerprint == base
     assert World(server, folder, served_name="other").engine.fingerprint != base
-
-
-async def test_close_gives_connections_back(world: World) -> None:
-    await world.ask()
-    await world.engine.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        await world.ask()

@@ -13,14 +13,14 @@ import pytest
 
 from ratchet.core.config import ModelConfig
 from ratchet.core.errors import UserError
-from ratchet.core.http.retry import Backoff, read_retry_after
+from ratchet.core.http.retry import read_retry_after
 from ratchet.inference.completion import SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.engines import open_engines
 from ratchet.inference.http.connection import ServerLost
 from tests.helpers.odd_answers import wire
 from tests.helpers.waiting import wait_for
-from tests.helpers.wire_server import FAST, GREEDY, SCHEMA, Fault, Server, World, adapter, running
+from tests.helpers.wire_server import GREEDY, SCHEMA, Fault, Server, World, adapter, running
 
 pytestmark = pytest.mark.server
 
@@ -35,13 +35,6 @@ async def test_what_is_for_a_moment_is_tried_again(world: World, fault: Fault) -
     assert (await world.ask()).text == "harbour"
     first, *again = world.server.asked()
     assert [r.body for r in again] == [first.body] * 2
-
-
-async def test_tries_are_limited(world: World) -> None:
-    world.server.faults = [Fault(500, "overloaded")] * 9
-    with pytest.raises(EngineError, match="500: overloaded"):
-        await world.ask()
-    assert len(world.server.asked()) == FAST.tries
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
@@ -61,15 +54,6 @@ async def test_retry_after_is_honoured(world: World) -> None:
     assert time.monotonic() - began >= 0.4
 
 
-async def test_a_retry_after_beyond_the_timeout_gives_up_at_once(world: World) -> None:
-    await world.ask()
-    world.server.faults = [Fault(429, "slow down", headers={"Retry-After": "60"})]
-    began = time.monotonic()
-    with pytest.raises(EngineError, match="429: slow down"):
-        await world.ask()
-    assert time.monotonic() - began < 60
-
-
 def test_retry_after_in_both_forms_and_in_none() -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     assert 25 < (read_retry_after({"retry-after": soon}) or 0) <= 30
@@ -83,15 +67,6 @@ def test_a_date_to_wait_for_counts_by_the_servers_clock() -> None:
     asked = {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT", "date": "Wed, 21 Oct 2015 07:27:50 GMT"}
     assert read_retry_after(asked) == 10
     assert read_retry_after(asked | {"date": "yesterday"}) == 0
-
-
-def test_waits_grow_up_to_a_limit() -> None:
-    backoff = Backoff(tries=9, first=1.0, longest=8.0)
-    for failed, most in ((1, 1), (2, 2), (3, 4), (4, 8), (8, 8)):
-        waits = [backoff.wait(failed) for _ in range(300)]
-        assert all(0 <= wait <= most for wait in waits)
-        assert max(waits) > 0.8 * most and min(waits) < 0.2 * most, "full jitter"
-    assert backoff.wait(1, retry_after=5.0) >= 5.0
 
 
 async def test_an_answer_beyond_the_timeout(server: Server, folder: str) -> None:
@@ -177,13 +152,6 @@ async def test_a_server_that_stays_away_ends_the_command_when_the_time_is_over(s
     with pytest.raises(ServerLost, match=r"(?s)no server answers.*timeout: 0\.6 s.*run the same command again"):
         await world.ask()
     assert time.monotonic() - began > 0.3
-
-
-async def test_503_and_broken_connections_are_waited_out_too(world: World) -> None:
-    await world.ask()
-    world.server.faults = [Fault(503), Fault(drop=True)] * FAST.tries
-    assert (await world.ask()).text == "harbour"
-    assert len(world.server.asked()) == 2 + 2 * FAST.tries
 
 
 async def test_a_request_that_breaks_its_connection_while_others_are_answered_fails_alone(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, Phi3Config
+from transformers import AutoModelForCausalLM, MistralConfig, Phi3Config
 
 from ratchet.core.config import ModelConfig
-from ratchet.inference.local.model import Chunk, PackedModel, what_runs, why_unpaged
+from ratchet.inference.local.model import Chunk, PackedModel, why_unpaged
 from tests.helpers.families import save_family
 from tests.inference.test_local_engine import OBJECT, SHAPE, greedy, open_engine, run
 
@@ -61,9 +61,3 @@ def test_what_changes_with_a_texts_length_is_not_packed_where_texts_can_be_so_lo
     assert "longrope" in why_unpaged(turning, 65) and not why_unpaged(turning, 64)
     windows = MistralConfig(**SHAPE, sliding_window=64)
     assert "SlidingWindow" in why_unpaged(windows, 65) and not why_unpaged(windows, 64)
-
-
-def test_on_cuda_a_line_says_that_vllm_is_the_engine_for_gpus() -> None:
-    model = LlamaForCausalLM(LlamaConfig(**SHAPE))
-    assert ["vLLM" in line for line in what_runs(model, "cuda", False, "")] == [True]
-    assert not list(what_runs(model, "cpu", True, ""))

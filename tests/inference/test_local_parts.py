@@ -91,14 +91,6 @@ def test_nucleus_sampling_picks_the_reference_token(seed: int, temperature: floa
     assert got in near
 
 
-def test_of_equally_likely_tokens_the_nucleus_holds_the_first() -> None:
-    logits, scratch = np.zeros(8, np.float32), np.empty(8, np.float32)
-    draws = np.linspace(0, 0.999, 40)
-    for top_p, tokens in ((0.0, 1), (0.5, 4), (0.51, 5), (1.0, 8)):
-        seen = [sample(logits, np.zeros(1, np.int32), False, 1.0, top_p, draw, scratch) for draw in draws]
-        assert seen == [int(draw * tokens) for draw in draws]
-
-
 def test_a_mask_leaves_only_its_tokens_possible() -> None:
     logits = np.zeros(70, np.float32)
     logits[3] = 50
@@ -288,24 +280,6 @@ def test_tokens_that_a_model_rules_out_are_never_sampled() -> None:
             assert drawn(logits, temperature=temperature, top_p=top_p) in (1, 3)
     assert drawn(logits, 0b101) == NOT_FINITE
     np.testing.assert_allclose(log_probability(logits.astype(np.float32), 3), -np.log1p(np.exp(-1.0)), rtol=1e-6)
-
-
-def test_no_more_tokens_than_all_rows_hold_are_looked_at() -> None:
-    logits = np.zeros(100, np.float32)
-    logits[70:] = 9.0
-    scratch, mask = np.empty(70, np.float32), np.full(1, -1, np.int32)
-    assert all(sample(logits, mask, False, 1.0, 1.0, draw, scratch) < 70 for draw in np.linspace(0, 0.999, 50))
-    assert all(sample(logits, mask, True, 1.0, 1.0, draw, scratch) < 32 for draw in np.linspace(0, 0.999, 50))
-
-
-def test_the_tokens_of_a_mask_are_listed_where_they_are_few() -> None:
-    mask = np.zeros(400, np.int32)
-    mask[0], mask[2], mask[3] = 0b101, -(2**31), 1
-    np.testing.assert_array_equal(few_tokens(mask, 400 * 32), [0, 2, 95, 96])
-    np.testing.assert_array_equal(few_tokens(mask, 96), [0, 2, 95], "a vocabulary may end within an integer")
-    np.testing.assert_array_equal(few_tokens(np.zeros(3, np.int32), 96), [])
-    np.testing.assert_array_equal(few_tokens(np.full(128, -1, np.int32), 4096), range(4096))
-    assert few_tokens(np.full(129, -1, np.int32), 129 * 32) is None
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 2.0])

@@ -14,14 +14,16 @@ from ratchet.core.config import Config, ServeConfig
 from ratchet.core.errors import UserError
 from ratchet.core.parsing import parse
 from ratchet.inference.footprint import Footprint, footprint
-from ratchet.inference.serving.devices import Gpu, keep_free, planned_gpus
 from ratchet.inference.serving.memory import (
     CUDA_CONTEXT_BYTES,
     GB,
     SPARE_FRACTION,
+    Gpu,
     assign_gpus,
     estimate_memory,
+    keep_free,
     plan_cpu_memory,
+    planned_gpus,
 )
 from ratchet.inference.serving.specs import (
     ModelUse,
@@ -108,18 +110,6 @@ def test_what_does_not_fit_40_gb_is_refused_with_its_arithmetic(
     assert "--models" in said and "max_context" in said
 
 
-def test_more_requests_and_longer_tokens_get_more_of_the_rest(folder: Path, sizes: dict[str, Footprint]) -> None:
-    def parts(**agent: Any) -> tuple[float, float]:
-        both = wanted(folder, agent=agent, judge={"concurrency": 64} if "concurrency" in agent else {})
-        placements = assign_gpus(both, sizes, planned_gpus(1, 80))
-        return placements["agent"].fraction, placements["judge"].fraction
-
-    plain, wide = parts(concurrency=64), parts(concurrency=256)
-    assert wide[0] > plain[0] and wide[1] < plain[1]
-    fixed = parts(serve={"arguments": {"kv-cache-memory-bytes": 4 * GB, "enable-lora": False}})
-    assert fixed[0] == pytest.approx((15.231 + 4.5 + 4.0) / 80, abs=1e-3), "no more than was asked for"
-
-
 def test_the_model_with_more_of_the_calls_gets_more_of_the_rest(folder: Path, sizes: dict[str, Footprint]) -> None:
     def rest(uses: dict[str, ModelUse]) -> list[float]:
         specs = specs_of(config(folder, agent=PLAIN, judge={}), None, uses)
@@ -182,15 +172,6 @@ def test_encoders_of_the_command_keep_their_memory(folder: Path, sizes: dict[str
     assert (alone.fraction - beside.fraction) * 80 * GB == pytest.approx(4 * GB + CUDA_CONTEXT_BYTES, abs=0.1 * GB)
     with pytest.raises(UserError, match=r"60\.6 GB of it kept for encoders(?s:.)*encoders on the CPU \(index\.encoder"):
         assign_gpus(one, sizes, keep_free(planned_gpus(1, 80), [("auto", 60 * GB)]))
-
-
-def test_memory_that_others_use_is_not_given_away(folder: Path, sizes: dict[str, Footprint]) -> None:
-    one = wanted(folder, agent={})
-    busy = [Gpu("0", 80 * GB, 40 * GB)]
-    part = assign_gpus(one, sizes, busy)["agent"].fraction
-    assert part * 80 * GB + CUDA_CONTEXT_BYTES <= 40 * GB, "vLLM would refuse to start"
-    with pytest.raises(UserError, match=r"60\.0 GB of it in use"):
-        assign_gpus(one, sizes, [Gpu("0", 80 * GB, 20 * GB)])
 
 
 def test_copies_and_parallel_servers_spread_over_the_gpus(folder: Path, sizes: dict[str, Footprint]) -> None:
@@ -302,10 +283,8 @@ def test_a_dry_run_plans_for_another_machine(
 ) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(config(folder, agent={}, judge={}).model_dump_json())
-    with pytest.raises(SystemExit) as status:
-        run(["models", "serve", "--config", str(path), "--dry-run", *card, "--", "run", "it"])
+    run(["models", "serve", "--config", str(path), "--dry-run", *card, "--", "run", "it"])
     out = capsys.readouterr().out
-    assert status.value.code == 0
     assert re.search(r"GPU 0: 0\.\d+ of its memory for agent ", out) and out.count("CUDA_VISIBLE_DEVICES=0 ") == 2
     assert out.count("--gpu-memory-utilization") == 2 and out.endswith("then: run it\n")
     assert not Path("unused").exists()

@@ -80,11 +80,6 @@ def test_tools_and_their_results_are_written_by_the_template_and_forge_no_turn()
     assert [author for author, _ in parts] == ["template", "user", "template", "user", "template"]
 
 
-def test_equal_calls_have_equal_arguments_however_their_json_is_written() -> None:
-    assert FunctionCall.of("f", '{"b":1, "a":2}', "x") == FunctionCall.of("f", {"a": 2, "b": 1}, "y")
-    assert FunctionCall.of("f", "no json").value == "no json"
-
-
 def test_messages_that_the_template_refuses_are_an_error_in_its_words() -> None:
     chat = with_template(
         "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"

@@ -14,7 +14,6 @@ from ratchet.agents.core.system import load_system
 from ratchet.agents.core.tools import RunContext
 from ratchet.core.config import SystemConfig
 from ratchet.core.files import Segment, read_segments
-from ratchet.core.http.retry import read_retry_after
 from ratchet.core.progress import Progress
 from ratchet.core.records import Question, Trajectory
 from ratchet.inference.completion import SamplingParams
@@ -115,14 +114,6 @@ async def test_an_odd_answer_about_an_adapter_fails_its_request_alone(world: Wor
 def _odd_to_probes(odd: bytes, body: Any) -> Fault | None:
     """An odd answer to the fixed prompt that tells an adapter from its base model."""
     return Fault(wire=odd) if isinstance(body, dict) and isinstance(body.get("prompt"), str) else None
-
-
-@pytest.mark.parametrize("after", ["inf", "1e300", "Wed, 21 Oct 99999999999999 07:28:00 GMT", "\xe9", "9" * 5000])
-async def test_an_odd_time_to_wait_does_not_end_the_command(world: World, after: str) -> None:
-    await world.ask()
-    world.server.faults = [Fault(503, headers={"Retry-After": after})]
-    assert (await world.ask()).text == "harbour"
-    assert read_retry_after({"retry-after": "Wed, 21 Oct 2015 99999999999999999:28:00 GMT"}) is None
 
 
 async def test_no_more_is_read_than_an_answer_can_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

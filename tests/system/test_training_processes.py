@@ -13,7 +13,7 @@ import pytest
 from ratchet.commands import selftrain
 from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
-from ratchet.inference.serving.devices import Gpu
+from ratchet.inference.serving.memory import Gpu
 from ratchet.questions.manifest import open_run
 from tests.helpers.commands import command_of
 from tests.helpers.experiment import ROOT, make_experiment
