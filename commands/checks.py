@@ -3,7 +3,10 @@ at once, not after hours of work."""
 
 from __future__ import annotations
 
+import netrc
+import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ratchet.agents.core.system import load_system
 from ratchet.core.config import (
@@ -28,7 +31,6 @@ from ratchet.retrieval.sources.source import load_source
 from ratchet.rewards.prompts import judge_prompts
 from ratchet.rewards.reward import load_reward
 from ratchet.training.objectives.objective import load_objective
-from ratchet.training.tracking import check_wandb
 
 
 def check_plugins(config: Config) -> None:
@@ -115,6 +117,29 @@ def check_scoring_extras(config: Config) -> None:
     for name in (*config.rewards.weights, *config.evaluation.scores):
         if config.embedder.engine == "local" and load_reward(name).needs_embedder:
             need_extra("dense", f"{name} without a server for its embedder")
+
+
+def check_wandb(mode: str) -> None:
+    """Raises UserError where the package, or with `online` the account's key, is not there. wandb itself would ask for
+    the key, or fail, once the model is loaded. Nothing is sent."""
+    if mode == "off":
+        return
+    need_extra("wandb", f"training.wandb={mode}")
+    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    has_key = any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"))
+    if mode == "online" and not has_key and not _is_logged_in(server):
+        raise UserError(
+            f"training.wandb=online needs the key of an account on {server}: run `wandb login`, set WANDB_API_KEY, or "
+            "set training.wandb=offline, and upload the run later with `wandb sync`"
+        )
+
+
+def _is_logged_in(server: str) -> bool:
+    """Whether the file that `wandb login` writes has a key for the server."""
+    try:
+        return bool(netrc.netrc(os.environ.get("NETRC")).authenticators(urlsplit(server).netloc))
+    except (netrc.NetrcParseError, OSError, UnicodeDecodeError):
+        return False  # as wandb takes it
 
 
 def check_training_extras(training: TrainingConfig) -> None:

@@ -8,6 +8,7 @@ they are on, so micro_batch changes speed and memory and nothing else.
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -46,7 +47,6 @@ from ratchet.training.packed_attention import pack_attention
 from ratchet.training.processes import adapter_weights, keep_float32, shard_on_cpu, unshard_head
 from ratchet.training.rows import row_lengths
 from ratchet.training.schedule import schedule
-from ratchet.training.tracking import logging_integrations
 
 ATTENTION = ("dot_product", "flash_attn", "varlen_attn")
 """What the names of attention's operators have: torch's own, those of flash-attn, and torch's for rows of different
@@ -77,6 +77,9 @@ def trainer_config(
 ) -> SFTConfig:
     """The settings of transformers' and TRL's trainer for a run of ours, `training.arguments` among them."""
     check_arguments(training)
+    if training.wandb != "off":
+        os.environ["WANDB_MODE"] = training.wandb
+        os.environ.setdefault("WANDB_DIR", str(folder))
     default = {"lr_scheduler_type": "linear", "optim": "adamw_torch", "weight_decay": 0.0, "max_grad_norm": 1.0}
     dtype, plan = compute_type(model), schedule(rows, training, processes)
     try:
@@ -105,7 +108,7 @@ def trainer_config(
             logging_steps=1,
             logging_nan_inf_filter=False,
             disable_tqdm=True,
-            report_to=logging_integrations(training.wandb, folder),
+            report_to=[] if training.wandb == "off" else ["wandb"],
             run_name=str(folder.parent),
             **{**default, **training.arguments},
         )
