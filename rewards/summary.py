@@ -120,11 +120,7 @@ def whatif_table(now: Selection, then: Selection) -> Table:
     table = Table("", "current", "what if", title="What if")
     settings = [("weights", _weights_text(now), _weights_text(then))]
     old, new = (SelectConfig.model_validate(selection.rule) for selection in (now, then))
-    settings += [
-        (f"select.{key}", str(getattr(old, key)), str(getattr(new, key)))
-        for key in SelectConfig.model_fields
-        if key in now.rule or key in then.rule
-    ]
+    settings += [(f"select.{key}", str(getattr(old, key)), str(getattr(new, key))) for key in SelectConfig.model_fields]
     rows = zip(_rows(now), _rows(then), strict=True)
     for label, left, right in [*settings, *((label, left, right) for (label, left), (_, right) in rows)]:
         table.add_row(label, left, right)

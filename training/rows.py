@@ -385,9 +385,8 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
     source = content_key("rows", ROWS_VERSION, stored, training.max_length, training.thoughts, *whole)
     plain = all(is_plain(objective, selection) for selection in selections)
     if not plain:
-        settings = training.model_dump(mode="json", include={objective.section} if objective.section else set())
         choices = [choice for selection in selections for choice in selection.questions]
-        source = content_key(source, {"objective": objective.name, **settings}, choices)
+        source = content_key(source, objective.name, objective.compares_actions, choices)
     if rows_source(path) != source:
         if plain:
             built = [_build_table(part, part.selection.kept, training) for part in kept]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from ratchet.core.config.section import AsGiven, PathText, ScoreText, Section
+from ratchet.core.config.section import PathText, ScoreText, Section
 
 
 class CorrectnessConfig(Section):
@@ -39,11 +39,6 @@ class FaithfulnessConfig(Section):
     finds no claims (0.5 in place of the 0 with which algorithm 4 starts)."""
 
 
-def _is_default(section: Section) -> bool:
-    """Whether a section that older configs lack says nothing, so that it is no part of their digests."""
-    return section == type(section)()
-
-
 class SelectConfig(Section):
     """Which scored trajectories are trained on."""
 
@@ -52,13 +47,13 @@ class SelectConfig(Section):
     min_reward: float | None = 0.0
     """Drop a question whose best reward is not above this value. `null`: drop none, as in mRAG's paper, whose question
     keeps its best trajectories even where all rewards are 0."""
-    min_scores: dict[ScoreText, float] = Field(default={}, exclude_if=lambda scores: not scores)
+    min_scores: dict[ScoreText, float] = Field(default={})
     """By score, a value that at least one candidate of a question must be above, or the question is dropped. It is a
     rule of mRAG's published code, with 0.5 for every score, and not of its paper."""
     drop_all_equal: bool = False
     """Drop a question whose trajectories all have the same reward, or that has one alone. It is a rule of mRAG's
     published code, not of its paper (Salemi et al. 2025, arXiv 2506.10844)."""
-    tie_break: tuple[str, ...] = Field((), exclude_if=lambda names: not names)
+    tie_break: tuple[str, ...] = ()
     """Scores that order the trajectories with the best reward where there are more than `ties`: the highest in the
     first of them, then in the next. Default, and where these are equal: the lowest sample numbers. mRAG's published
     code has correctness, faithfulness, relevance."""
@@ -66,14 +61,13 @@ class SelectConfig(Section):
     """Ways of ending with which a trajectory is a candidate. Trajectories that ended otherwise have the reward 0. With
     `out_of_budget`, the response at the end of the budget is one too, as mRAG's algorithm 1 returns it; it then counts
     for `ratchet choose` and for the primary measure of an evaluation as well."""
-    # Rules that came after the first run folders are written only where they are used: stage digests of those stay.
-    success: float = Field(0.5, exclude_if=lambda value: value == 0.5)
+    success: float = 0.5
     """Reward from which a trajectory counts as a success, for `difficulty`."""
-    similarity: float | None = Field(1.0, gt=0, le=1, exclude_if=lambda value: value == 1)
+    similarity: float | None = Field(1.0, gt=0, le=1)
     """Trajectories of a question count once when the share of four-token sequences that their actions have in common is
     at least this. 1: when their actions are the same. `null`: never, as in mRAG's paper, where each of several
     identical ones is kept."""
-    difficulty: Literal["none", "failure_rate"] = Field("none", exclude_if=lambda value: value == "none")
+    difficulty: Literal["none", "failure_rate"] = "none"
     """Weight of a question in training: 1, or the share of its trajectories that did not succeed."""
 
 
@@ -88,24 +82,24 @@ class RewardsConfig(Section):
     # Names here, because rewards/ is above this package and a reward is a plug-in: load_config checks them.
     judge: str = "judge"
     """Name of the model under `models` that gives the judged scores."""
-    correctness: Annotated[CorrectnessConfig, AsGiven] = Field(CorrectnessConfig(), exclude_if=_is_default)
+    correctness: CorrectnessConfig = CorrectnessConfig()
     """How nugget correctness is judged."""
-    faithfulness: Annotated[FaithfulnessConfig, AsGiven] = Field(FaithfulnessConfig(), exclude_if=_is_default)
+    faithfulness: FaithfulnessConfig = FaithfulnessConfig()
     """How faithfulness is judged."""
-    constrained: bool = Field(True, exclude_if=lambda constrained: constrained)
+    constrained: bool = True
     """Constrain the decoding of the judge's replies to their JSON schema. mRAG's paper has none: with `false` a reply
     that is not the JSON asked for is an unreadable verdict."""
-    verdicts: Literal["reason_first", "score_first"] = Field("reason_first", exclude_if=lambda v: v == "reason_first")
+    verdicts: Literal["reason_first", "score_first"] = "reason_first"
     """What our prompts, and the schema of constrained decoding, have first in a verdict: the reason, so that the score
     follows from it, or the score, as in the figures of mRAG's paper."""
-    normalisation: Literal["unicode", "published"] = Field("unicode", exclude_if=lambda value: value == "unicode")
+    normalisation: Literal["unicode", "published"] = "unicode"
     """How EM, F1, token precision and token recall bring answers into one form. `unicode`: what reads the same into one
     spelling (Unicode's NFKC without invisible characters; apostrophes, quotation marks and dashes of ASCII), then the
     rule of the published scorers, by which punctuation of any script at the ends of words does not count, no number
     becomes another one (1.5 is not 15, 10⁶ not 106), and scripts without blanks are split into words as in the index;
     an answer of which that leaves nothing, such as "A" or "+", is compared as it is. `published`: that rule alone
     (Rajpurkar et al. 2016, arXiv 1606.05250), with which "A" equals "The" and "1.5" equals "15"."""
-    prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
+    prompts: PathText | None = None
     """Folder of texts that replace the judge's prompts: one file for each prompt, `ratchet prompts --system rewards`
     writes them. Default: our own words."""
     runs: int = Field(5, gt=0, le=1_000)

@@ -57,11 +57,7 @@ class LoraConfig(Section):
     multimodal model the language model alone is trained."""
 
 
-class ObjectiveSection(Section):
-    """Settings of objectives. An adapter's record has the sections of its own objective alone."""
-
-
-class PreferenceConfig(ObjectiveSection):
+class PreferenceConfig(Section):
     """Settings of the objectives that compare: `dpo` and `kto`."""
 
     level: Literal["trajectory", "action"] = "trajectory"
@@ -87,15 +83,15 @@ class TrainingConfig(Section):
     """Settings of the objectives that compare: `dpo` and `kto`."""
     backend: Literal["peft", "unsloth"] = "peft"
     """Library that trains the adapter; `unsloth` with the objective `sft` alone, and on rows without weights."""
-    four_bit: bool = Field(False, exclude_if=lambda four_bit: not four_bit)
+    four_bit: bool = False
     """`unsloth`: hold the frozen weights in 4 bits (Dettmers et al. 2023, arXiv 2305.14314), in a quarter of the
     memory."""
-    cpu_precision: Literal["float32", "auto"] = Field("float32", exclude_if=lambda chosen: chosen == "float32")
+    cpu_precision: Literal["float32", "auto"] = "float32"
     """Number format of the matrix products of one training process on a CPU. `auto`: bfloat16 where the CPU has
     instructions for it (AMX or AVX512-BF16), else float32. Weights, adapter and optimizer stay in float32."""
     lora: LoraConfig = LoraConfig()
     """The LoRA adapter."""
-    arguments: dict[str, Any] = Field(default={}, exclude_if=lambda arguments: not arguments)
+    arguments: dict[str, Any] = Field(default={})
     """Further settings by the names of transformers' TrainingArguments, such as `{optim: adafactor, weight_decay: 0.01,
     lr_scheduler_type: cosine, max_grad_norm: 0.5}`. Those that other keys set are refused. Default: AdamW without
     weight decay, a linear schedule, and gradients clipped at 1."""
@@ -114,22 +110,20 @@ class TrainingConfig(Section):
     """Number of rows in one forward pass on one device."""
     max_length: int = Field(16_000, gt=0)
     """Maximum number of tokens of a row. A longer row is skipped and counted; actions are never truncated."""
-    thoughts: Literal["trained", "masked"] = Field("trained", exclude_if=lambda thoughts: thoughts == "trained")
+    thoughts: Literal["trained", "masked"] = "trained"
     """Whether what a model thought before it acted is learnt with its actions, or only what followed. Tokens that
     `models.*.thoughts.budget` had inserted are never learnt."""
-    loss_on: Literal["actions", "sequence"] = Field("actions", exclude_if=lambda part: part == "actions")
+    loss_on: Literal["actions", "sequence"] = "actions"
     """Tokens that are learnt: those of the trained roles' own actions (Salemi et al. 2025, arXiv 2506.10844, section
     3.2), or, with the objective `sft`, whole conversations with prompts and documents, as in its published code."""
     eval_steps: int = Field(500, gt=0)
     """Number of steps between two evaluations of the held-out loss. Every evaluated adapter is kept."""
-    choose_by: Literal["held_out_loss", "reward"] = Field(
-        "held_out_loss", exclude_if=lambda chosen: chosen == "held_out_loss"
-    )
+    choose_by: Literal["held_out_loss", "reward"] = "held_out_loss"
     """What chooses among the evaluated adapters. `reward`: the mean reward on dev (`ratchet choose`, a stage
     of `ratchet selftrain`), which runs the system with every one; mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2)
     evaluates every 500 steps and keeps the best, though on its test set. `held_out_loss`: the loss on held-out kept
     actions, a cheap stand-in that need not agree with the reward."""
-    padding_free: bool = Field(False, exclude_if=lambda padding_free: not padding_free)
+    padding_free: bool = False
     """The rows of a micro-batch are computed one after the other as one sequence, without padding, and long rows share
     micro-batches with short ones. On a CPU, tokens with which the prompts of several rows begin are computed once,
     with the objective `sft` where rows have no weights. The loss is the same. It pays with a `micro_batch` of more than
@@ -174,14 +168,6 @@ class TrainingConfig(Section):
         if self.loss_on == "sequence" and self.objective != "sft":
             raise ValueError(f"loss_on: {self.objective} learns from actions; set objective to sft, or leave it out")
         return self
-
-    def settings(self, section: str | None) -> dict[str, Any]:
-        """All that an adapter depends on, as JSON. `section`: that of its objective, if it has one; those of others are
-        left out, and so is the default objective: a new objective changes the record of no adapter."""
-        fields = TrainingConfig.model_fields
-        others = {name for name, field in fields.items() if isinstance(field.default, ObjectiveSection)} - {section}
-        default = {"objective"} if self.objective == fields["objective"].default else set()
-        return self.model_dump(mode="json", exclude={"wandb"} | others | default)
 
 
 class RoundsConfig(Section):

@@ -141,13 +141,6 @@ def test_ties_go_by_the_scores_that_break_them_and_then_by_sample() -> None:
         RewardsConfig.model_validate({"select": {"tie_break": ["f1"]}})
 
 
-def test_settings_that_are_not_given_change_no_digest_of_a_stage() -> None:
-    assert "min_scores" not in SelectConfig().model_dump()
-    assert not {"constrained", "correctness", "faithfulness"} & set(RewardsConfig().model_dump())
-    given = RewardsConfig.model_validate({"constrained": False, "correctness": {"nuggets": "once"}}).model_dump()
-    assert (given["constrained"], given["correctness"]) == (False, {"nuggets": "once"})
-
-
 def test_only_trajectories_that_ended_well_are_candidates() -> None:
     statuses: list[Status] = ["unparsed", "out_of_budget", "unparsed"]
     found = [trajectory(i, status=status) for i, status in enumerate(statuses)]

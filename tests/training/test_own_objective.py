@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 
 from ratchet.commands.config import open_config
 from ratchet.commands.train import train_round
@@ -17,8 +16,6 @@ from ratchet.core.files import read_log
 from ratchet.core.plugins import known_plugins
 from ratchet.training.adapter import read_facts
 from ratchet.training.objectives.objective import (
-    ExampleLogProbabilities,
-    RowLogProbabilities,
     load_objective,
 )
 from ratchet.training.rows import read_rows
@@ -71,11 +68,3 @@ def test_no_other_file_names_a_built_in_objective() -> None:
     files = subprocess.check_output(["git", "ls-files", "*.py", "*.j2"], cwd=REPO, text=True).split()
     naming = {name for name in files if not name.startswith("tests/") and named.search((REPO / name).read_text())}
     assert naming <= NAMING | {f"training/objectives/{name}.py" for name in names}
-
-
-def test_shapes_that_do_not_fit_are_errors() -> None:
-    part, row = torch.zeros(2, 3), torch.zeros(2)
-    with pytest.raises(ValueError, match=r"shape \(2, 3\) have .* and weights of \(3,\)"):
-        RowLogProbabilities(part, part, part.bool(), torch.zeros(3))
-    with pytest.raises(ValueError, match="sums of examples have the shapes"):
-        ExampleLogProbabilities(row, row, row, torch.zeros(3))

@@ -62,8 +62,6 @@ class Alternatives:
 class Objective(ABC):
     """An objective with the settings of a training."""
 
-    section: ClassVar[str | None] = None
-    """Name of its section of `training`, if it has settings of its own."""
     learns_from_kept_alone: ClassVar[bool] = False
     """Whether it learns from the kept trajectories alone, and of weights other than 1 only by the question's."""
     needs_both_sides: ClassVar[bool] = True
@@ -99,14 +97,6 @@ class RowLogProbabilities:
     weights: torch.Tensor
     """(rows,)"""
 
-    def __post_init__(self) -> None:
-        shape = self.now.shape
-        if self.reference.shape != shape or self.learnt.shape != shape or self.weights.shape != shape[:1]:
-            raise ValueError(
-                f"log-probabilities of shape {tuple(shape)} have a reference of {tuple(self.reference.shape)}, labels "
-                f"of {tuple(self.learnt.shape)} and weights of {tuple(self.weights.shape)}"
-            )
-
 
 class RowObjective(Objective):
     """An objective whose loss is a sum over tokens: rows stand alone, in any order."""
@@ -129,11 +119,6 @@ class ExampleLogProbabilities:
     chosen_tokens: torch.Tensor
     """The number of its tokens; 0 for an example that has only the other side."""
 
-    def __post_init__(self) -> None:
-        shapes = [tuple(part.shape) for part in (self.chosen, self.rejected, self.chosen_now, self.chosen_tokens)]
-        if len(set(shapes)) > 1 or len(shapes[0]) != 1:
-            raise ValueError(f"the sums of examples have the shapes {shapes}")
-
 
 class ExampleObjective(Objective):
     """An objective whose loss is a mean over examples of several rows, which are all in the same step.
@@ -141,7 +126,6 @@ class ExampleObjective(Objective):
     Its alternatives are whole trajectories, or actions (`training.preference.level`).
     """
 
-    section = "preference"
     in_pairs: ClassVar[bool] = False
     """Whether an example is left out where one of its sides has no row."""
 
@@ -165,5 +149,4 @@ def load_objective(training: TrainingConfig) -> Objective:
 
 def recorded_settings(objective: Objective) -> dict[str, Any]:
     """All that an adapter depends on, as JSON."""
-    settings = objective.training.settings(objective.section)
-    return settings | ({"objective": objective.name} if "objective" in settings else {})
+    return objective.training.model_dump(mode="json", exclude={"wandb"}) | {"objective": objective.name}
