@@ -1,16 +1,11 @@
-"""`ratchet init DOCS QUESTIONS`: look at a corpus and at questions, and write a config that runs them.
-
-It asks nothing. It prints what it found and what follows from it: the splits,
-the system and rewards that fit the questions, the engine and limits that fit the model, a training plan that fits the
-number of questions.
-"""
+"""`ratchet init DOCS QUESTIONS`: look at a corpus and at questions, and write a config that runs them: the system and
+rewards that fit the questions, the engine and limits that fit the model, a training plan for their number."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +16,12 @@ from ratchet.core.files import write_atomic
 from ratchet.core.http.environment import is_offline
 from ratchet.core.records import Question
 from ratchet.core.text import plain_line
-from ratchet.index_build.documents import Document, repeated_documents, scan_documents
+from ratchet.index_build.documents import Document, ScannedSource, scan_documents
 from ratchet.inference.footprint import footprint
 from ratchet.inference.model_check import check_chat
 from ratchet.inference.tokenizer import SMALL_MODEL, load_tokenizer
-from ratchet.questions.flaws import question_flaws
 from ratchet.questions.formats import BY_NAME
-from ratchet.questions.leakage import MAX_SHOWN, find_leakage
-from ratchet.questions.load import LoadedSplit, load_split, read_rows, share_of_questions
-from ratchet.retrieval.index import key_hash
+from ratchet.questions.load import load_split, read_rows, share_of_questions
 
 JUDGE = "Qwen/Qwen2.5-14B-Instruct"
 """The judge of Salemi et al. (2025, arXiv 2506.10844)."""
@@ -45,26 +37,11 @@ FEW_TEST_QUESTIONS = 50
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """What was found in the documents."""
-
-    documents: int
-    words: int
-    gold_ids: frozenset[str]
-    """Of the gold documents that questions name, those that the corpus holds."""
-    repeated: tuple[str, ...]
-    """Where documents are whose text another one has."""
-    skipped: str
-    """The files of a folder that are not read, by suffix."""
-
-
-@dataclass(frozen=True)
 class QuestionSummary:
     """The questions of all splits, and how many there are in each."""
 
     questions: list[Question]
     splits: tuple[int, int, int]
-    flaws: tuple[str, ...]
 
     @property
     def are_labelled(self) -> bool:
@@ -93,7 +70,7 @@ def init(options: argparse.Namespace) -> None:
     out = options.out or Path(f"{name}.yaml")
     if out.exists():
         raise UserError(f"{out} exists; give another name with --out, or remove it")
-    questions, corpus = read_both(options.questions, options.docs, options.separator)
+    questions, corpus, words = read_both(options.questions, options.docs, options.separator)
     model, judge = inspect_model(path), options.judge or JUDGE
     played = [model.path] if model.is_small else list(dict.fromkeys((model.path, judge)))
     warnings = [line for path in played for line in check_model(path)]
@@ -104,7 +81,7 @@ def init(options: argparse.Namespace) -> None:
     )
     write_atomic(out, text)
     load_config(out)  # a config that this command writes is never refused by the next one
-    print("\n".join(summary(options.docs, corpus, questions, model, judge)), *warnings, sep="\n")
+    print("\n".join(summary(options.docs, corpus, words, questions, model, judge)), *warnings, sep="\n")
     print(f"\nwritten to {out}; docs/reference/config.md in Ratchet's source explains every key\n")
     build = "" if model_is_there(path) else f"  ratchet models build --out {SMALL_MODEL}\n"
     file = shell_line([str(out)])
@@ -121,77 +98,40 @@ def format_of(path: Path) -> str:
 
 def read_both(
     question_files: Sequence[Path], docs: Path, separator: str | None = None
-) -> tuple[QuestionSummary, Corpus]:
-    """The questions and the documents. Raises UserError that names what is wrong with either."""
-    bad: list[str] = []
-    questions = corpus = None
-    try:
-        questions = read_question_files(question_files, separator)
-    except UserError as error:
-        bad.append(str(error))
-    try:
-        corpus = read_corpus(docs, {one for each in questions.questions for one in each.gold_ids} if questions else ())
-    except UserError as error:
-        bad.append(str(error))
-    if questions is None or corpus is None:
-        raise UserError("\n".join(bad))
-    return questions, corpus
+) -> tuple[QuestionSummary, ScannedSource, int]:
+    """The questions, the documents and the number of their words. Raises UserError that names every bad row of every
+    file; what is odd but can be used, `ratchet questions check` says."""
+    if not docs.exists():
+        raise UserError(f"{docs}: there are no documents here")
+    loaded, bad, words = [], [], 0
 
-
-def read_question_files(paths: Sequence[Path], separator: str | None = None) -> QuestionSummary:
-    """Read the questions. Raises UserError that names every bad row of every file."""
-    loaded: list[LoadedSplit] = []
-    bad: list[str] = []
-    for source in _sources(paths, separator):
-        try:
-            loaded.append(load_split(SplitConfig.model_validate(source)))
-        except UserError as error:
-            bad.append(str(error))
-    if bad:
-        raise UserError("\n".join(bad))
-    everything = [question for split in loaded for question in split.questions]
-    flaws = tuple(question_flaws(loaded))
-    if len(loaded) == 3:
-        training, _, held_out = loaded
-        if same := find_leakage(training.questions, held_out.questions).questions:
-            shown = ", ".join(
-                f"{held_out.places[one.test]} as {training.places[one.train]}" for one in same[:MAX_SHOWN]
-            )
-            raise UserError(
-                f"{len(same)} questions of {held_out.source} are in {training.source} as well ({shown}): remove them "
-                "from one of the files"
-            )
-        first, second, third = (len(split.questions) for split in loaded)
-        return QuestionSummary(everything, (first, second, third), flaws)
-    if len(everything) < 10:
-        raise UserError(
-            f"{paths[0]}: {len(everything)} questions are too few to divide; give 10 or more, or three files"
-        )
-    dev, test = SPLIT[0], SPLIT[0] + SPLIT[1]
-    sizes = [len(share_of_questions(everything, share, SEED)) for share in ((0.0, dev), (dev, test), (test, 1.0))]
-    return QuestionSummary(everything, (sizes[0], sizes[1], sizes[2]), flaws)
-
-
-def read_corpus(path: Path, wanted: Container[str]) -> Corpus:
-    """Read every document once. `wanted`: the ids of gold documents. Raises UserError that names every bad document."""
-    if not path.exists():
-        raise UserError(f"{path}: there are no documents here")
-    words = 0
-    held: set[str] = set()
-    texts = array("Q")
-
-    def look(document: Document) -> None:
+    def count(document: Document) -> None:
         nonlocal words
         words += len(document.text.split())
-        texts.append(key_hash(document.text))
-        if document.id in wanted:
-            held.add(document.id)
 
-    [source] = scan_documents([path], look)
-    repeated = [
-        f"{where} as {first}" for _, where, first in repeated_documents([path], texts, lambda document: document.text)
-    ]
-    return Corpus(source.documents, words, frozenset(held), tuple(repeated), source.skipped)
+    for source in _sources(question_files, separator):
+        try:
+            loaded.append(load_split(SplitConfig.model_validate(source)).questions)
+        except UserError as error:
+            bad.append(str(error))
+    try:
+        [corpus] = scan_documents([docs], count)
+    except UserError as error:
+        bad.append(str(error))
+    if bad:
+        raise UserError("\n".join(bad))
+    everything = [question for split in loaded for question in split]
+    if len(loaded) == 3:
+        first, second, third = map(len, loaded)
+        return QuestionSummary(everything, (first, second, third)), corpus, words
+    if len(everything) < 10:
+        few = f"{len(everything)} questions are too few to divide; give 10 or more, or three files"
+        raise UserError(f"{question_files[0]}: {few}")
+    dev, test = SPLIT[0], SPLIT[0] + SPLIT[1]
+    first, second, third = (
+        len(share_of_questions(everything, share, SEED)) for share in ((0.0, dev), (dev, test), (test, 1.0))
+    )
+    return QuestionSummary(everything, (first, second, third)), corpus, words
 
 
 def inspect_model(path: str) -> Model:
@@ -229,13 +169,15 @@ def model_is_there(path: str) -> bool:
     return path != str(SMALL_MODEL) or SMALL_MODEL.is_dir()
 
 
-def summary(docs: Path, corpus: Corpus, questions: QuestionSummary, model: Model, judge: str) -> list[str]:
+def summary(
+    docs: Path, corpus: ScannedSource, words: int, questions: QuestionSummary, model: Model, judge: str
+) -> list[str]:
     """What was seen, a line each, and what is worth a warning."""
     train, dev, test = questions.splits
     kind = "claims or questions with a label" if questions.are_labelled else "questions with answers"
     size = f"{model.parameters / 1e9:.1f}B" if model.parameters >= 1e9 else f"{model.parameters / 1e6:.0f}M"
     lines = [
-        f"documents   {corpus.documents:,} in {docs}, {corpus.words // corpus.documents:,} words each",
+        f"documents   {corpus.documents:,} in {docs}, {words // corpus.documents:,} words each",
         f"questions   {len(questions.questions):,} {kind}: {train} train, {dev} dev, {test} test",
         f"model       {model.path}, {size} parameters: "
         + ("short prompts and answers, rewards by rules" if model.is_small else f"judged by {judge}"),
@@ -243,14 +185,6 @@ def summary(docs: Path, corpus: Corpus, questions: QuestionSummary, model: Model
     ]
     if corpus.skipped:
         lines.append(f"not read    {corpus.skipped}")
-    if corpus.repeated:
-        lines.append(
-            f"warning: {len(corpus.repeated)} documents have the text of another one, such as {corpus.repeated[0]}"
-        )
-    unknown = sum(not corpus.gold_ids.issuperset(question.gold_ids) for question in questions.questions)
-    if unknown:
-        lines.append(f"warning: {unknown} questions name gold documents that {docs} does not hold")
-    lines += questions.flaws
     if test < FEW_TEST_QUESTIONS:
         lines.append(
             f"warning: {test} test questions are too few to show a gain; {FEW_TEST_QUESTIONS} or more are better"
@@ -277,7 +211,7 @@ index:
 {questions}
 system:
 {system}
-sampling: {{samples: {samples}, temperature: {temperature}}}
+sampling: {{samples: {samples}, temperature: 0.7}}
 rewards:
 {rewards}
 training:
@@ -292,19 +226,18 @@ def config_text(
     name: str,
     docs: Path,
     files: Sequence[dict[str, str]],
-    corpus: Corpus,
+    corpus: ScannedSource,
     questions: QuestionSummary,
     model: Model,
     judge: str,
 ) -> str:
     """The config as commented YAML."""
-    is_small, train = model.is_small, questions.splits[0]
-    agent = {"path": model.path, **({"dtype": "float32", "device": "cpu", "max_context": 2048} if is_small else {})}
-    if not is_small:
-        agent |= {"engine": "vllm"}
-    models = [f"  agent: {yaml_value(agent)}"]
-    if not is_small:
-        models.append(f"  judge: {yaml_value({'path': judge, 'engine': 'vllm'})}")
+    is_small, chunks = model.is_small, ""
+    if is_small:
+        models = {"agent": {"path": model.path, "dtype": "float32", "device": "cpu", "max_context": 2048}}
+        chunks = "  chunk_tokens: 200    # two of them fit a small model's prompt\n  chunk_overlap: 30\n"
+    else:
+        models = {"agent": {"path": model.path, "engine": "vllm"}, "judge": {"path": judge, "engine": "vllm"}}
     return TEMPLATE.format(
         out=shell_line([str(out)]),
         seed=SEED,
@@ -312,18 +245,15 @@ def config_text(
         total=corpus.documents,
         count=len(questions.questions),
         run=f"runs/{name}",
-        models="\n".join(models),
+        models="\n".join(f"  {role}: {yaml_value(settings)}" for role, settings in models.items()),
         index=f"indexes/{name}",
         documents=yaml_value([str(docs)]),
-        chunks="  chunk_tokens: 200    # two of them fit a small model's prompt\n  chunk_overlap: 30\n"
-        if is_small
-        else "",
+        chunks=chunks,
         questions="\n".join(_questions(files)),
         system="\n".join(_system(questions, is_small)),
         samples=SAMPLES,
-        temperature=0.7,
         rewards="\n".join(_rewards(questions, is_small)),
-        training="\n".join(_training(train, is_small)),
+        training="\n".join(_training(questions.splits[0], is_small)),
         evaluation="\n".join(_evaluation(questions, is_small)),
     )
 

@@ -1,4 +1,4 @@
-"""What counts as a leak, and that `ratchet init`, the division of one file and the leakage check agree on it."""
+"""What counts as a leak, and that the division of one file and the leakage check agree on it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.commands.init import read_question_files
 from ratchet.core.config import SplitConfig
-from ratchet.core.errors import UserError
 from ratchet.core.records import Question
 from ratchet.questions.leakage import find_leakage
 from ratchet.questions.load import load_split
@@ -52,18 +50,6 @@ def test_the_same_question_is_in_one_share_of_a_file(tmp_path: Path, seed: int) 
     assert sorted(question.id for part in parts for question in part) == sorted(f"all-{i}" for i in range(60))
     train, dev, test = parts
     assert not find_leakage(train, [*dev, *test]).questions and not find_leakage(dev, test).questions
-
-
-def test_init_refuses_three_files_whose_config_would_be_refused(tmp_path: Path) -> None:
-    train = write(tmp_path / "train.jsonl", [one for one, _ in PAIRS])
-    dev = write(tmp_path / "dev.jsonl", ["Who rules Tarn?"])
-    test = write(tmp_path / "test.jsonl", [other for _, other in PAIRS])
-    with pytest.raises(
-        UserError,
-        match=r"5 questions of .*test\.jsonl are in .*train\.jsonl as well \(.*test\.jsonl:1 as .*train\.jsonl:1",
-    ):
-        read_question_files([train, dev, test])
-    assert read_question_files([train, dev, write(tmp_path / "other.jsonl", ["Who rules Oskel?"])]).splits == (5, 1, 1)
 
 
 def test_a_shared_gold_document_is_one_by_id_or_by_title() -> None:

@@ -51,7 +51,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loop.terminate()
     assert loop.wait() == 143
     assert not lines(run.round(2).promotion)
-    status = command("selftrain.py", "status", "--config", str(path)).stdout
+    status = command("-m", "ratchet", "status", "--config", str(path)).stdout
     assert "It resumes with 'train' of round 2" in status and "step" in status and "Running now" not in status
 
     done = command("selftrain.py", "--config", str(path))
@@ -133,7 +133,7 @@ def test_a_finished_run_is_gone_through_without_a_stage(config: Path) -> None:
     again = command("selftrain.py", "--config", str(config))
     assert again.returncode == 0 and again.stdout.count(": done before") == 11
     assert run.ledger.read_bytes() == before
-    status = command("selftrain.py", "status", "--config", str(config))
+    status = command("-m", "ratchet", "status", "--config", str(config))
     assert status.returncode == 0 and "Every stage is done" in status.stdout
     assert f"Promoted last: {run.round(1).adapter}" in status.stdout and "Promoted: F1" in status.stdout
 
@@ -144,7 +144,7 @@ def test_a_changed_output_is_seen_and_made_again(config: Path) -> None:
     selection = run.round(2).selection
     before = selection.read_bytes()
     selection.write_bytes(before.replace(b"kept 1 of", b"kept 9 of"))
-    status = command("selftrain.py", "status", "--config", str(config))
+    status = command("-m", "ratchet", "status", "--config", str(config))
     assert "selection changed since it was done" in status.stdout
     assert "resumes with 'score and select' of round 2" in status.stdout
     again = command("selftrain.py", "--config", str(config))
@@ -152,16 +152,4 @@ def test_a_changed_output_is_seen_and_made_again(config: Path) -> None:
     assert "score and select: again, selection changed since it was done" in again.stdout
     assert selection.read_bytes() == before
     assert Counter((e.round, e.stage) for e in read_ledger(run))[2, "score"] == 1, "it came to the same"
-    assert "selection" not in command("selftrain.py", "status", "--config", str(config)).stdout
-
-
-@pytest.mark.slow
-def test_one_question_is_traced_through_the_rounds(config: Path) -> None:
-    traced = command("-m", "ratchet", "trace", "--config", str(config), "train-3")
-    assert traced.returncode == 0 and "round-1" in traced.stdout and "round-2" in traced.stdout
-    first = read_promotions(RunFolder(config.parent / "run"))[0].candidate
-    assert f"by {first}: finished 'Ada Torrin'  reward 0.800, kept" in traced.stdout
-    listed = command("-m", "ratchet", "trace", "--config", str(config)).stdout.splitlines()
-    assert any(line.startswith("train-3: ") and line.endswith(" kept") for line in listed), listed
-    unknown = command("-m", "ratchet", "trace", "--config", str(config), "train-99")
-    assert unknown.returncode == 2 and "'train-99'" in unknown.stdout
+    assert "selection" not in command("-m", "ratchet", "status", "--config", str(config)).stdout
