@@ -5,7 +5,7 @@
     python -m benchmarks.retrieval --documents 20000 --queries 50 --rounds 2       small corpora
 
 Parts: A, BM25 and 5 terms a query; B, learned sparse vectors and 30 weighted terms; C, the 30 posting lists that one
-learned query touches. corpus.py describes how corpora and queries are drawn, oracle.py what exact means. Single
+learned query touches. corpus.py describes how corpora and queries are drawn, measuring.py what exact means. Single
 queries: quantiles over queries of each query's median round. Rates: the median round.
 bm25s, tantivy: pip install '.[benchmark]'. Lucene: pip install '.[lucene]'. PISA: pip install --no-deps
 pyterrier_pisa==0.4.9 tbb==2020.3.254, whose compiled module runs without the rest of Terrier.
@@ -29,8 +29,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.tables import new_table, print_table
 
 try:
-    from benchmarks.retrieval.baselines import Bm25s, Engine, Pisa, Tantivy
-    from benchmarks.retrieval.engines import Lucene, Ours
+    from benchmarks.retrieval.engines import Bm25s, Engine, Lucene, Ours, Pisa, Tantivy
 except ModuleNotFoundError as error:
     sys.exit(f"error: cannot import {error.name}; pip install '.[benchmark]'")
 from benchmarks.retrieval.corpus import (
@@ -45,8 +44,7 @@ from benchmarks.retrieval.corpus import (
     queries_of_all_terms,
     rows_of,
 )
-from benchmarks.retrieval.oracle import Oracle
-from benchmarks.retrieval.timing import compile_kernels, log, machine, measure
+from benchmarks.retrieval.measuring import Oracle, compile_kernels, log, machine, measure
 
 ENGINES: dict[str, type[Engine]] = {"ours": Ours, "bm25s": Bm25s, "tantivy": Tantivy, "pisa": Pisa, "lucene": Lucene}
 VOCABULARY = 128_000
@@ -147,7 +145,6 @@ def _part(
                 "open ms": opened,
                 "exact": oracle.judge(found, queries if engine.weighted else plain, options.k),
             }
-        independent = [_same_on_any_threads(one, queries, options.k) for one in able if isinstance(one, Ours)]
         del oracle
         for measured, timing in measure(able, queries, options.k, options.rounds, f"{label}: ").items():
             figures[measured] |= timing.figures(len(queries))
@@ -163,25 +160,12 @@ def _part(
         cells = [f"{figures[engine.name][heading]:{form}}" for heading, form in COLUMNS.items()]
         table.add_row(engine.name + weights, engine.input_form, *cells)
     print_table(table)
-    for same in independent:
-        print(f"ours: the same on 1, 2, 3 and 8 threads, in a batch and alone, to the last bit: {same}")
 
 
 def _timed_open(engine: Engine, folder: Path) -> float:
     started = time.perf_counter()
     engine.open(folder)
     return time.perf_counter() - started
-
-
-def _same_on_any_threads(engine: Engine, queries: Sequence[Query], k: int) -> bool:
-    truth = engine.search(queries, k, 1)
-    others = [engine.search(queries, k, threads) for threads in (2, 3, 8)]
-    others += [[engine.search([query], k, threads)[0] for query in queries] for threads in (1, 2, 8)]
-    return all(
-        np.array_equal(a.chunks, b.chunks) and np.array_equal(a.scores, b.scores)
-        for other in others
-        for a, b in zip(truth, other, strict=True)
-    )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,23 @@
-"""The engines of the retrieval package in the form that the benchmark runs: our own, and Lucene."""
+"""The engines in the form that the benchmark runs: published ones, our own, and Lucene as Ratchet runs it."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.metadata import version
+from importlib.util import find_spec, module_from_spec
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import bm25s
 import numpy as np
+import tantivy
 
-from benchmarks.retrieval.baselines import Engine, row_texts
-from benchmarks.retrieval.corpus import K1, B, Kind, Query, Rows
+from benchmarks.retrieval.corpus import K1, B, Columns, Kind, Query, Rows, columns_of
 from ratchet.index_build.postings import Bm25Postings, SparsePostings
 from ratchet.index_build.shard import BATCH, FolderWriter
 from ratchet.retrieval.backends.lucene import LuceneRanker, build_lucene
@@ -22,6 +27,203 @@ from ratchet.retrieval.layout import ShardManifest, read_shard_manifest
 from ratchet.retrieval.sparse.engine import Bm25
 from ratchet.retrieval.sparse.engine import Engine as SparseEngine
 from ratchet.retrieval.sparse.terms import Analyzer, SparseQuery
+
+
+class Engine:
+    """An engine to compare: built from a corpus into a folder, opened from there, searched on any number of threads."""
+
+    name = ""
+    input_form = "vectors"
+    """What `prepare` returns; the build is timed from there."""
+    kinds: tuple[Kind, ...] = ("bm25", "learned")
+    """The vectors it can index."""
+    weighted = True
+    """Whether it takes query weights; one that does not is judged with weights of 1."""
+
+    def prepare(self, rows: Rows) -> Any:
+        """Return the corpus in the form that `build` takes; not timed."""
+        return rows
+
+    def build(self, prepared: Any, folder: Path) -> None:
+        """Build the index from `prepared` in an empty folder; timed."""
+        raise NotImplementedError
+
+    def open(self, folder: Path) -> None:
+        raise NotImplementedError
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        raise NotImplementedError
+
+    def size(self, folder: Path) -> int:
+        """Bytes of the index on disk, without texts and document ids."""
+        return folder_bytes(folder)
+
+
+class Bm25s(Engine):
+    """bm25s with its numba backend. It takes no query weights and indexes no impacts: for learned vectors its score
+    matrix is set to them directly, which it then searches as ever, every query weight being 1."""
+
+    name = f"bm25s {version('bm25s')}, numba"
+    input_form = "token numbers"
+    weighted = False
+
+    def prepare(self, rows: Rows) -> Any:
+        if rows.kind == "learned":
+            return columns_of(rows)
+        numbers = list(range(rows.vocabulary))  # one object a number, not one a token
+        return rows, [[numbers[t] for t in tokens] for tokens in _token_lists(rows)]
+
+    def build(self, prepared: Any, folder: Path) -> None:
+        if isinstance(prepared, Columns):
+            index = bm25s.BM25(method="lucene", backend="numba")
+            index.scores = {
+                "data": prepared.weights(),
+                "indices": prepared.chunks,
+                "indptr": prepared.offsets,
+                "num_docs": prepared.documents,
+            }
+            index.vocab_dict = {str(term): term for term in range(prepared.vocabulary)}
+            index.nonoccurrence_array = None
+        else:
+            rows, tokens = prepared
+            index = bm25s.BM25(k1=K1, b=B, method="lucene", backend="numba")
+            names = {str(term): term for term in range(rows.vocabulary)}
+            index.index((tokens, names), create_empty_token=False, show_progress=False)
+        index.save(str(folder), show_progress=False)
+
+    def open(self, folder: Path) -> None:
+        self._index = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
+        self._index.backend = "numba"
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        chunks, scores = self._index.retrieve(
+            [query.terms.tolist() for query in queries], k=k, n_threads=threads, show_progress=False
+        )
+        return [Ranking(s[s > 0].astype(np.float64), c[s > 0]) for c, s in zip(chunks, scores, strict=True)]
+
+
+class Tantivy(Engine):
+    """tantivy by its Python client. Lengths are rounded to a byte, so its BM25 is not quite BM25."""
+
+    name = f"tantivy {version('tantivy')}"
+    input_form = "text"
+    kinds: tuple[Kind, ...] = ("bm25",)
+
+    def prepare(self, rows: Rows) -> list[str]:
+        return list(row_texts(rows))
+
+    def _schema(self) -> Any:
+        builder = tantivy.SchemaBuilder()
+        builder.add_text_field("text", tokenizer_name="words", index_option="freq")
+        builder.add_unsigned_field("number", fast=True)
+        return builder.build()
+
+    def build(self, prepared: list[str], folder: Path) -> None:
+        index = tantivy.Index(self._schema(), path=str(folder))
+        self._register(index)
+        writer = index.writer(heap_size=1 << 30, num_threads=1)
+        for number, text in enumerate(prepared):
+            document = tantivy.Document()
+            document.add_text("text", text)
+            document.add_unsigned("number", number)
+            writer.add_document(document)
+        writer.commit()
+        writer.wait_merging_threads()
+
+    @staticmethod
+    def _register(index: Any) -> None:
+        index.register_tokenizer("words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+
+    def open(self, folder: Path) -> None:
+        index = tantivy.Index.open(str(folder))
+        self._register(index)
+        self._schema_of_index, self._searcher = index.schema, index.searcher()
+        self._pool = ThreadPoolExecutor(2)
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        if threads == 1:
+            return [self._rank(query, k) for query in queries]
+        return list(self._pool.map(lambda query: self._rank(query, k), queries))  # 2 threads, as the benchmark asks for
+
+    def _rank(self, query: Query, k: int) -> Ranking:
+        schema, clauses = self._schema_of_index, []
+        for term, weight in zip(query.terms.tolist(), query.weights.tolist(), strict=True):
+            clause = tantivy.Query.term_query(schema, "text", f"t{term}", index_option="freq")
+            boosted = clause if weight == 1 else tantivy.Query.boost_query(clause, weight)
+            clauses.append((tantivy.Occur.Should, boosted))
+        hits = self._searcher.search(tantivy.Query.boolean_query(clauses), limit=k, count=False).hits
+        numbers = self._searcher.fast_field_values("number", [address for _, address in hits])
+        # Its scores carry the factor k1 + 1 that Lucene dropped.
+        return _ranked(np.array([score for score, _ in hits]) / (K1 + 1), np.array(numbers, np.int64))
+
+
+class Pisa(Engine):
+    """PISA by the compiled module of pyterrier_pisa, which needs neither Terrier nor Java, with block-max MaxScore.
+
+    The postings of a block of 128 are packed to the same width. Its idf lacks the + 1 of Lucene's: another order.
+    """
+
+    name = "PISA"
+    input_form = "text"
+    kinds: tuple[Kind, ...] = ("bm25",)
+
+    def __init__(self) -> None:
+        spec = find_spec("pyterrier_pisa")
+        assert spec is not None and spec.submodule_search_locations, "the caller looks for it"
+        (path,) = Path(spec.submodule_search_locations[0]).glob("_pisathon*.so")
+        loader = ExtensionFileLoader("_pisathon", str(path))
+        self._pisa: Any = module_from_spec(ModuleSpec("_pisathon", loader, origin=str(path)))
+
+    def prepare(self, rows: Rows) -> list[str]:
+        return list(row_texts(rows))
+
+    def build(self, prepared: list[str], folder: Path) -> None:
+        source = folder / "texts"
+        source.write_text("".join([f"{number} {text}\n" for number, text in enumerate(prepared)]))
+        self._pisa.index(str(source), str(folder), "", len(prepared) + 1, 1)  # it waits forever for a second batch
+        self.open(folder)  # which compresses what was inverted
+
+    def open(self, folder: Path) -> None:
+        self._context = self._pisa.RetrievalContext()
+        self._pisa.prepare_index(self._context, str(folder), "block_simdbp", "bm25", "", bm25_k1=K1, bm25_b=B)
+
+    def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:
+        texts = [(number, " ".join([f"t{t}" for t in query.terms.tolist()])) for number, query in enumerate(queries)]
+        numbers, ranks = np.empty((2, len(queries) * k), np.int32)
+        chunks, scores = np.empty(len(queries) * k, object), np.empty(len(queries) * k, np.float32)
+        count = self._pisa.retrieve(
+            self._context, "block_max_maxscore", texts, k=k, threads=threads, result_qidxs=numbers,
+            result_docnos=chunks, result_ranks=ranks, result_scores=scores,
+        )  # fmt: skip
+        found = [np.flatnonzero(numbers[:count] == number) for number in range(len(queries))]
+        return [_ranked(scores[at] / (K1 + 1), chunks[at].astype(np.int64)) for at in found]
+
+    def size(self, folder: Path) -> int:
+        """Block maxima and lengths, the postings, and the dictionary."""
+        return sum(path.stat().st_size for path in [*folder.glob("bm25.*"), folder / "fwd.termlex"])
+
+
+def row_texts(rows: Rows) -> Iterator[str]:
+    """Documents as text: the words t0, t1 and so on between blanks."""
+    words = [f"t{term}" for term in range(rows.vocabulary)]
+    for tokens in _token_lists(rows):
+        yield " ".join([words[t] for t in tokens])
+
+
+def _token_lists(rows: Rows) -> Iterator[list[int]]:
+    for first, last in zip(rows.offsets[:-1].tolist(), rows.offsets[1:].tolist(), strict=True):
+        yield np.repeat(rows.terms[first:last], rows.values[first:last]).tolist()
+
+
+def _ranked(scores: np.ndarray, chunks: np.ndarray) -> Ranking:
+    order = np.lexsort((chunks, -scores))
+    return Ranking(scores[order].astype(np.float64), chunks[order].astype(np.int64))
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
 
 MAX_THREADS = 8
 # Rows of learned vectors that are handed over at once, as a builder hands over an encoder's batches.

@@ -63,12 +63,6 @@ def test_retry_after_in_both_forms_and_in_none() -> None:
     assert read_retry_after({}) is None
 
 
-def test_a_date_to_wait_for_counts_by_the_servers_clock() -> None:
-    asked = {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT", "date": "Wed, 21 Oct 2015 07:27:50 GMT"}
-    assert read_retry_after(asked) == 10
-    assert read_retry_after(asked | {"date": "yesterday"}) == 0
-
-
 async def test_an_answer_beyond_the_timeout(server: Server, folder: str) -> None:
     world = World(server, folder, timeout=0.3)
     server.faults = [Fault(delay=1.0)]

@@ -10,18 +10,10 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.core.system import load_system
-from ratchet.agents.core.tools import RunContext
-from ratchet.core.config import SystemConfig
-from ratchet.core.files import Segment, read_segments
-from ratchet.core.progress import Progress
-from ratchet.core.records import Question, Trajectory
 from ratchet.inference.completion import SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.http import connection
-from ratchet.sampling.pool import Task, plan_jobs, run_pool
 from tests.helpers.odd_answers import ODD, bomb, wire
-from tests.helpers.playing import Shelf
 from tests.helpers.wire_server import FAST, Fault, Server, World, adapter
 
 pytestmark = pytest.mark.server
@@ -133,28 +125,3 @@ async def test_no_more_is_read_than_an_answer_can_be(world: World, monkeypatch: 
     assert world.server.flooded < 16 << 20, "what the sockets hold comes on top of what was read"
     assert (await world.ask()).text == "harbour"
     await world.engine.close()
-
-
-async def test_a_pool_goes_on_after_odd_answers(text_world: World, tmp_path: Path) -> None:
-    text_world.server.text = "Velm \ud800"
-    odd = list(ODD.values())
-
-    def judge(body: Any) -> Fault | None:
-        number = int(body["messages"][-1]["content"].rpartition("number ")[2].split("?")[0])
-        return Fault(wire=odd[number // 2]) if number % 2 else None
-
-    text_world.server.judge = judge
-    questions = [Question(id=f"q{i}", text=f"What is number {i}?") for i in range(2 * len(odd))]
-    system = SystemConfig(name="no_retrieval", settings={"style": "brief"})
-    setting = RunContext(temperature=0.7, frozen_temperature=0.1, top_p=0.95, adapter=None, policy="base")
-    jobs = plan_jobs(questions, 1, 0, system, setting, {"answerer": "m"}, "i")
-    with Segment(tmp_path / "part-0.jsonl") as segment, Progress("sampling", len(jobs)) as progress:
-        tasks = [Task(job, load_system(system), setting, segment) for job in jobs]
-        counts = await run_pool(tasks, {"agent": text_world.engine}, Shelf({}), 3, progress)
-    assert (counts["finished"], counts["failed"]) == (len(odd), len(odd))
-    made = {t.question_id: t for t in read_segments(tmp_path, Trajectory)}
-    for number, question in enumerate(questions):
-        trajectory = made[question.id]
-        assert (trajectory.status, bool(trajectory.error)) == (("failed", True) if number % 2 else ("finished", False))
-    assert made["q0"].answer == "Velm ?"
-    await text_world.engine.close()

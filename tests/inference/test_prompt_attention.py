@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from ratchet.core.config import ModelConfig
 from ratchet.inference.local import model as model_module
 from ratchet.inference.local.cache import BLOCK
 from ratchet.inference.local.linear import Progress, share_work
-from ratchet.inference.local.model import MIN_APART, Chunk, PackedModel, even_cuts
+from ratchet.inference.local.model import MIN_APART, Chunk, PackedModel
 from ratchet.inference.local.pairs import MIN_TOKENS, MULTIPLIES_PAIRS, ROWS, prompt_kernel, suits
 from tests.helpers.tiny import save_tiny_tokenizer
 from tests.inference.test_local_engine import SHAPE as SMALL
@@ -119,17 +118,6 @@ def test_scores_that_are_all_alike_or_far_apart_give_weights_that_add_up_to_one(
 def test_only_models_in_bfloat16_with_heads_of_whole_vectors_are_computed_so() -> None:
     assert not suits(torch.float32, 64) and not suits(torch.float16, 64) and not suits(torch.bfloat16, 80)
     assert suits(torch.bfloat16, 64) == MULTIPLIES_PAIRS
-
-
-def test_ranges_of_tiles_have_nearly_the_same_work() -> None:
-    work = np.arange(1, 101)
-    cuts = even_cuts(work, 3)
-    assert cuts[0] == 0 and cuts[-1] == 100
-    assert all(abs(work[first:end].sum() - 5050 / 3) <= 100 for first, end in itertools.pairwise(cuts))
-    assert even_cuts(np.empty(0, np.int64), 2) == [0, 0, 0]
-    for count, parts in itertools.product((2, 4, 12), (2, 4)):
-        equal = np.diff(even_cuts(np.full(count, 9), parts))
-        assert equal.max() == -(-count // parts)
 
 
 def test_a_part_waits_for_those_before_it_and_for_no_other() -> None:

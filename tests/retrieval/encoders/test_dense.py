@@ -87,16 +87,6 @@ def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
         assert vector == pytest.approx(mean / np.linalg.norm(mean), abs=2e-6)
 
 
-def test_what_is_cut_is_counted(minilm: DenseEncoder, tmp_path: Path) -> None:
-    """300 words and two special tokens; an unbroken run of letters is one unknown word."""
-    assert minilm.document_limit.over(["word " * 300, "x" * 300, "short", ""]) == [302 - 256, 0, 0, 0]
-    prefixed = load_dense_encoder(
-        DenseConfig(path=str(changed_minilm(tmp_path / "model", document="one two ")), device="cpu")
-    )
-    assert prefixed.document_limit.over(["word " * 300]) == [304 - 256]
-    assert prefixed.document_limit.max_text_tokens == 252
-
-
 def test_a_models_own_prompts_and_limit_are_kept(minilm: DenseEncoder, tmp_path: Path) -> None:
     folder = changed_minilm(tmp_path / "prompted", query="query: ", document="passage: ")
     e5 = load_dense_encoder(DenseConfig(path=str(folder), device="cpu"))

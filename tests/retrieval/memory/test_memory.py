@@ -89,18 +89,6 @@ def test_scopes_never_leak(tmp_path: Path) -> None:
     assert recalled(memory, "Velm", scope="test") == recalled(memory, "Velm", scope="test/base/p1") == []
 
 
-def test_a_question_is_not_given_what_it_left_itself(tmp_path: Path) -> None:
-    memory = opened(tmp_path)
-    leave(memory, "Velm", "a fact", "another", question="q1")
-    assert recalled(memory, "Velm", question="q1") == []
-    assert recalled(memory, "Velm", question="q2") == ["a fact", "another"]
-    leave(memory, "Velm", "another", question="q2", claim="what q2 asked")
-    [evidence] = memory.recall(["Velm"], "x", "train", "q1")
-    assert (evidence.passage.text, evidence.question_id, evidence.text) == ("another", "q2", "what q2 asked")
-    assert recalled(memory, "Velm", question="q2") == ["a fact", "another"], "in the order that q1 left them"
-    assert {e.question_id for e in memory.recall(["Velm"], "x", "train", "q3")} == {"q1"}, "who found it first"
-
-
 @pytest.mark.parametrize("config", [MemoryConfig(), MemoryConfig(recalled=2), MemoryConfig(kept=2)])
 def test_what_a_question_left_itself_does_not_change_what_it_is_given(tmp_path: Path, config: MemoryConfig) -> None:
     def given(folder: Path, own: bool) -> list[str]:
