@@ -18,15 +18,7 @@ from pydantic import Field
 
 from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.output import AnyText, JsonObject, at_most, object_schema
-from ratchet.agents.core.prompts import (
-    DATA,
-    Prompt,
-    distinct,
-    document_text,
-    evidence_text,
-    one_line,
-    unique,
-)
+from ratchet.agents.core.prompts import DATA, Prompt, distinct, document_text, evidence_text, one_line, unique
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import label_of_stance
 from ratchet.agents.core.tools import Answer, Tools, Unparsed, missing_text

@@ -67,10 +67,7 @@ def unanimous_answer(said: Mapping[str, str], passages: tuple[Passage, ...] = ()
 
 
 async def debate(
-    tools: Tools,
-    debaters: Sequence[Debater],
-    rounds: int,
-    so_far: Callable[[dict[str, str]], Answer],
+    tools: Tools, debaters: Sequence[Debater], rounds: int, so_far: Callable[[dict[str, str]], Answer]
 ) -> list[dict[str, str]]:
     """What each debater said, by its name, round by round. In a round all speak at once, having read the last one.
 

@@ -219,11 +219,7 @@ SYSTEMS: dict[str, SystemSpec[Any]] = {
         calls=lambda settings: {"answerer": Calls(1, settings.documents)},
     ),
     "no_retrieval": SystemSpec(
-        NoRetrievalSettings,
-        no_retrieval,
-        roles=("answerer",),
-        prompts=NO_RETRIEVAL_PROMPTS,
-        gold_action=gold_answer,
+        NoRetrievalSettings, no_retrieval, roles=("answerer",), prompts=NO_RETRIEVAL_PROMPTS, gold_action=gold_answer
     ),
     "vanilla_rag": SystemSpec(
         VanillaRagSettings,

@@ -27,14 +27,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from ratchet.agents.core.output import Malformed
-from ratchet.agents.core.prompts import (
-    DOCUMENTS_AND_QUESTION,
-    QUESTION,
-    Prompt,
-    documents_text,
-    final_answer,
-    one_line,
-)
+from ratchet.agents.core.prompts import DOCUMENTS_AND_QUESTION, QUESTION, Prompt, documents_text, final_answer, one_line
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section

@@ -36,10 +36,7 @@ SOURCE_MENTION = re.compile(
 
 
 def rejection_reason(
-    question: str,
-    answer: str,
-    documents: Sequence[Document],
-    categories: Iterable[Category],
+    question: str, answer: str, documents: Sequence[Document], categories: Iterable[Category]
 ) -> str | None:
     """The first thing that is wrong with a candidate."""
     both = f"{question}\n{answer}"

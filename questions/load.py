@@ -33,17 +33,7 @@ from ratchet.core.records import Question, questions_digest
 from ratchet.core.runfolder import file_digest
 from ratchet.core.words import fold_text, split_words
 from ratchet.questions.benchmark import Benchmark, HubDataset, PlacedRow, load_benchmark
-from ratchet.questions.formats import (
-    BY_NAME,
-    DATAMORGANA,
-    NO_ANSWER,
-    RATCHET,
-    Cell,
-    Format,
-    Row,
-    field_name,
-    separate,
-)
+from ratchet.questions.formats import BY_NAME, DATAMORGANA, NO_ANSWER, RATCHET, Cell, Format, Row, field_name, separate
 from ratchet.retrieval.names import by_shared_names
 
 logger = logging.getLogger(__name__)

@@ -213,12 +213,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 
 async def execute(
-    tools: Tools,
-    settings: Settings,
-    labels: Sequence[Label],
-    text: str,
-    evidence: Evidence,
-    turns: list[Turn],
+    tools: Tools, settings: Settings, labels: Sequence[Label], text: str, evidence: Evidence, turns: list[Turn]
 ) -> Answer:
     """Thought, action, observation, up to the verdict."""
     specs = await tools.tool_specs(settings.tools)

@@ -125,9 +125,7 @@ AGENTS = {
         "Rewrites the answerer's response along your suggestion. It has nothing to work on before the answerer.",
         "figure 21",
     ),
-    "finisher": AgentWords(
-        "Ends the work: the latest response becomes final.",
-    ),
+    "finisher": AgentWords("Ends the work: the latest response becomes final."),
 }
 
 ANSWERER_INPUT = f"""\
@@ -372,11 +370,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-BRIEF_OUTPUTS: dict[str, type[Fields]] = {
-    "validator": BriefValidation,
-    "answerer": BriefAnswer,
-    "reviser": BriefAnswer,
-}
+BRIEF_OUTPUTS: dict[str, type[Fields]] = {"validator": BriefValidation, "answerer": BriefAnswer, "reviser": BriefAnswer}
 
 
 def document_line(passage: Passage) -> str:

@@ -25,8 +25,7 @@ class Fields(JsonObject):
 
 Question = Annotated[AnyText, Field(description="the question that is to be answered")]
 Information = Annotated[
-    AnyText,
-    Field(description="what is known so far, in full or as a digest; empty when nothing is known yet"),
+    AnyText, Field(description="what is known so far, in full or as a digest; empty when nothing is known yet")
 ]
 
 

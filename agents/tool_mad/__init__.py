@@ -27,7 +27,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ratchet.agents.core.labels import Verdict, ask_verdict, labels_of, require_label, unanimous_verdict
+from ratchet.agents.core.labels import ask_verdict, labels_of, require_label, unanimous_verdict
 from ratchet.agents.core.prompts import one_line, quoted
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import task_with_options
@@ -55,7 +55,7 @@ from ratchet.agents.tool_mad.debate import (
 )
 from ratchet.agents.tool_mad.ragas import F, Measurement, answer_relevance, check_support, extract_statements
 from ratchet.core.config import Section, Thresholds
-from ratchet.core.records import Label, Question, Turn
+from ratchet.core.records import Question, Turn
 from ratchet.retrieval.retriever import SourceError
 
 
@@ -121,7 +121,10 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         if tools.outage:
             raise SourceError(tools.outage)
         verdicts = await tools.gather(
-            *(respond(tools, settings, labels, a, here, last) for a, here in zip(agents, lookups, strict=True))
+            *(
+                ask_verdict(tools, *begin_answer(tools, agent, here, last, settings.quote), labels)
+                for agent, here in zip(agents, lookups, strict=True)
+            )
         )
         moves = [AgentTurn(here, verdict) for here, verdict in zip(lookups, verdicts, strict=True)]
         if settings.stability:
@@ -131,7 +134,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         tools.so_far = _answer(history, reply.text, reply.explanation, history[-1:] if reply.text else history)
         if agreed(agents, history, settings, settings.thresholds or tools.thresholds):
             return replace(tools.so_far, stopped=f"consensus in round {number}")
-    ruling = await judge(tools, settings, labels, agents, history)
+    scores = {a.name: mean_scores(history, a.name, settings.judge_divides_by) for a in agents if settings.stability}
+    ruling = await ask_verdict(tools, *begin_ruling(tools, history, scores, settings.quote), labels)
     answer = _answer(history, ruling.label, ruling.reasons, history, f"judge after round {len(history)}")
     return require_label(tools, answer, "judge")
 
@@ -170,14 +174,6 @@ async def look_up(
     words = await tools.gather(*map(keywords, searching, queries))
     found = dict(zip(searching, await tools.gather(*map(search, searching, queries, words)), strict=True))
     return [found.get(agent, Lookup()) for agent in agents]
-
-
-async def respond(
-    tools: Tools, settings: Settings, labels: Sequence[Label], agent: Agent, lookup: Lookup, last: Round
-) -> Verdict:
-    """The agent's reasons and label."""
-    dialogue, text = begin_answer(tools, agent, lookup, last, settings.quote)
-    return await ask_verdict(tools, dialogue, text, labels)
 
 
 async def score_turns(
@@ -238,21 +234,6 @@ def agreed(agents: Sequence[Agent], history: Sequence[Round], settings: Settings
         for name, threshold in thresholds.model_dump().items()
         if agent.kind != "none" or name != "faithfulness"
     )
-
-
-async def judge(
-    tools: Tools,
-    settings: Settings,
-    labels: Sequence[Label],
-    agents: Sequence[Agent],
-    history: Sequence[Round],
-) -> Verdict:
-    """The judge's verdict on the whole debate."""
-    scores = {}
-    if settings.stability:
-        scores = {a.name: mean_scores(history, a.name, settings.judge_divides_by) for a in agents}
-    dialogue, text = begin_ruling(tools, history, scores, settings.quote)
-    return await ask_verdict(tools, dialogue, text, labels)
 
 
 def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[Round], stopped: str = "") -> Answer:

@@ -53,9 +53,7 @@ BENCHMARK = Benchmark(
     licence="Apache-2.0 (Factcheck-GPT)",
     source="yuxiaw/Factcheck-GPT (subtasks), or mbzuai-nlp/fire (datasets/factcheckbench)",
     gold="with the evidence file, document ids of the corpus that `ratchet questions evidence` makes",
-    splits={
-        "test": ("subtask4_claim_factuality.jsonl", "subtasks/subtask4_claim_factuality.jsonl", "data.jsonl"),
-    },
+    splits={"test": ("subtask4_claim_factuality.jsonl", "subtasks/subtask4_claim_factuality.jsonl", "data.jsonl")},
     default_split="test",
     formats=(Format("claims", ("claim", "label"), lambda row: claim_fields(row["claim"], TRUE_FALSE, row["label"])),),
     evidence=EVIDENCE,

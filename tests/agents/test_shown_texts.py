@@ -76,10 +76,7 @@ def test_what_the_judge_of_tool_mad_reads_is_what_the_agents_read(lengths: list[
 
 @settings(max_examples=6, deadline=None)
 @given(
-    st.lists(st.integers(0, 40), min_size=1, max_size=4),
-    st.integers(12, 60),
-    st.integers(12, 60),
-    st.integers(10, 300),
+    st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(12, 60), st.integers(12, 60), st.integers(10, 300)
 )
 def test_what_mermaid_shows_again_remembers_and_recalls_is_what_was_shown(
     lengths: list[int], one: int, other: int, characters: int

@@ -34,10 +34,7 @@ def config(folder: Path) -> Path:
     """A config over 40 documents, with a model that writes about whatever document it is shown."""
     documents = corpus(40)
     rules: list[dict[str, Any]] = [
-        {
-            "match": "Check them",
-            "reply": '{"reason": "", "stands_alone": true, "answerable": true, "supported": true}',
-        }
+        {"match": "Check them", "reply": '{"reason": "", "stands_alone": true, "answerable": true, "supported": true}'}
     ]
     for document in documents:
         material = {"documents": [{"title": document.title}]}

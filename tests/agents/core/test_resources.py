@@ -137,11 +137,7 @@ async def test_evidence_stays_in_the_scope_that_left_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "labels",
-    [
-        CLAIM.labels,
-        CLAIM.labels[::-1],
-        tuple(label.model_copy(update={"stance": ""}) for label in CLAIM.labels),
-    ],
+    [CLAIM.labels, CLAIM.labels[::-1], tuple(label.model_copy(update={"stance": ""}) for label in CLAIM.labels)],
 )
 async def test_labels_in_the_configs_examples_are_the_tasks(labels: Any) -> None:
     role = RoleConfig(examples=(("Claim: Fish swim.", "They do.\n<true>"), ("Claim: Fish fly.", "No.\n<false>")))

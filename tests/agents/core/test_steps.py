@@ -29,10 +29,7 @@ TOOL = {"role": "actor", "source": "s", "tool": "look", "arguments": {"page": "�
         (ToolCall(**TOOL, text="a page"), 'actor: calls look: {"page": "ä"}\n  a page'),
         (ToolCall(**TOOL, error="no page"), 'actor: calls look: {"page": "ä"}\n  no page'),
         (ToolCall(**TOOL, passages=FOUND), 'actor: calls look: {"page": "ä"}' + BELOW),
-        (
-            Recall(role="actor", entities=("a",), passages=FOUND, **TIMES),
-            "actor: recalls evidence on: a" + BELOW,
-        ),
+        (Recall(role="actor", entities=("a",), passages=FOUND, **TIMES), "actor: recalls evidence on: a" + BELOW),
         (Note(role="actor", text="enough", at=0.0), "actor: enough"),
     ],
 )
