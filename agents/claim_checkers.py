@@ -24,7 +24,7 @@ from ratchet.agents.core.task import label_of_stance
 from ratchet.agents.core.tools import Answer, Tools, Unparsed, missing_text
 from ratchet.core.config import Section
 from ratchet.core.errors import UserError
-from ratchet.core.records import Passage, Question, Stance, Turn
+from ratchet.core.records import Passage, Question, Stance
 from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources.source import ToolResult
 
@@ -145,30 +145,17 @@ def label_of_claims(question: Question, checked: Sequence[CheckedClaim], role: s
     return label
 
 
-def claim_turns(checked: Sequence[CheckedClaim]) -> tuple[Turn, ...]:
-    """One turn for each claim that was checked."""
-    return tuple(
-        Turn(
-            round=1,
-            speaker=f"claim {number}",
-            query=" | ".join(claim.queries),
-            passages=tuple(passage.id for passage in claim.passages),
-            said=f"{claim.claim}\n{claim.reason}",
-            verdict=claim.verdict,
-        )
-        for number, claim in enumerate(checked, 1)
-    )
-
-
-def claims_answer(checked: Sequence[CheckedClaim]) -> Answer:
-    """All that was found out of the claims, without the label that they come to. Its explanation are the reasons, claim
-    by claim; of one claim the reason alone."""
+def claims_answer(tools: Tools, checked: Sequence[CheckedClaim]) -> Answer:
+    """All that was found out of the claims, a turn for each, without the label that they come to. The explanation are
+    the reasons, claim by claim; of one claim the reason alone."""
+    for number, claim in enumerate(checked, 1):
+        said, query = f"{claim.claim}\n{claim.reason}", " | ".join(claim.queries)
+        tools.turn(1, f"claim {number}", said, claim.verdict, query, claim.passages)
     reasons = [f"{claim.claim} ({claim.verdict}) {claim.reason}" for claim in checked]
     return Answer(
         "",
         unique(passage for claim in checked for passage in claim.passages),
         explanation="\n".join(reasons) if len(checked) != 1 else checked[0].reason,
-        turns=claim_turns(checked),
         stopped=f"{len(checked)} claim(s) checked",
     )
 
@@ -231,7 +218,7 @@ async def factool(question: Question, tools: Tools, settings: ClaimSettings) -> 
             for claim, asked, read, results in zip(claims, queries, evidence, results_of_claims, strict=True)
         )
     )
-    tools.so_far = claims_answer(checked)
+    tools.so_far = claims_answer(tools, checked)
     return replace(tools.so_far, text=label_of_claims(question, checked, "verifier"))
 
 
@@ -330,7 +317,7 @@ async def factcheck_gpt(question: Question, tools: Tools, settings: StanceSettin
         CheckedClaim(claim, asked, read, outcome(held, open_ended or bool(lost)), reason(held, lost))
         for claim, asked, read, held, lost in zip(claims, queries, evidence, stances, missing, strict=True)
     ]
-    tools.so_far = claims_answer(checked)
+    tools.so_far = claims_answer(tools, checked)
     undecided = [lost for claim, lost in zip(checked, missing, strict=True) if claim.true is None and lost]
     if joint_truth(checked) is None and undecided:
         raise SourceError(f"{undecided[0]} {tools.last_failure}")

@@ -31,7 +31,7 @@ from ratchet.agents.core.prompts import DATA, Prompt, evidence_text, one_line, u
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, Tools, Unparsed, missing_text
 from ratchet.core.config import Section
-from ratchet.core.records import Label, Passage, Question, Turn
+from ratchet.core.records import Label, Passage, Question
 from ratchet.retrieval.sources.source import ToolResult
 
 DECIDE = """\
@@ -88,7 +88,6 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Search until the model gives a label, searching repeats itself or the budget is used up."""
     labels = labels_of(question)
     past: list[SearchStep] = []
-    turns: list[Turn] = []
     stopped = f"answer after {settings.steps} search(es): the budget"
     for step in range(1, settings.steps + 1):
         try:
@@ -98,19 +97,18 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             stopped = f"answer forced: no decision could be read at step {step}"
             break
         if "final_answer" in said:
-            return make_answer(said, past, turns, f"answer at step {step}")
+            return make_answer(tools, said, past, f"answer at step {step}")
         query = one_line(said["search_query"])
         why = await repetition_reason(tools, query, past, settings)
         if why:
-            turns.append(Turn(round=step, speaker="verifier", query=query, said=f"{said['reasoning']}\n({why})"))
+            tools.turn(step, "verifier", f"{said['reasoning']}\n({why})", query=query)
             stopped = f"answer forced: {why} at step {step}"
             break
         result = await tools.try_search("verifier", query, settings.documents, source=settings.source)
         past.append(SearchStep(said["reasoning"], query, result))
-        ids = tuple(passage.id for passage in result.passages)
-        turns.append(Turn(round=step, speaker="verifier", query=query, passages=ids, said=said["reasoning"]))
-        tools.so_far = Answer("", evidence_of(past), turns=tuple(turns))
-    return make_answer(await ask_verifier(tools, labels, past, last=True), past, turns, stopped)
+        tools.turn(step, "verifier", said["reasoning"], query=query, passages=result.passages)
+        tools.so_far = Answer("", evidence_of(past))
+    return make_answer(tools, await ask_verifier(tools, labels, past, last=True), past, stopped)
 
 
 async def ask_verifier(tools: Tools, labels: Sequence[Label], past: Sequence[SearchStep], last: bool) -> dict[str, Any]:
@@ -134,11 +132,11 @@ def evidence_of(past: Sequence[SearchStep]) -> tuple[Passage, ...]:
     return unique(passage for step in past for passage in step.result.passages)
 
 
-def make_answer(said: dict[str, Any], past: Sequence[SearchStep], turns: Sequence[Turn], stopped: str) -> Answer:
-    """The answer of the last decision, with all turns."""
+def make_answer(tools: Tools, said: dict[str, Any], past: Sequence[SearchStep], stopped: str) -> Answer:
+    """The answer of the last decision."""
     label, reasoning = said["final_answer"], said["reasoning"].strip()
-    last = Turn(round=len(turns) + 1, speaker="verifier", said=reasoning, verdict=label)
-    return Answer(label, evidence_of(past), explanation=reasoning, turns=(*turns, last), stopped=stopped)
+    tools.turn(len(tools.turns) + 1, "verifier", reasoning, label)
+    return Answer(label, evidence_of(past), explanation=reasoning, stopped=stopped)
 
 
 async def repetition_reason(tools: Tools, query: str, past: Sequence[SearchStep], settings: Settings) -> str:

@@ -22,7 +22,6 @@ The words of the prompts are ours.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -33,7 +32,7 @@ from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import labels_text
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
-from ratchet.core.records import Label, Question, Turn
+from ratchet.core.records import Label, Question
 from ratchet.inference.chat import Dialogue
 
 AFFIRMATIVE, NEGATIVE = SIDES = ("affirmative", "negative")
@@ -84,26 +83,25 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     level = LEVELS[settings.level]
     sides = {side: tools.dialogue(side, tools.prompt("debater.system", side=side, level=level)) for side in SIDES}
     moderator = tools.dialogue("moderator", tools.prompt("moderator.system", labels=labels_text(rulings)))
-    rounds, turns = list[Round](), list[Turn]()
+    rounds: list[Round] = []
     for number in range(1, settings.rounds + 1):
         said = await play_round(tools, sides, rounds[-1] if rounds else {}, labels)
         rounds.append(said)
         for side, verdict in said.items():
-            turns.append(Turn(round=number, speaker=side, said=verdict.text, verdict=verdict.label))
-        tools.so_far = replace(unanimous_verdict(said), turns=tuple(turns))
+            tools.turn(number, side, verdict.text, verdict.label)
+        tools.so_far = unanimous_verdict(said)
         message = tools.prompt("moderator.user", debate=round_text(said))
         ruling = await ask_verdict(tools, moderator, message, rulings)
-        turns.append(Turn(round=number, speaker="moderator", said=ruling.text, verdict=ruling.label))
-        tools.so_far = replace(tools.so_far, turns=tuple(turns))
+        tools.turn(number, "moderator", ruling.text, ruling.label)
         if ruling.label not in ("", NO_PREFERENCE.name):
-            return make_answer(ruling, said, turns, f"the moderator decided in round {number}")
+            return make_answer(ruling, said, f"the moderator decided in round {number}")
     judged = rounds if settings.judge_reads == "all" else rounds[:1]
     judge, message = tools.begin("judge", debate="\n\n".join(map(round_text, judged)))
     await tools.ask(judge, message)
     final = await ask_verdict(tools, judge, tools.prompt("judge_decision.user"), labels)
-    turns.append(Turn(round=settings.rounds, speaker="judge", said=final.text, verdict=final.label))
+    tools.turn(settings.rounds, "judge", final.text, final.label)
     why = f"no preference after {settings.rounds} round(s): the judge decided"
-    return require_label(tools, make_answer(final, judged[-1], turns, why), "judge")
+    return require_label(tools, make_answer(final, judged[-1], why), "judge")
 
 
 async def play_round(tools: Tools, sides: Mapping[str, Dialogue], last: Round, labels: Sequence[Label]) -> Round:
@@ -117,10 +115,10 @@ async def play_round(tools: Tools, sides: Mapping[str, Dialogue], last: Round, l
     return {AFFIRMATIVE: first, NEGATIVE: await ask_verdict(tools, sides[NEGATIVE], message, labels)}
 
 
-def make_answer(ruling: Verdict, said: Round, turns: Sequence[Turn], why: str) -> Answer:
+def make_answer(ruling: Verdict, said: Round, why: str) -> Answer:
     """The answer that a ruling gives."""
     candidates = {side: verdict.label for side, verdict in said.items()}
-    return Answer(ruling.label, explanation=ruling.reasons, candidates=candidates, turns=tuple(turns), stopped=why)
+    return Answer(ruling.label, explanation=ruling.reasons, candidates=candidates, stopped=why)
 
 
 def round_text(said: Round) -> str:

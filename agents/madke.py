@@ -47,7 +47,7 @@ from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.task import labels_text, task_with_options
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import Section
-from ratchet.core.records import Label, Passage, Question, Turn
+from ratchet.core.records import Label, Passage, Question
 
 EVIDENCE = f"Evidence {DATA}:\n" + "{{documents}}\n\n{{task}}"
 OWN_ANSWER = "Your last answer:\n{{own_answer?}}"
@@ -106,32 +106,26 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     """Let the agents debate over the pool until they agree, then sum up."""
     debate = Debate(question, tools, settings, *await gather_pool(question, tools, settings))
     names = [f"Agent {n + 1}" for n in range(settings.agents)]
-    said, turns, read = dict[str, Response](), list[Turn](), set[int]()
+    said, read = dict[str, Response](), set[int]()
     agreed, number = False, 0
     while not agreed and number < settings.rounds:
         number += 1
         said = await debate.respond(names, said)
         for name, response in said.items():
-            ids = tuple(passage.id for passage in debate.pieces(response.pieces))
-            turns.append(
-                Turn(
-                    round=number, speaker=name, passages=ids, said=response.verdict.text, verdict=response.verdict.label
-                )
-            )
+            verdict = response.verdict
+            tools.turn(number, name, verdict.text, verdict.label, passages=debate.pieces(response.pieces))
             read |= set(response.pieces)
         answer = unanimous_verdict({name: response.verdict for name, response in said.items()})
-        tools.so_far = answer = replace(answer, passages=tuple(debate.pieces(read)), turns=tuple(turns))
+        tools.so_far = replace(answer, passages=tuple(debate.pieces(read)))
         ruling = await debate.conclude("judge", said, AGREED)
-        turns.append(Turn(round=number, speaker="judge", said=ruling.text, verdict=ruling.label))
-        tools.so_far = replace(answer, turns=tuple(turns))
+        tools.turn(number, "judge", ruling.text, ruling.label)
         agreed = ruling.label == "Yes"
     final = await debate.conclude("summariser", said, debate.labels)
-    turns.append(Turn(round=number, speaker="summariser", said=final.text, verdict=final.label))
+    tools.turn(number, "summariser", final.text, final.label)
     answer = replace(
         tools.so_far,
         text=final.label,
         explanation=final.reasons,
-        turns=tuple(turns),
         stopped=f"the agents agree in round {number}" if agreed else f"no agreement after {number} round(s)",
     )
     return require_label(tools, answer, "summariser")

@@ -35,7 +35,7 @@ from ratchet.agents.core.prompts import DOCUMENTS, Prompt, documents_text
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Actions, Answer, Said, Tools, calls_of, dialogue_with, function
 from ratchet.core.config import Section
-from ratchet.core.records import Label, Passage, Question, Turn
+from ratchet.core.records import Label, Passage, Question
 from ratchet.retrieval.sources.source import ToolResult
 
 INSTRUCTIONS = """\
@@ -143,15 +143,15 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         read = partial(read_call, calls_of(dialogue))
     else:
         dialogue = tools.dialogue("actor", tools.prompt("actor.system"))
-    message, turns = tools.prompt("actor.user"), list[Turn]()
+    message = tools.prompt("actor.user")
     shown = {"documents": "", "result": "", "problem": ""}
     for number in range(1, settings.steps + 1):
         step = await tools.read(
             dialogue, message, lambda said: strictly(read(said, labels)), lambda said: read(said, labels)
         )
         if step.action == "finish":
-            turns.append(Turn(round=number, speaker="actor", said=step.text, verdict=step.argument))
-            return _answer(step.argument, step.thought, workspace, turns, f"finished in step {number}")
+            tools.turn(number, "actor", step.text, step.argument)
+            return _answer(step.argument, step.thought, workspace, f"finished in step {number}")
         passages, shown = tuple[Passage, ...](), {"documents": "", "result": "", "problem": step.problem}
         if step.action == "search":
             result = await workspace.search(step.argument)
@@ -160,18 +160,17 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             shown |= {"result": result.error} if result.error else {"documents": documents}
         elif step.action == "lookup":
             shown["result"] = workspace.lookup(step.argument)
-        ids = tuple(passage.id for passage in passages)
-        turns.append(Turn(round=number, speaker="actor", query=step.argument, passages=ids, said=step.text))
+        tools.turn(number, "actor", step.text, query=step.argument, passages=passages)
         message = tools.prompt("observation.user", **shown)
-        tools.so_far = _answer("", "", workspace, turns, "")
+        tools.so_far = _answer("", "", workspace, "")
     why = f"all {settings.steps} steps were used"
     verdict = await ask_verdict(tools, dialogue, tools.prompt("verdict.user", **shown), labels)
-    turns.append(Turn(round=settings.steps + 1, speaker="actor", said=verdict.text, verdict=verdict.label))
-    return require_label(tools, _answer(verdict.label, verdict.reasons, workspace, turns, why), "actor")
+    tools.turn(settings.steps + 1, "actor", verdict.text, verdict.label)
+    return require_label(tools, _answer(verdict.label, verdict.reasons, workspace, why), "actor")
 
 
-def _answer(label: str, reasons: str, workspace: Workspace, turns: Sequence[Turn], why: str) -> Answer:
-    return Answer(label, tuple(workspace.read.values()), explanation=reasons, turns=tuple(turns), stopped=why)
+def _answer(label: str, reasons: str, workspace: Workspace, why: str) -> Answer:
+    return Answer(label, tuple(workspace.read.values()), explanation=reasons, stopped=why)
 
 
 def strictly(step: Step) -> Step:

@@ -335,7 +335,7 @@ async def run_episode(
                 error=error,
                 passages=answer.passages,
                 candidates=dict(answer.candidates),
-                turns=answer.turns,
+                turns=tuple(tools.turns),
                 stopped=answer.stopped,
                 events=tools.events,
                 conversations=tools.conversations,
@@ -365,7 +365,7 @@ async def _solve(question: Question, system: System, tools: Tools) -> tuple[Answ
     except (EngineError, SourceError) as problem:
         return Answer(""), "failed", str(problem)
     if outage := tools.outage:
-        return Answer("", turns=ended[0].turns, stopped=ended[0].stopped), "failed", outage
+        return Answer("", stopped=ended[0].stopped), "failed", outage
     return ended
 
 

@@ -43,6 +43,7 @@ from ratchet.core.records import (
     Search,
     ToolCall,
     Trajectory,
+    Turn,
     content_key,
 )
 from ratchet.core.words import padded_words
@@ -67,6 +68,7 @@ class Record:
         self._events: list[Event | None] = []
         self._started = time.monotonic()
         self._closed = False
+        self.turns: list[Turn] = []
 
     def open(self, dialogue: Dialogue) -> Dialogue:
         """Record a dialogue from now on, and return it."""
@@ -80,6 +82,29 @@ class Record:
         an agent makes of its own work, from 0 to 1."""
         slot, at = self._start()
         self._finish(slot, Note(role=role, text=text, reward=reward, at=at))
+
+    def turn(
+        self,
+        round: int,
+        speaker: str,
+        said: str,
+        verdict: str = "",
+        query: str = "",
+        passages: Iterable[Passage] = (),
+        scores: Mapping[str, float | None] | None = None,
+    ) -> None:
+        """Leave a debate's turn, or a loop's step, in the trajectory, for whoever reads it."""
+        self.turns.append(
+            Turn(
+                round=round,
+                speaker=speaker,
+                query=query,
+                passages=tuple(passage.id for passage in passages),
+                said=said,
+                verdict=verdict,
+                scores=dict(scores or {}),
+            )
+        )
 
     def close(self) -> None:
         """End what still runs beside a branch that failed: its next call or search is cancelled."""

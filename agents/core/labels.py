@@ -101,14 +101,14 @@ def unanimous_verdict(verdicts: Mapping[str, Verdict]) -> Answer:
 
 
 def require_label(tools: Tools, answer: Answer, role: str) -> Answer:
-    """The answer; where it comes to no label it is unparsed, with all that was said on the way.
+    """The answer; where it comes to no label it is unparsed.
 
     The label is then the one that the system had in hand, with the reasons for it, if there is one.
     """
     if answer.text:
         return answer
     if tools.so_far.text:
-        answer = replace(tools.so_far, turns=answer.turns, stopped=answer.stopped)
+        answer = replace(tools.so_far, stopped=answer.stopped)
     return replace(answer, status="unparsed", error=f"{role}: its words come to none of the labels")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ratchet.core.records import Label, Passage, Question, Stance, Turn
+from ratchet.core.records import Label, Passage, Question, Stance
 
 
 def task_text(question: Question) -> str:
@@ -59,8 +59,6 @@ class Answer:
     """The reasons for a label or a short answer: what faithfulness is measured of."""
     candidates: Mapping[str, str] = field(default_factory=dict)
     """Answers that the system chose between, by the name of what proposed them."""
-    turns: tuple[Turn, ...] = ()
-    """A debate's turns, for whoever reads it."""
     stopped: str = ""
     """Why a debate or a loop ended."""
 

@@ -36,7 +36,7 @@ from ratchet.agents.core.tools import Actions, Answer, Tools, calls_of, dialogue
 from ratchet.agents.mermaid.actions import action_schema, offered_tools, read_call, tools_text
 from ratchet.core.config import Section
 from ratchet.core.errors import UserError
-from ratchet.core.records import Label, Passage, Question, Turn, content_key
+from ratchet.core.records import Label, Passage, Question, content_key
 from ratchet.retrieval.names import entity_key, names_in
 from ratchet.retrieval.sources.source import ToolResult
 
@@ -197,24 +197,21 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         facts = facts_text(parts)
         entities = fact_keys(parts) if settings.memory_keys == "facts" else entities_of(parts)
     remembers = settings.memory != "off" and bool(entities)
-    evidence, turns = Evidence(), list[Turn]()
+    evidence = Evidence()
     if remembers:
         pieces = await tools.recall("executor", entities, question.text, by_meaning=settings.memory == "meaning")
         evidence.recalled = [piece.passage for piece in pieces]
     if evidence.recalled:
         summary = f"recalled {len(evidence.recalled)} document(s)"
-        ids = tuple(passage.id for passage in evidence.recalled)
-        turns.append(Turn(round=1, speaker="memory", query=", ".join(entities), passages=ids, said=summary))
+        tools.turn(1, "memory", summary, query=", ".join(entities), passages=evidence.recalled)
     first_message = tools.prompt("executor.user", facts=facts, documents=evidence.shown(evidence.recalled))
-    answer = await execute(tools, settings, labels, first_message, evidence, turns)
+    answer = await execute(tools, settings, labels, first_message, evidence)
     if remembers and evidence.found:
         await tools.remember("executor", entities, unique(evidence.found), question.text)
     return answer
 
 
-async def execute(
-    tools: Tools, settings: Settings, labels: Sequence[Label], text: str, evidence: Evidence, turns: list[Turn]
-) -> Answer:
+async def execute(tools: Tools, settings: Settings, labels: Sequence[Label], text: str, evidence: Evidence) -> Answer:
     """Thought, action, observation, up to the verdict."""
     specs = await tools.tool_specs(settings.tools)
     native = settings.actions == "native"
@@ -239,9 +236,9 @@ async def execute(
             said = await tools.ask(dialogue, text, schema)
         thought = said["thought"].strip()
         if "verdict" in said:
-            turns.append(Turn(round=step, speaker="executor", said=thought, verdict=said["verdict"]))
+            tools.turn(step, "executor", thought, said["verdict"])
             stopped = f"verdict at step {step}" + (", the last of the budget" if last else "")
-            return Answer(said["verdict"], evidence.passages, explanation=thought, turns=tuple(turns), stopped=stopped)
+            return Answer(said["verdict"], evidence.passages, explanation=thought, stopped=stopped)
         tool, arguments = said["action"], said["arguments"]
         call = f"{tool} {json.dumps(arguments, ensure_ascii=False)}"
         passages: tuple[Passage, ...] = ()
@@ -257,9 +254,8 @@ async def execute(
                 text = tools.prompt("observation.user", documents=evidence.shown(passages) or "nothing")
                 answered.add(signature(tool, arguments))
             evidence.found += passages
-        ids = tuple(passage.id for passage in passages)
-        turns.append(Turn(round=step, speaker="executor", query=call, passages=ids, said=thought))
-        tools.so_far = Answer("", evidence.passages, turns=tuple(turns))
+        tools.turn(step, "executor", thought, query=call, passages=passages)
+        tools.so_far = Answer("", evidence.passages)
 
 
 def documents_of(result: ToolResult, call: str, tool: str) -> tuple[Passage, ...]:

@@ -55,7 +55,7 @@ from ratchet.agents.tool_mad.debate import (
 )
 from ratchet.agents.tool_mad.ragas import F, Measurement, answer_relevance, check_support, extract_statements
 from ratchet.core.config import Section, Thresholds
-from ratchet.core.records import Question, Turn
+from ratchet.core.records import Question
 from ratchet.retrieval.retriever import SourceError
 
 
@@ -130,6 +130,9 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
         if settings.stability:
             moves = await score_turns(tools, settings, question, agents, moves)
         history.append(dict(zip([agent.name for agent in agents], moves, strict=True)))
+        for name, move in history[-1].items():
+            found, said = move.lookup, move.verdict
+            tools.turn(number, name, said.text, said.label, found.query, found.passages, move.scores)
         reply = unanimous_verdict({name: move.verdict for name, move in history[-1].items()})
         tools.so_far = _answer(history, reply.text, reply.explanation, history[-1:] if reply.text else history)
         if agreed(agents, history, settings, settings.thresholds or tools.thresholds):
@@ -242,19 +245,6 @@ def _answer(history: Sequence[Round], label: str, reasons: str, read: Sequence[R
         passages=passages_of(read),
         explanation=reasons,
         candidates={name: move.verdict.label for name, move in history[-1].items()},
-        turns=tuple(
-            Turn(
-                round=number,
-                speaker=name,
-                query=move.lookup.query,
-                passages=tuple(passage.id for passage in move.lookup.passages),
-                said=move.verdict.text,
-                verdict=move.verdict.label,
-                scores=move.scores,
-            )
-            for number, moves in enumerate(history, 1)
-            for name, move in moves.items()
-        ),
         stopped=stopped,
     )
 

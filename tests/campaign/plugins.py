@@ -48,7 +48,7 @@ VALUES = (
 )  # fmt: skip
 ANSWERS = (*VALUES, "Answer(None)", "Answer(7)", f"Answer('{ESCAPE}')", "Answer('\\ud800')", "Answer('a', passages=7)",
            "Answer('a', passages=('b',))", "Answer('a', status='odd')", "Answer('a', candidates={1: 2})",
-           "Answer('a', turns=('b',))", f"Answer('a', status='unparsed', error='{ESCAPE}')")  # fmt: skip
+           "Answer('a', candidates=('b',))", f"Answer('a', status='unparsed', error='{ESCAPE}')")  # fmt: skip
 SCORES = (*VALUES, f"(None, '{ESCAPE}')", "(0.5, 7)", "(0.5, '\\ud800')", "(7, 'why')", "(None, None)")
 PASSAGES = (*VALUES, "[Passage]", f"[Passage(id='a', document_id='b', text='{ESCAPE}')]", "[Passage(id=1)]")
 
