@@ -7,11 +7,12 @@ parts, of which the file itself may have the usual ones:
 - `task`: question, claim, or one of its own: {text, labels, form}
 - `finds`: by query, the documents that are found. TASK in a query is the task's text; c1 is a document "fact 1", unless
   `documents` has its title and text. `k`: how many are asked for
+- `down`: sources that give no answer; `fails`: queries to which the others give none
 - `says`: the model's replies in order: texts; objects, which are JSON; or [text, probability] pieces, an empty text
   being the end of the turn. A name of `words` stands for one reply, or for several
 - `status` (finished), `answer`, and, where they are given, `explanation`, `stopped`, `candidates`, `passages`, `notes`,
-  `searches` (the queries), `offsets`, `conversations` (their roles) and `turns` ([round, speaker, query, passages,
-  verdict])
+  `searches` (the queries), `offsets`, `states` (of searches and calls), `conversations` (their roles) and `turns`
+  ([round, speaker, query, passages, verdict])
 - `malformed`: the numbers of the calls that are; none by default
 - `told`, `untold`: by call, what is and what is not in its last message. `prompts`: the snapshot that has all of them
 """
@@ -29,9 +30,12 @@ import yaml
 from ratchet.core.records import Label, Note, Passage, Question
 from ratchet.inference.scripted import ScriptedReply
 from ratchet.questions.labels import FEVER, TRUE_FALSE
+from ratchet.retrieval.retriever import SourceError
 from tests.helpers.playing import (
     CLAIM,
     QUESTION,
+    DownSource,
+    Everywhere,
     Shelf,
     act,
     apart,
@@ -48,6 +52,19 @@ from tests.helpers.snapshots import check_snapshot
 FOLDER = Path(__file__).parent / "transcripts"
 EXPECTED = ("explanation", "stopped", "candidates")
 LABELS = {label.name: label for label in (*FEVER, *TRUE_FALSE)}
+
+
+class Failing(Shelf):
+    """A remote index that gives no answer to some queries."""
+
+    def __init__(self, ranked: dict[str, list[Passage]], queries: list[str]) -> None:
+        super().__init__(ranked)
+        self.queries = queries
+
+    def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
+        if query in self.queries:
+            raise SourceError(f"no search server answers {query!r}")
+        return super().search(query, k, offset)
 
 
 def transcripts() -> Iterator[Any]:
@@ -100,9 +117,14 @@ async def test_what_a_system_makes_of_its_models_replies(case: dict[str, Any]) -
     }
     said, shelf = list(replies(case["says"], case.get("words", {}))), Shelf(found)
     agent = engine(said)
+    if "fails" in case:
+        shelf = Failing(found, [words.replace("TASK", task.text) for words in case["fails"]])
     config = {"name": case["system"], "settings": case.get("settings", {}), **case.get("config", {})}
     with reach_over(shelf) as resources:
-        done = await play(config, agent, shelf, question=task, resources=replace(resources, embed=apart))
+        sources = Everywhere(shelf)
+        sources.update({name: DownSource(name) for name in case.get("down", [])})
+        resources = replace(resources, sources=sources, embed=apart)
+        done = await play(config, agent, shelf, question=task, resources=resources)
     assert (done.status, done.answer) == (case.get("status", "finished"), case.get("answer", "")), done.error
     assert bool(done.error) == (done.status != "finished") and len(agent.calls) == len(said)
     assert [n for n, call in enumerate(done.model_calls) if call.parse == "malformed"] == case.get("malformed", [])
@@ -111,6 +133,7 @@ async def test_what_a_system_makes_of_its_models_replies(case: dict[str, Any]) -
     }
     got = {
         "passages": [one.id for one in done.passages],
+        "states": [call.state for call in done.tool_calls],
         "conversations": [one.role for one in done.conversations],
         "notes": [event.text for event in done.events if isinstance(event, Note)],
         "searches": [search.query.replace(task.text, "TASK") for search in done.searches],

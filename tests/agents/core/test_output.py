@@ -25,7 +25,7 @@ from ratchet.agents.core.tools import Answer, Tools
 from ratchet.agents.mermaid import Decomposition
 from ratchet.agents.mrag.schemas import Fields, Review, full_action, variant
 from ratchet.core.config import RoleConfig, SystemConfig
-from ratchet.core.records import ModelCall, Trajectory
+from ratchet.core.records import Trajectory
 from ratchet.training.rows import build_rows
 from tests.helpers.playing import engine, run
 
@@ -281,14 +281,6 @@ async def test_thoughts_are_no_answer_and_stay_in_the_record() -> None:
     unfinished = await run(ask_freely, engine(["<think>The answer is: Tor"]), FREELY)
     [call] = unfinished.model_calls
     assert (unfinished.answer, call.parse, call.error) == ("", "malformed", "there are thoughts and no answer")
-
-
-def test_a_call_that_was_stored_before_there_were_repairs_can_be_read() -> None:
-    call = ModelCall(
-        role="one", conversation=0, start=0, end=1, text="{}", parse="ok", finish_reason="stop", prompt_tokens=1,
-        new_tokens=1, at=0, seconds=0,
-    )  # fmt: skip
-    assert "repairs" not in call.model_dump() and ModelCall.model_validate(call.model_dump()).repairs == ()
 
 
 # Hostile replies
