@@ -61,24 +61,8 @@ class StatusError(EngineError):
         """`codes`: the values of the error's fields code, type and param."""
 
 
-class _Lost(Exception):
-    def __init__(self, message: str, summary: str) -> None:
-        super().__init__(message)
-        self.summary = summary
-        """The problem in one line, without advice."""
-
-
-class RequestDropped(_Lost, EngineError):
-    """The server failed at every try of this request and answered others: the request itself may be the cause."""
-
-
-class ServerLost(_Lost, UserError):
+class ServerLost(UserError):
     """No server answers, or it has answered no request for the whole time that is waited for it."""
-
-
-def problem_summary(problem: Exception) -> str:
-    """The problem in one line, without advice where the exception has such a line."""
-    return problem.summary if isinstance(problem, _Lost) else str(problem)
 
 
 class Connection:
@@ -128,7 +112,7 @@ class Connection:
     ) -> Answer:
         """A successful answer.
 
-        Raises EngineError (StatusError or RequestDropped among others), ServerLost, and UserError for a wrong key.
+        Raises EngineError (StatusError among others), ServerLost, and UserError for a wrong key.
         """
         # A lone surrogate, which a prompt may have from a document, has no UTF-8 encoding: it becomes '?'.
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode(errors="replace")
@@ -146,8 +130,7 @@ class Connection:
             except TimeoutError:
                 raise EngineError(f"{self.url} gave no answer within {self._timeout:g} s (models.*.timeout)") from None
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                what = f"no server answers at {self.url} ({_reason(error)})"
-                problem: Exception = ServerLost(f"{what}; {self._advice}", what)
+                problem: Exception = ServerLost(f"no server answers at {self.url} ({_reason(error)}); {self._advice}")
             except httpx.TransportError as error:
                 problem = EngineError(f"{self.url}: the connection broke ({self._one_line(_reason(error))})")
             except BadResponse as error:
@@ -195,16 +178,14 @@ class Connection:
         """Log one line, however many requests wait."""
         if self._away_since is None:
             self._away_since = since
-            waiting = duration(self._timeout)
-            logger.warning("waiting for %s, up to %s: %s", self.url, waiting, problem_summary(problem))
+            logger.warning("waiting for %s, up to %s: %s", self.url, duration(self._timeout), problem)
 
     def _lost_error(self, problem: Exception, since: float) -> Exception:
         if self._answered_at > since:
-            return RequestDropped(f"{problem}; it answers other requests", problem_summary(problem))
+            return EngineError(f"{problem}; it answers other requests")  # this one may be the cause
         return ServerLost(
             f"{problem}\nWaited for it as long as one request may take (models.*.timeout: {self._timeout:g} s). "
-            "Finished work is kept: see why the server ended, then run the same command again to resume.",
-            problem_summary(problem),
+            "Finished work is kept: see why the server ended, then run the same command again to resume."
         )
 
     def _status_error(self, answer: Answer) -> Exception:
