@@ -71,7 +71,7 @@ class NuggetStore:
 
     def __init__(self, folder: Path, judge: Judge, prompts: Prompts, writer: str) -> None:
         """`prompts`: the judge's, by slot; `writer`: what tells this store's segment from those of others."""
-        self._judge, self._temperature = judge, judge.settings.correctness.nugget_temperature
+        self._judge, self._temperature = judge, judge.settings.extraction_temperature
         self._prompts = prompts
         replaced = replaced_texts(prompts, PROMPTS)
         drawn_by = (judge.engine.fingerprint, VERSION, *filter(None, [replaced]))

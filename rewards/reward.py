@@ -21,7 +21,7 @@ A trajectory that failed or has no answer, and a question that lacks what the sc
 (`Reward.fixed_score`). A trajectory without an answer, or that did not finish, never scores above a wrong answer to its
 question:
 - Without an answer, however it ended: every score is 0, and no judge is called (but for correctness there is a setting,
-  `rewards.correctness.empty_response`). An answer in words that the judge calls an abstention is an answer, and keeps
+  `rewards.empty_response`). An answer in words that the judge calls an abstention is an answer, and keeps
   the scale of its score.
 - Ended unparsed or out of budget, with an answer: a score is that of the answer, for whoever looks at answers alone
   (lenient measures). What else counts it is decided by `strict_value` alone: rewards, the choice of an adapter and an

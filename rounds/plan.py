@@ -182,12 +182,11 @@ def judge_calls(rewards: RewardsConfig, names: Iterable[str], samples: int) -> d
     its claims from faithfulness where both are scored.
     """
     runs, scores = rewards.runs, judged(names)
-    draws = runs if rewards.correctness.nuggets == "per_run" else 1
-    claims = runs if rewards.faithfulness.claims == "per_run" else 1
+    draws = runs if rewards.extracted == "per_run" else 1
     known = {
         "correctness": draws / samples + ITEMS * runs,
-        "faithfulness": claims + runs,
-        "precision": runs + (0 if "faithfulness" in scores else claims),
+        "faithfulness": draws + runs,
+        "precision": runs + (0 if "faithfulness" in scores else draws),
     }
     return {name: float(known.get(short_name(name), runs)) for name in scores}
 

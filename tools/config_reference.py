@@ -50,7 +50,7 @@ TASKS = {
     "choose the agents, and what each role may write": ["system", "system.roles.NAME", "system.settings"],
     "sample more often, or hotter": ["sampling"],
     "decide which trajectories are good, and how many are kept": ["rewards", "rewards.select"],
-    "change how the judge scores": ["rewards.correctness", "rewards.faithfulness"],
+    "change how the judge scores": ["rewards"],
     "train longer, or with another objective": ["training", "training.lora"],
     "compare with other systems": ["evaluation", "evaluation.baselines.NAME"],
     "train for several rounds": ["rounds"],

@@ -9,36 +9,6 @@ from pydantic import Field, model_validator
 from ratchet.core.config.section import PathText, ScoreText, Section
 
 
-class CorrectnessConfig(Section):
-    """How nugget correctness is judged (Salemi et al. 2025, arXiv 2506.10844, algorithm 3)."""
-
-    nuggets: Literal["per_run", "once"] = "per_run"
-    """How often nuggets are drawn from a reference. `per_run`: once for every judge run, since the paper executes each
-    reward model five times (appendix D.3). `once`: all runs judge the same nuggets, as in the paper's published code,
-    which costs fewer calls. Nuggets that a question brings are never drawn."""
-    nugget_temperature: float | None = Field(None, ge=0)
-    """Temperature at which nuggets are drawn; the published code has 0. Default: `rewards.temperature`."""
-    empty_response: Literal["worst", "abstention"] = "worst"
-    """What a response without words counts as. `worst`: 0, or -1 on the judge's scale, which is ours: to say nothing
-    never beats a wrong answer. `abstention`: 1/3, or 0 on that scale, which figure 23 gives where there is no answer.
-    In either case selection keeps no trajectory without an answer."""
-
-
-class FaithfulnessConfig(Section):
-    """How faithfulness is judged (Salemi et al. 2025, arXiv 2506.10844, algorithm 4)."""
-
-    claims: Literal["per_run", "once"] = "per_run"
-    """How often claims are drawn from an answer: for every judge run, as the paper has it, or once, as in its published
-    code. It holds for `precision` too, which takes over these claims."""
-    claim_temperature: float | None = Field(None, ge=0)
-    """Temperature at which claims are drawn; the published code has 0. Default: `rewards.temperature`."""
-    omitted_claims: Literal["unreadable", "neutral"] = "unreadable"
-    """What becomes of a reply of the judge that leaves a claim out. `unreadable`: nothing of it counts, since its
-    scores may be those of other claims. `neutral`: the claim has 0 on the scale from -1 to 1, as in the published code,
-    and so have one whose score cannot be read, which else is no part of the mean, and a response in which the judge
-    finds no claims (0.5 in place of the 0 with which algorithm 4 starts)."""
-
-
 class SelectConfig(Section):
     """Which scored trajectories are trained on."""
 
@@ -82,10 +52,22 @@ class RewardsConfig(Section):
     # Names here, because rewards/ is above this package and a reward is a plug-in: load_config checks them.
     judge: str = "judge"
     """Name of the model under `models` that gives the judged scores."""
-    correctness: CorrectnessConfig = CorrectnessConfig()
-    """How nugget correctness is judged."""
-    faithfulness: FaithfulnessConfig = FaithfulnessConfig()
-    """How faithfulness is judged."""
+    extracted: Literal["per_run", "once"] = "per_run"
+    """How often the judge extracts nuggets from a reference, and claims from an answer (Salemi et al. 2025, arXiv
+    2506.10844, algorithms 3 and 4). `per_run`: once for every judge run, since the paper executes each reward model
+    five times (appendix D.3). `once`: all runs judge the same ones, as in the paper's published code, which costs fewer
+    calls. Nuggets that a question brings are never extracted; `precision` takes over the claims of `faithfulness`."""
+    extraction_temperature: float | None = Field(None, ge=0)
+    """Temperature at which nuggets and claims are extracted; the published code has 0. Default: `temperature`."""
+    empty_response: Literal["worst", "abstention"] = "worst"
+    """What a response without words counts as in `correctness`. `worst`: 0, or -1 on the judge's scale, which is ours:
+    to say nothing never beats a wrong answer. `abstention`: 1/3, or 0 on that scale, which figure 23 gives where there
+    is no answer. In either case selection keeps no trajectory without an answer."""
+    omitted_claims: Literal["unreadable", "neutral"] = "unreadable"
+    """What becomes of a reply of the judge on `faithfulness` that leaves a claim out. `unreadable`: nothing of it
+    counts, since its scores may be those of other claims. `neutral`: the claim has 0 on the scale from -1 to 1, as in
+    the published code, and so have one whose score cannot be read, which else is no part of the mean, and a response in
+    which the judge finds no claims (0.5 in place of the 0 with which algorithm 4 starts)."""
     constrained: bool = True
     """Constrain the decoding of the judge's replies to their JSON schema. mRAG's paper has none: with `false` a reply
     that is not the JSON asked for is an unreadable verdict."""

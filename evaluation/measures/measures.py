@@ -301,7 +301,7 @@ def unattributed(faithfulness: Score | None) -> float | None:
     judge runs.
 
     Only a run with a readable verdict on every claim counts; None where there is none. Where faithfulness is 0 for lack
-    of documents or of claims (`rewards.faithfulness`), the share is 1: an abstention does not look better for it.
+    of documents or of claims (`rewards.omitted_claims`), the share is 1: an abstention does not look better for it.
     """
     if faithfulness is not None and faithfulness.value == 0 and not faithfulness.verdicts:
         return 1.0

@@ -4,7 +4,8 @@ A run extracts the claims of the response (Salemi et al. 2025, arXiv 2506.10844,
 from -1 to 1 in one call (figure 25). Its value, from 0 to 1, is the mean of (s + 1) / 2 over the claims, and 0 where
 the answer makes none, as algorithm 4 starts at 0; the score is the mean of the runs. A verdict that cannot be read, and
 a claim whose score cannot, are counted and take no part in a mean. A verdict that does not number exactly the claims
-cannot be read. `rewards.faithfulness` has other readings, and may have the claims of the first run serve all runs.
+cannot be read. `rewards.omitted_claims` has another reading; with `rewards.extracted: once` the claims of the first run
+serve all runs.
 
 - Faithfulness (section 3.2 and algorithm 4): how far the documents that the system returned support the claims. Of an
   answer with reasons, such as a label, the claims are those of the reasons (`Trajectory.response`). It takes 2 judge
@@ -203,12 +204,12 @@ async def score_claims(
 
 async def _extract_claims(text: str, judge: ScoreJudge) -> list[Verdict]:
     """The claims of every run; the same ones for all where they are drawn once."""
-    settings = judge.settings.faithfulness
-    runs = judge.runs if settings.claims == "per_run" else range(1)
+    settings = judge.settings
+    runs = judge.runs if settings.extracted == "per_run" else range(1)
     prompt = judge.prompt("claims.user", answer=text)
     parts = "claims", judge.owner
     drawn = await judge.ask_all(
-        [JudgeRequest(prompt, AnswerAspects, (*parts, run), settings.claim_temperature) for run in runs]
+        [JudgeRequest(prompt, AnswerAspects, (*parts, run), settings.extraction_temperature) for run in runs]
     )
     return drawn * (len(judge.runs) // len(runs))
 
@@ -250,7 +251,7 @@ async def faithfulness(question: Question, trajectory: Trajectory, judge: ScoreJ
         # Documents before claims: they are the long part, and the same in every run.
         return judge.prompt("claim_support.user", context=documents, answer_aspects=as_material(claims))
 
-    neutral = judge.settings.faithfulness.omitted_claims == "neutral"
+    neutral = judge.settings.omitted_claims == "neutral"
     return await score_claims(trajectory.response, judge, check, neutral=neutral)
 
 
@@ -267,13 +268,11 @@ async def precision(question: Question, trajectory: Trajectory, judge: ScoreJudg
 
 
 def _faithfulness_settings(rewards: RewardsConfig) -> Settings:
-    return {"faithfulness": rewards.faithfulness.model_dump(mode="json", exclude_defaults=True)}
+    return rewards.model_dump(mode="json", include={"extracted", "extraction_temperature", "omitted_claims"})
 
 
 def _precision_settings(rewards: RewardsConfig) -> Settings:
-    drawn = {"claims", "claim_temperature"}
-    own = rewards.faithfulness.model_dump(mode="json", include=drawn, exclude_defaults=True)
-    return {"claims": own} if own else {}
+    return rewards.model_dump(mode="json", include={"extracted", "extraction_temperature"})
 
 
 REWARDS = {

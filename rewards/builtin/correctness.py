@@ -1,14 +1,14 @@
 """Nugget correctness, from 0 to 1 (Salemi et al. 2025, arXiv 2506.10844, section 3.2 and algorithm 3).
 
 Nuggets are extracted from the reference and kept on disk: by default for every judge run (appendix D.3 executes the
-whole reward model five times), or once for all runs (`rewards.correctness.nuggets`). A question that has its own
+whole reward model five times), or once for all runs (`rewards.extracted`). A question that has its own
 nuggets is judged by those, and nothing is extracted. Each nugget of a run is scored from -1 to 2 against the response
 in that run, and the run's value is the mean of (s + 1) / 3 over its readable verdicts; the score is the mean of the
 runs. Where all runs share their nuggets, the mean is over nuggets first, so that a verdict that cannot be read lowers
 neither its nugget's weight nor its score.
 
 0 on the judge's scale is an abstention (figure 23), so an answer that says in words that it does not know has 1/3, and
-so has a nugget that the answer leaves out. An empty answer has 0, which is ours (`rewards.correctness.empty_response`).
+so has a nugget that the answer leaves out. An empty answer has 0, which is ours (`rewards.empty_response`).
 A run that draws no nuggets, in as many tries as there are runs, is left out, where algorithm 3 starts at 0: it says
 nothing of the answer. Where no run has any, there is no score.
 """
@@ -51,7 +51,7 @@ Nuggets = tuple[Mapping[str, str], ...]
 async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> tuple[float | None, str]:
     """The mean of (s + 1) / 3 over the nuggets."""
     expected = expected_output(question)
-    is_shared = bool(question.nuggets) or judge.settings.correctness.nuggets == "once"
+    is_shared = bool(question.nuggets) or judge.settings.extracted == "once"
     by_run = await _nuggets(question, expected, judge)
     if not by_run:
         attempts = f"{len(judge.verdicts)} attempts ({judge.unparsed} unparsed)"
@@ -89,7 +89,7 @@ async def _nuggets(question: Question, expected: str, judge: ScoreJudge) -> dict
         own: Nuggets = tuple({"aspect": nugget} for nugget in question.nuggets)
         judge.verdicts.append(_record("question", own))
         return dict.fromkeys(judge.runs, own)
-    is_shared = judge.settings.correctness.nuggets == "once"
+    is_shared = judge.settings.extracted == "once"
     draws: list[int | None] = [None] if is_shared else list(judge.runs)
     sets = await gather_or_cancel([judge.nuggets.get(question, expected, judge.log, run) for run in draws])
     by_run: dict[int, Nuggets] = {}
@@ -115,7 +115,7 @@ def _without_nuggets(question: Question) -> str:
 
 
 def _settings(rewards: RewardsConfig) -> Settings:
-    return {"correctness": rewards.correctness.model_dump(mode="json", exclude_defaults=True)}
+    return rewards.model_dump(mode="json", include={"extracted", "extraction_temperature", "empty_response"})
 
 
 REWARD = Judged(
@@ -127,5 +127,5 @@ REWARD = Judged(
     scale=(-1, 2),
     prompts={**nuggets.PROMPTS, **PROMPTS},
     settings=_settings,
-    empty=lambda rewards: 1 / 3 if rewards.correctness.empty_response == "abstention" else 0.0,
+    empty=lambda rewards: 1 / 3 if rewards.empty_response == "abstention" else 0.0,
 )

@@ -37,7 +37,7 @@ def test_mrag_decodes_freely_draws_nuggets_for_every_run_and_keeps_responses_at_
     assert all(
         one.malformed != "constrain" for one in paper.evaluation.baselines.values() if one.name != "no_retrieval"
     )
-    assert paper.rewards.correctness.nuggets == "per_run" and paper.rewards.runs == 5
+    assert paper.rewards.extracted == "per_run" and paper.rewards.runs == 5
     assert paper.rewards.select.keep_status == ("finished", "out_of_budget")
     assert (paper.training.choose_by, paper.training.eval_steps, paper.training.max_steps) == ("reward", 500, 5000)
 
@@ -63,8 +63,8 @@ def test_mrags_published_code_is_one_config() -> None:
     assert published.rewards.weights == {"relevance": 1.0, "correctness": 4.0, "faithfulness": 1.0}
     assert set(published.rewards.select.min_scores.items()) == {(name, 0.5) for name in published.rewards.weights}
     assert published.rewards.select.drop_all_equal
-    assert (published.rewards.correctness.nuggets, published.rewards.correctness.nugget_temperature) == ("once", 0.0)
-    assert published.rewards.faithfulness.omitted_claims == "neutral"
+    assert (published.rewards.extracted, published.rewards.extraction_temperature) == ("once", 0.0)
+    assert published.rewards.omitted_claims == "neutral"
     assert published.system.settings == {"question": "user", "found": "all"}
     assert (published.system.malformed, published.system.reasks) == ("redraw", 9)
     assert published.rewards.select.tie_break == ("correctness", "faithfulness", "relevance")

@@ -60,20 +60,19 @@ def test_a_reply_that_omits_a_claim_is_unreadable_or_has_it_neutral(
         return '{"scores_list": [{"id": 1, "score": 1, "rationale": ""}]}' if "context" in given else judge_reply(given)
 
     judged = trajectory(answer="Velm has a harbour. It is deep.", documents=["Velm has a harbour."])
-    settings = {"omitted_claims": omitted}
-    score = judge_it(tmp_path, scripted_judge(reply), "faithfulness", QUESTION, judged, faithfulness=settings)
+    score = judge_it(tmp_path, scripted_judge(reply), "faithfulness", QUESTION, judged, omitted_claims=omitted)
     assert (score.value, score.unparsed) == (value, 2), "it is counted in either case"
 
 
 def test_claims_drawn_once_serve_every_run(tmp_path: Path) -> None:
     engine = scripted_judge()
     judged = trajectory(answer="Velm has a harbour. It is deep.", documents=["Velm has a harbour, they say"])
-    settings = {"claims": "once", "claim_temperature": 0.0}
-    score = judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, faithfulness=settings)
+    settings: dict[str, Any] = {"extracted": "once", "extraction_temperature": 0.0}
+    score = judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, **settings)
     assert score.value == 0.5
     assert [call.params.temperature for call in engine.calls] == [0.0, 0.5, 0.5]
     reused = scripted_judge()
-    judge_it(tmp_path / "b", reused, "precision", QUESTION, judged, score, faithfulness=settings)
+    judge_it(tmp_path / "b", reused, "precision", QUESTION, judged, score, **settings)
     assert len(reused.calls) == 2
 
 
@@ -144,8 +143,7 @@ def test_a_run_without_claims_counts_0(tmp_path: Path, name: str, empty_runs: in
 def test_a_run_without_claims_is_neutral_where_the_published_code_is_followed(tmp_path: Path) -> None:
     engine = scripted_judge(lambda given: '{"answer_aspects": []}')
     judged = trajectory(answer="Velm has a harbour.", documents=["Velm has a harbour."])
-    settings = {"omitted_claims": "neutral"}
-    assert judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, faithfulness=settings).value == 0.5
+    assert judge_it(tmp_path, engine, "faithfulness", QUESTION, judged, omitted_claims="neutral").value == 0.5
 
 
 def test_precision_is_the_mean_of_normalised_claim_scores_against_the_reference(tmp_path: Path) -> None:

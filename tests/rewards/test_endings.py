@@ -220,7 +220,7 @@ def test_an_empty_answer_may_have_figure_23s_value_of_an_abstention(
     tmp_path: Path, setting: str, value: float, raw: float
 ) -> None:
     empty, weights = failures(1)["empty"], {"correctness": 4.0, "faithfulness": 1.0}
-    config = make_config(tmp_path, QUESTIONS, rewards={"correctness": {"empty_response": setting}})
+    config = make_config(tmp_path, QUESTIONS, rewards={"empty_response": setting})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "open_engines", lambda *_: {"judge": ScriptedEngine(tiny_format(), judge)})
         scores = score_with(config, QUESTIONS, [empty], [*weights], tmp_path / "scores")

@@ -18,7 +18,7 @@ from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.results import Results
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
-from ratchet.rewards.reward import known_rewards, load_reward
+from ratchet.rewards.reward import load_reward
 from ratchet.rewards.scoring import unfinished
 from ratchet.rewards.store import stored_scores
 from tests.helpers.arms import make_arm
@@ -178,20 +178,3 @@ def test_tables_show_it_by_its_title(mine: Path) -> None:
     assert (measure_of(name).title, measure_of(name).better) == ("Brevity (rule), strict", "higher")
     (mine / "brief.py").unlink()
     assert measure_of(name).short == "brief", "where only the results are left"
-
-
-def test_the_built_in_scores_are_such_files() -> None:
-    judged = {"correctness", "faithfulness", "precision", "relevance"}
-    assert {name for name in known_rewards() if load_reward(name).needs_judge} == judged
-    ruled = {
-        "accuracy",
-        "em",
-        "f1",
-        "answer_match",
-        "nugget_containment",
-        "lexical_support",
-        "reference_similarity",
-        "reported",
-    }
-    assert set(known_rewards()) == judged | ruled
-    assert not any(load_reward(name).is_outside for name in known_rewards())

@@ -174,18 +174,18 @@ def test_another_judge_does_not_reuse_scores(judged: Judged, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("correctness", {"correctness": {"nuggets": "once"}}),
+        ("correctness", {"empty_response": "abstention"}),
         ("correctness", {"constrained": False}),
         ("correctness", {"runs": 3}),
-        ("faithfulness", {"faithfulness": {"omitted_claims": "neutral"}}),
-        ("precision", {"faithfulness": {"claims": "once"}}),
-        ("precision", {"faithfulness": {"claim_temperature": 0.0}}),
+        ("faithfulness", {"omitted_claims": "neutral"}),
+        ("precision", {"extracted": "once"}),
+        ("precision", {"extraction_temperature": 0.0}),
     ],
 )
 def test_scores_of_other_settings_are_not_reused(config: Config, name: str, settings: dict[str, Any]) -> None:
     other = config.model_copy(update={"rewards": RewardsConfig(**{"runs": 2, **settings})})
     assert settings_of(config, name, "judge-a") != settings_of(other, name, "judge-a")
-    unrelated = {"correctness": "faithfulness", "faithfulness": "relevance", "precision": "correctness"}[name]
+    unrelated = "relevance"
     if not settings.keys() & {"constrained", "runs"}:
         assert settings_of(config, unrelated, "judge-a") == settings_of(other, unrelated, "judge-a")
 

@@ -74,17 +74,12 @@ def test_another_shape_is_refused_by_name(trained: tuple[Config, RoundFolder], l
         start_from_adapter(model, first.adapter)
 
 
-def test_what_is_no_adapter_is_refused(trained: tuple[Config, RoundFolder], tmp_path: Path) -> None:
+def test_weights_of_another_shape_are_refused(trained: tuple[Config, RoundFolder], tmp_path: Path) -> None:
     config, first = trained
     model = add_lora(load_model(config.models["agent"]), config.training.lora, seed=1)
-    with pytest.raises(UserError, match=r"adapter_config\.json: cannot read"):
-        start_from_adapter(model, tmp_path)
     shutil.copytree(first.adapter, tmp_path / "cut")
     weights = load_file(first.adapter / "adapter_model.safetensors")
     name = next(name for name in weights if "lora_A" in name)
     save_file({**weights, name: weights[name][:, :-1].contiguous()}, tmp_path / "cut" / "adapter_model.safetensors")
     with pytest.raises(UserError, match=r"is \(.*\) there, \(.*\) here"):
-        start_from_adapter(model, tmp_path / "cut")
-    (tmp_path / "cut" / "adapter_model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(UserError, match="not a safetensors file"):
         start_from_adapter(model, tmp_path / "cut")
