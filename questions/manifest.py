@@ -19,7 +19,7 @@ from ratchet.core.parsing import read_mapping
 from ratchet.core.runfolder import SPLITS, RunFolder, path_digest
 from ratchet.questions.load import load_split
 
-VERSION = 2
+VERSION = 3
 """Of the layout of run folders. A run folder of another version is refused, not converted."""
 LATER_PASSES = ("rewards", "evaluation", "rounds", "sweep", "generation")
 MACHINE = {"device", "url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb", "workers"}

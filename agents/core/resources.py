@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ratchet.core.config import Config, Thresholds
+from ratchet.core.config import DEFAULT_EMBEDDER, Config, Thresholds
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.records import content_key
 from ratchet.core.text import shortened
@@ -98,8 +98,7 @@ def open_resources(config: Config, retriever: Retriever) -> Resources:
         facts["max_tokens"] = max_tokens
     if config.memory is not None:
         facts["memory"] = memory.digest
-    # Earlier runs have no embedder in their keys: a run folder keeps to one, so only what is newer has to be in them.
-    if {"engine", "thresholds"} & embedder.model_fields_set:
+    if (embedder.engine, embedder.thresholds) != (DEFAULT_EMBEDDER.engine, DEFAULT_EMBEDDER.thresholds):
         facts["embedder"] = [embedder.identity, embedder.thresholds.model_dump()]
     digest = content_key("reach", facts) if facts else ""
     return Resources(sources, memory, open_embedder(embedder), embedder.thresholds, max_tokens, digest)

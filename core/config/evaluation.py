@@ -27,10 +27,10 @@ class EvaluationConfig(Section):
     """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
     baselines: dict[str, SystemConfig] = Field(default={})
     """Further systems that are run on the base model, by their name in the table."""
-    adapters: dict[str, PathText] = Field(default={}, exclude_if=lambda adapters: not adapters)
+    adapters: dict[str, PathText] = Field(default={})
     """Adapter folders of baselines that were trained too, by the baseline's name: what another run made of the same
     training questions. The verdict has the best of them beside the best untrained one."""
-    controls: tuple[Control, ...] = Field(default=(), exclude_if=lambda controls: not controls)
+    controls: tuple[Control, ...] = ()
     """Further arms, which show how much changes by chance, what selection is worth, and how much can be learnt.
     `base-again`: the base model, sampled once more with other seeds. `random`: an adapter trained with the same
     settings on as many randomly chosen well-formed trajectories of each question as were selected (`train.py --control

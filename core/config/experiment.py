@@ -25,7 +25,6 @@ from ratchet.core.config.questions import SPLITS, GenerationConfig, QuestionsCon
 from ratchet.core.config.retrieval import DEFAULT_EMBEDDER, EmbedderConfig, IndexConfig, MemoryConfig, Sources
 from ratchet.core.config.rewards import RewardsConfig
 from ratchet.core.config.section import (
-    AsGiven,
     MissingModels,
     PathText,
     Section,
@@ -64,9 +63,9 @@ class Config(Section):
     """Which chunks there are, and how they are ranked. Systems without retrieval need none."""
     sources: Sources = Field(default={})
     """Search services and tool servers, by the name that systems know them by."""
-    memory: Annotated[MemoryConfig | None, _EmptyIsNone, AsGiven] = None
+    memory: Annotated[MemoryConfig | None, _EmptyIsNone] = None
     """The evidence memory of systems that keep one. Default: one in the run folder."""
-    embedder: Annotated[EmbedderConfig, AsGiven] = DEFAULT_EMBEDDER
+    embedder: EmbedderConfig = DEFAULT_EMBEDDER
     """The encoder that compares texts by meaning: answer relevance, reference similarity, recall by meaning, shortened
     passages."""
     questions: Annotated[QuestionsConfig, WrapValidator(_or(NO_QUESTIONS))] = NO_QUESTIONS
@@ -81,11 +80,11 @@ class Config(Section):
     """How the LoRA adapter is trained."""
     evaluation: EvaluationConfig = Field(EvaluationConfig(), validate_default=True)
     """What the adapter is measured on and against."""
-    rounds: Annotated[RoundsConfig, AsGiven] = RoundsConfig()
+    rounds: RoundsConfig = RoundsConfig()
     """How many rounds there are, what each starts from, and when an adapter is promoted."""
-    sweep: Annotated[SweepConfig, AsGiven] = SweepConfig()
+    sweep: SweepConfig = SweepConfig()
     """Checkpoints, systems and question sets of `ratchet sweep`."""
-    generation: Annotated[GenerationConfig | None, _EmptyIsNone, AsGiven] = None
+    generation: Annotated[GenerationConfig | None, _EmptyIsNone] = None
     """How `ratchet generate` makes questions from the corpus."""
     _file: str = PrivateAttr("")
     _overrides: tuple[str, ...] = PrivateAttr(())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ratchet.core.config.section import AsGiven, PathText, Section
+from ratchet.core.config.section import PathText, Section
 from ratchet.core.processor import computes_bfloat16
 
 SET_BY_KEYS = {
@@ -114,9 +114,9 @@ class ModelConfig(Section):
     """Address of the server for `vllm` and `chat-api`, such as `http://127.0.0.1:8000/v1`. With several addresses of
     one model, a hash of the question chooses one, so that requests with a common prefix meet in one cache. Default: the
     server that `ratchet models serve` has started around the command; `chat-api` needs one address."""
-    chat_api: Annotated[ChatApiConfig, AsGiven] = ChatApiConfig()
+    chat_api: ChatApiConfig = ChatApiConfig()
     """`chat-api`: what the service accepts."""
-    serve: Annotated[ServeConfig, AsGiven] = ServeConfig()
+    serve: ServeConfig = ServeConfig()
     """`vllm`: how `ratchet models serve` starts this model's servers."""
     served_name: str | None = None
     """Name under which the server knows the model. Default: `path`."""
@@ -124,12 +124,10 @@ class ModelConfig(Section):
     """Environment variable that holds the server's key. A key itself is never written in a config."""
     revision: str | None = None
     """Revision of a model from the hub. Default: its main branch."""
-    template: dict[str, bool | int | float | str] = Field({}, exclude_if=lambda variables: not variables)
+    template: dict[str, bool | int | float | str] = Field(default={})
     """Variables of the model's chat template, such as `{enable_thinking: false}` for Qwen3. Default: the template's
     own."""
-    thoughts: Annotated[ThoughtsConfig, AsGiven] = Field(
-        ThoughtsConfig(), exclude_if=lambda thoughts: thoughts == ThoughtsConfig()
-    )
+    thoughts: ThoughtsConfig = ThoughtsConfig()
     """How the model thinks before it answers. A role's own `thoughts` take precedence, key by key."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "bfloat16"
     """Number format of the weights and of the computation; with `local` on a CPU, of the linear layers' products
@@ -176,7 +174,7 @@ class ModelConfig(Section):
     def _chat_api_has_one_address(self) -> ModelConfig:
         if self.engine == "chat-api" and isinstance(self.url, tuple) and len(self.url) != 1:
             raise ValueError("url: engine chat-api takes one address; a service has no replicas of ours")
-        if self.engine != "chat-api" and self.chat_api.model_fields_set:
+        if self.engine != "chat-api" and self.chat_api != ChatApiConfig():
             raise ValueError(f"chat_api: these settings are for engine chat-api, and engine is {self.engine}")
         if self.engine == "chat-api" and self.thoughts != ThoughtsConfig():
             raise ValueError("thoughts: a closed model thinks as chat_api.reasoning_effort says; remove it")

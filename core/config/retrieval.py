@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_serializer, field_validator, model_validator
 
-from ratchet.core.config.section import AsGiven, PathText, Section, written
+from ratchet.core.config.section import PathText, Section, written
 from ratchet.core.errors import fault_in
 from ratchet.core.parsing import validate_section
 
@@ -98,7 +98,7 @@ class EmbedderConfig(DenseConfig):
     def identity(self) -> dict[str, Any]:
         """What a vector depends on, as far as the config gives it; for content keys."""
         which = {"dtype", "engine", "revision", "prompts", "max_seq_length"}
-        return {"path": written(self.path), **self.model_dump(mode="json", include=which, exclude_unset=True)}
+        return {"path": written(self.path), **self.model_dump(mode="json", include=which, exclude_defaults=True)}
 
 
 DEFAULT_EMBEDDER = EmbedderConfig(path=DEFAULT_MODEL)
@@ -152,7 +152,7 @@ class IndexConfig(Section):
     """`bm25`: how slowly repeats of a word stop to count. A change needs no new index."""
     b: float = Field(0.4, ge=0, le=1)
     """`bm25`: how much longer chunks are held back. A change needs no new index."""
-    encoder: Annotated[EncoderConfig | DenseConfig | None, AsGiven] = None
+    encoder: EncoderConfig | DenseConfig | None = None
     """`sparse`, `dense`: the encoder. Its keys depend on `kind`."""
     faiss: str = "Flat"
     """`dense`: string for faiss's `index_factory`, such as `IVF1024,Flat` or `HNSW32`. Each shard has an index of its
@@ -161,6 +161,11 @@ class IndexConfig(Section):
     """`dense`: faiss's parameters of a search, such as `nprobe=16` or `efSearch=64`. A change needs no new index."""
     milvus: str = ""
     """Address of a Milvus cluster. Default: Milvus Lite, on a file in the index folder."""
+
+    @field_serializer("encoder")
+    def _encoder_as_given(self, encoder: EncoderConfig | DenseConfig | None) -> dict[str, Any] | None:
+        """Only with the keys that the file gives: a search takes the others from the index."""
+        return None if encoder is None else encoder.model_dump(mode="json", exclude_unset=True)
 
     @field_validator("encoder", mode="before")
     @classmethod
@@ -213,7 +218,7 @@ class MemoryConfig(Section):
 INDEX = "index"
 """The name of the config's own index among the sources."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-MaxTokens = Annotated[int | None, Field(gt=0, exclude_if=lambda tokens: tokens is None)]
+MaxTokens = Annotated[int | None, Field(gt=0)]
 
 
 class SourceConfig(Section):
@@ -292,4 +297,4 @@ def _check_names(sources: dict[str, Section]) -> dict[str, Section]:
 
 
 AnySource = Annotated[SourceConfig | McpConfig | PluginConfig, Field(discriminator="service")]
-Sources = Annotated[dict[str, Annotated[AnySource, AsGiven]], AfterValidator(_check_names)]
+Sources = Annotated[dict[str, AnySource], AfterValidator(_check_names)]

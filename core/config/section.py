@@ -33,18 +33,6 @@ class Section(BaseModel):
         return {name: "off" if value is False and name in words else value for name, value in data.items()}
 
 
-def _as_given(section: Section | None) -> dict[str, Any]:
-    return {} if section is None else section.model_dump(mode="json", exclude_unset=True)
-
-
-AsGiven = PlainSerializer(_as_given)
-"""Writes a section with only the keys that the file gives.
-
-A run folder's config and the digests of stages hold these sections in this form: a key that gets a new default here
-changes neither.
-"""
-
-
 FOLDERS = "folders"
 """Key of a validation's context: the folders that relative paths are looked for in."""
 CONFIGS = "configs"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from ratchet.core.config.models import ThoughtsConfig
-from ratchet.core.config.section import AsGiven, PathText, PluginName, Section
+from ratchet.core.config.section import PathText, PluginName, Section
 
 
 class RoleConfig(Section):
@@ -20,9 +20,7 @@ class RoleConfig(Section):
     """Whether the role is trained. A role that is not uses the base model even when an adapter is active."""
     max_tokens: int = Field(4096, gt=0)
     """Maximum number of new tokens of one action."""
-    thoughts: Annotated[ThoughtsConfig, AsGiven] = Field(
-        ThoughtsConfig(), exclude_if=lambda thoughts: thoughts == ThoughtsConfig()
-    )
+    thoughts: ThoughtsConfig = Field(ThoughtsConfig(), exclude_if=lambda thoughts: thoughts == ThoughtsConfig())
     """How the role thinks before it acts, where that differs from `models.*.thoughts`."""
     examples: tuple[tuple[str, str], ...] = ()
     """Worked (user, assistant) exchanges that are put before the first turn, in place of the system's own. Small models

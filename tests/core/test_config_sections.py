@@ -106,7 +106,7 @@ def test_a_wrong_name_or_value_is_refused_when_the_file_is_read(
         read(tmp_path, **changes)
 
 
-def test_sections_are_typed_and_written_as_they_are_given(tmp_path: Path) -> None:
+def test_sections_are_typed_and_read_again_as_they_are_written(tmp_path: Path) -> None:
     lion = {"path": "lion", "max_length": 9}
     given = {"index": {**SPARSE, "encoder": lion}, "memory": {"sequential": True}, "rounds": {"count": 2}}
     config = read(tmp_path, **given, sources={"web": {"service": "tavily"}})
@@ -114,14 +114,6 @@ def test_sections_are_typed_and_written_as_they_are_given(tmp_path: Path) -> Non
     assert read(tmp_path, index={**DENSE, "encoder": {"path": "e5"}}).index.encoder == DenseConfig(path="e5")
     assert config.memory == MemoryConfig(sequential=True)
     dump = config.model_dump(mode="json")
-    assert dump["index"]["encoder"] == lion
-    assert (dump["memory"], dump["rounds"], dump["sweep"], dump["generation"]) == (
-        {"sequential": True},
-        {"count": 2},
-        {},
-        {},
-    )
-    assert dump["sources"] == {"web": {"service": "tavily"}}
     assert Config.model_validate(dump).model_dump(mode="json") == dump
 
 
