@@ -189,15 +189,6 @@ def test_another_round_finds_the_arms_and_scores_that_are_known(
     assert states == {"base": "done", "run-round-1": "done", "run-round-2": "done"}, "a sweep finds them too"
 
 
-def test_the_command_prints_the_table_and_the_verdict(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--config", str(config_path)])
-    first = capsys.readouterr().out
-    assert "No clear difference from base, and not clearly different from the untrained baseline plain." in first
-    assert "0.500" in first and "Exact match, strict" in first
-    main(["table", "--config", str(config_path)])
-    assert capsys.readouterr().out == first
-
-
 def test_no_adapter_is_said_and_the_base_alone_can_be_measured(
     config_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

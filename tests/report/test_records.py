@@ -1,21 +1,27 @@
-"""The lines of a store: what is read of it as it is written, and that details are read from their place."""
+"""The lines of a store as the page reads them, which questions of many are shown, and the code that made a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
-from ratchet.core.files import write_jsonl
-from ratchet.core.records import Trajectory
+from ratchet.core.files import Segment, read_json_file, write_jsonl
+from ratchet.core.records import QuestionChoice, Trajectory
 from ratchet.core.runfolder import RoundFolder
+from ratchet.questions.manifest import open_run
+from ratchet.report.gather import choose_mixed, spread
 from ratchet.report.records import Replaced, StoreLines
 from ratchet.rewards.selection import strict_reward
 from ratchet.rewards.store import stored_scores
+from ratchet.rounds.records import Entry
 from ratchet.sampling.store import FIRST_SEGMENT, TrajectoryStore
 from tests.helpers.handmade_run import SCORES, add_sampling, add_selection, make_config, questions_of
+from tests.helpers.reported import gathered
 
 Sampled = tuple[Config, RoundFolder, list[Trajectory], StoreLines]
 
@@ -94,3 +100,46 @@ def test_details_are_read_from_their_place_alone(sampled: Sampled) -> None:
     write_jsonl(segment, made[:2])
     with pytest.raises(Replaced, match=FIRST_SEGMENT):
         lines.update()
+
+
+def choice(number: int, kept: bool, rewards: int = 4) -> QuestionChoice:
+    keys = {f"{number}-{i}": (i / 4 if i < rewards else None) for i in range(4)}
+    return QuestionChoice(
+        question_id=f"q{number:02d}",
+        kept=(f"{number}-3",) if kept else (),
+        cause="kept" if kept else "reward_too_low",
+        reason="r",
+        rewards=keys,
+    )
+
+
+def test_a_mix_is_half_kept_and_half_dropped_in_order_and_fills_up_from_the_other() -> None:
+    choices = [choice(i, kept=i % 10 == 0) for i in range(40)]
+    ids = choose_mixed(choices, 6)
+    kept = {c.question_id for c in choices if c.kept}
+    assert len(ids) == 6 and ids == sorted(ids)
+    assert sum(i in kept for i in ids) == 3
+    assert len(choose_mixed(choices, 20)) == 20 and kept <= set(choose_mixed(choices, 20))
+    assert len(choose_mixed(choices, 100)) == 40
+
+
+@given(st.integers(0, 50), st.integers(1, 20))
+def test_a_spread_is_ordered_distinct_and_no_longer_than_asked(count: int, limit: int) -> None:
+    found = spread([f"{i:02d}" for i in range(count)], limit)
+    assert len(found) == min(count, limit) == len(set(found))
+    assert found == sorted(found)
+
+
+def test_stages_of_other_code_than_began_the_run_are_said(tmp_path: Path) -> None:
+    config = make_config(tmp_path, train=1, test=1, dev=1)
+    run = open_run(config)
+    patched = Entry(
+        round=1, stage="score", member="", inputs={}, outputs={}, facts={}, began="2026-11-28T08:00:00", seconds=1.0,
+        machine="here", code="abc+changes", anyway="the index is another",
+    )  # fmt: skip
+    with Segment(run.ledger) as ledger:
+        ledger.extend([patched, patched, patched.model_copy(update={"code": "", "anyway": ""})])
+    found = gathered(config, run.round(1))
+    began = read_json_file(run.manifest)["code"]
+    assert found.code == (began, "abc+changes")
+    assert not any("--anyway" in line for line in found.missing), "the last entry of a stage counts"

@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ratchet.core.files import write_json
-from ratchet.core.records import QuestionChoice, Selection
-from ratchet.core.runfolder import RunFolder
-from ratchet.evaluation.measures.estimates import Difference
 from ratchet.rounds.artefacts import Adapter, File
-from ratchet.rounds.records import Promotion, last_promoted, why_it_ended
+from ratchet.rounds.records import why_it_ended
 from ratchet.rounds.stages import TRAIN, ExperimentRun, Stage, stages_of
-from tests.helpers.planned_run import experiment, plan
+from tests.helpers.planned_run import decided, experiment, plan, selected
 
 SERVED = {"path": "some/model", "engine": "vllm"}
 SERVE = ["ratchet", "models", "serve", "--config", "c.yaml", "--models"]
@@ -124,34 +120,10 @@ def test_accelerate_takes_the_users_file(tmp_path: Path) -> None:
     assert train.command[1:5] == ("-P", *TRAIN)
 
 
-def select(run: RunFolder, number: int, kept: tuple[str, ...]) -> None:
-    choice = QuestionChoice(
-        question_id="q", kept=kept, cause="kept" if kept else "no_trajectory", reason="", rewards={}
-    )
-    selection = Selection(weights={}, rule={}, questions=(choice,))
-    write_json(run.round(number).selection, selection.model_dump(mode="json"))
-
-
-def promote(run: RunFolder, number: int, promoted: bool) -> None:
-    before = last_promoted(run, before=number)
-    promotion = Promotion(
-        round=number,
-        candidate=f"a{number}",
-        parent=f"a{before}" if before else "base",
-        split="dev",
-        measure="f1",
-        base=None,
-        difference=Difference(n=0),
-        promoted=promoted,
-        reason="",
-    )
-    write_json(run.round(number).promotion, promotion.model_dump(mode="json"))
-
-
 def test_rounds_go_on_from_the_last_promoted_adapter(tmp_path: Path) -> None:
     one = experiment(tmp_path, rounds={"count": 3})
-    promote(one.run, 1, True)
-    promote(one.run, 2, False)
+    decided(one.run, 1, True)
+    decided(one.run, 2, False)
     stages = {(s.round, s.id): s for s in stages_of(one)}
     first = str(one.run.round(1).adapter)
     assert "--adapter" not in stages[1, "sample"].command and "--from" not in stages[1, "train"].command
@@ -166,7 +138,7 @@ def test_rounds_go_on_from_the_last_promoted_adapter(tmp_path: Path) -> None:
 
 def test_rounds_may_begin_anew_from_the_base(tmp_path: Path) -> None:
     one = experiment(tmp_path, rounds={"count": 2, "start": "base"})
-    promote(one.run, 1, True)
+    decided(one.run, 1, True)
     stages = {(s.round, s.id): s for s in stages_of(one)}
     assert "--adapter" in stages[2, "sample"].command, "it samples with the promoted adapter all the same"
     assert "--from" not in stages[2, "train"].command
@@ -174,7 +146,7 @@ def test_rounds_may_begin_anew_from_the_base(tmp_path: Path) -> None:
 
 def test_a_round_that_kept_nothing_trains_nothing_and_the_next_goes_on(tmp_path: Path) -> None:
     one = experiment(tmp_path, rounds={"count": 2})
-    select(one.run, 1, ())
+    selected(one.run, 1, ())
     stages = shown(one)
     assert (1, "train") not in stages and (1, "promote") in stages
     assert [id for number, id in stages if number == 2] == [
@@ -192,7 +164,7 @@ def test_rounds_that_run_until_dev_is_flat_end_with_the_round_that_promotes_noth
         done.append((stage.round, stage.id))
         if stage.id == "promote":
             assert not why_it_ended(one.config)
-            promote(one.run, stage.round, stage.round < 3)
+            decided(one.run, stage.round, stage.round < 3)
     assert done[-3:] == [(3, "promote"), (2, "test"), (3, "report")], "what round 2 promoted is tested"
     assert shown(one) == done, "the same when it is asked again"
     assert "after round 3 of at most 9" in why_it_ended(one.config)
@@ -206,7 +178,7 @@ def test_a_stage_is_planned_after_the_one_before_was_run(tmp_path: Path) -> None
     for stage in stages_of(one):
         found.append(stage)
         if (stage.round, stage.id) == (1, "promote"):
-            promote(one.run, 1, True)
+            decided(one.run, 1, True)
     assert next(s for s in found if (s.round, s.id) == (2, "sample")).command[-2] == "--adapter"
 
 
@@ -273,7 +245,7 @@ def test_of_several_rounds_only_the_tested_one_has_a_control_which_starts_where_
     one = experiment(tmp_path, rounds={"count": 2}, evaluation=CONTROLS)
     assert "train.random" not in [id for _, id in shown(one)], "nothing is promoted yet: the base would be tested alone"
     for number in (1, 2):
-        promote(one.run, number, True)
+        decided(one.run, number, True)
     stages = list(stages_of(one))
     assert [(s.round, s.id) for s in stages][-3:] == [(2, "train.random"), (2, "test"), (2, "report")]
     assert stages[-3].command[-4:] == ("--from", str(one.run.round(1).adapter), "--control", "random")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from ratchet.core.errors import UserError
+from ratchet.slurm import site
 from ratchet.slurm.site import Site, load_site, resources_of
 
 
@@ -34,6 +36,15 @@ def test_a_wrong_key_or_value_is_named(tmp_path: Path, text: str, message: str) 
     with pytest.raises(UserError) as caught:
         load_site(path)
     assert message in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_the_example_with_and_without_what_it_comments_out_is_a_site_file(tmp_path: Path) -> None:
+    example = Path(site.__file__).with_name("site.example.yaml")
+    keys = "apptainer|  image|  binds|python|accelerate|qos|constraint|options"
+    text = re.sub(rf"^# (?=({keys}))", "", example.read_text(), flags=re.M).replace("/images/ratchet.sif", str(example))
+    (tmp_path / "site.yaml").write_text(text)
+    plain, every = load_site(example), load_site(tmp_path / "site.yaml")
+    assert plain.jobs == every.jobs and plain.apptainer is None and every.apptainer and every.qos == "normal"
 
 
 def test_a_missing_site_file_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -303,19 +302,3 @@ def test_training_is_launched_as_the_sites_accelerate_config_says(slurm: Slurm, 
     slurm.forget()
     call = submitted(slurm, "selftrain", "--config", config, "--site", site)["selftrain"]
     assert command_of(call)[-2:] == ["--accelerate", str(file)] and options_of(call)["--gres"] == f"gpu:{processes}"
-
-
-def test_the_example_site_file_is_one(slurm: Slurm, experiment: Path) -> None:
-    example = ROOT / "slurm" / "site.example.yaml"
-    config = prepared(changed(experiment, slurm.folder / "config.yaml"))
-    calls = submitted(slurm, "index", "--config", config, "--site", example)
-    sample = options_of(submitted(slurm, "sample", "--config", config, "--site", example)["sample"])
-    assert sample["--array"] == "0-3" and sample["--account"] == "my-project" and sample["--time"] == "12:00:00"
-    assert options_of(calls["index"])["--array"] == "0-15%8" and options_of(calls["index"])["--partition"] == "cpu"
-    commented = re.sub(
-        r"^# (?=apptainer|  image|  binds|python|accelerate|qos|constraint|options)",
-        "",
-        example.read_text(),
-        flags=re.M,
-    )
-    assert len(yaml.safe_load(commented)) == len(yaml.safe_load(example.read_text())) + 6

@@ -1,4 +1,4 @@
-"""When a round's adapter takes its parent's place."""
+"""The adapter that a round ends with: chosen by reward on dev, and promoted where it is better than its parent."""
 
 from __future__ import annotations
 
@@ -7,26 +7,23 @@ import json
 from math import ceil
 from pathlib import Path
 from statistics import stdev
-from types import SimpleNamespace
 
 import pytest
-import yaml
 
-from ratchet.commands.main import run
 from ratchet.core.config import Config, RoundsConfig
-from ratchet.core.files import write_json
-from ratchet.core.records import QuestionChoice, Selection
-from ratchet.core.runfolder import RunFolder
+from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.evaluation.choice import decide, too_few_questions
 from ratchet.evaluation.formats import format_difference
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.statistics import paired_difference
 from ratchet.questions.manifest import open_run
 from ratchet.report.rounds import tone_of
+from ratchet.rounds.adapters import best_candidate, candidate_arms
 from ratchet.rounds.artefacts import File
 from ratchet.rounds.facts import collect_facts
 from ratchet.rounds.records import (
-    Promotion,
+    AdapterChoice,
     best_round,
     kept_any,
     last_promoted,
@@ -35,27 +32,55 @@ from ratchet.rounds.records import (
     why_it_ended,
 )
 from ratchet.rounds.status import print_status
-from tests.helpers.planned_run import experiment
+from tests.helpers.planned_run import decided, experiment, selected
+
+LOSSES = {500: 0.7, 1000: 0.4, 1500: 0.5}
+
+
+def trained(folder: Path) -> RoundFolder:
+    found = RoundFolder(folder / "run" / "round-1")
+    for step, loss in LOSSES.items():
+        path = found.training / f"evaluated-{step}"
+        path.mkdir(parents=True)
+        (path / "evaluated.json").write_text(json.dumps({"step": step, "dev_loss": loss}))
+    return found
+
+
+def chosen(folder: Path, **rewards: dict[str, float]) -> AdapterChoice:
+    found = {int(step.removeprefix("s")): values for step, values in rewards.items()}
+    return best_candidate(trained(folder), found, {step: f"adapter{step}" for step in found}, {"f1": 1.0})
+
+
+def test_the_best_mean_reward_chooses_and_not_the_lowest_loss(tmp_path: Path) -> None:
+    choice = chosen(tmp_path, s500={"a": 1.0, "b": 0.5}, s1000={"a": 0.5, "b": 0.5}, s1500={"a": 0.0, "b": 0.5})
+    assert (choice.step, choice.digest, choice.questions) == (500, "adapter500", 2)
+    assert [(one.step, one.reward, one.dev_loss) for one in choice.candidates] == [
+        (500, 0.75, 0.7), (1000, 0.5, 0.4), (1500, 0.25, 0.5)
+    ]  # fmt: skip
+    assert choice.reason == (
+        "The adapter after step 500 has the best mean reward of 3 on 2 questions of dev, 0.750; the held-out loss "
+        "would have chosen step 1000, with 0.500."
+    )
+
+
+def test_of_equal_rewards_the_earliest_is_chosen_on_the_questions_that_all_have(tmp_path: Path) -> None:
+    choice = chosen(tmp_path, s500={"a": 0.5}, s1000={"a": 0.5, "b": 1.0}, s1500={"a": 0.5, "b": 1.0})
+    assert (choice.step, choice.questions) == (500, 1)
+
+
+def test_without_a_shared_question_nothing_is_chosen(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no question of dev has a reward from every adapter.*rewards\.weights"):
+        chosen(tmp_path, s500={"a": 0.5}, s1000={})
+
+
+def test_nothing_to_choose_from_is_said(tmp_path: Path) -> None:
+    one = experiment(tmp_path, training={"choose_by": "reward"})
+    with pytest.raises(UserError, match=r"nothing to choose from; train with training\.choose_by=reward"):
+        candidate_arms(one.config, one.run.round(1))
 
 
 def difference(before: list[float], after: list[float]) -> Difference:
     return paired_difference(before, after, seed=1)
-
-
-def decided(run: RunFolder, number: int, promoted: bool, measure: str = "f1") -> None:
-    before = last_promoted(run, before=number)
-    promotion = Promotion(
-        round=number,
-        candidate=f"adapter{number}",
-        parent=f"adapter{before}" if before else "base",
-        split="dev",
-        measure=measure,
-        base=0.1,
-        difference=difference([0, 0, 1], [1, 1, 1]),
-        promoted=promoted,
-        reason="as told",
-    )
-    write_json(run.round(number).promotion, promotion.model_dump(mode="json"))
 
 
 def test_better_by_more_than_chance_is_promoted() -> None:
@@ -146,33 +171,12 @@ def test_a_run_without_a_promotion_stands_by_its_last_adapter(tmp_path: Path) ->
 
 
 def test_a_selection_that_kept_nothing_gives_no_candidate(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path).round(1)
+    run = RunFolder(tmp_path)
+    folder = run.round(1)
     assert kept_any(folder), "before there is a selection, a candidate is taken for granted"
     folder.path.mkdir()
     folder.selection.write_text("damaged")
     assert kept_any(folder), "and the training says what is wrong"
     for kept in ((), ("k",)):
-        choice = QuestionChoice(
-            question_id="q", kept=kept, cause="kept" if kept else "no_trajectory", reason="", rewards={"k": 1.0}
-        )
-        write_json(folder.selection, Selection(weights={}, rule={}, questions=(choice,)).model_dump(mode="json"))
+        selected(run, 1, kept)
         assert kept_any(folder) is bool(kept)
-
-
-@pytest.mark.parametrize(("phase", "sampled", "scored"), [("sample", 1, []), ("score", 0, [True]), ("all", 0, [False])])
-def test_a_promotion_samples_and_scores_in_one_phase_or_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, sampled: int, scored: list[bool]
-) -> None:
-    file = tmp_path / "c.yaml"
-    file.write_text(yaml.safe_dump(experiment(tmp_path).config.model_dump(mode="json")))
-    arms: list[int] = []
-    decisions: list[bool] = []
-    monkeypatch.setattr("ratchet.rounds.adapters.sample_promotion", lambda config, number: arms.append(number))
-
-    def promote(config: Config, number: int, sampled: bool) -> SimpleNamespace:
-        decisions.append(sampled)
-        return SimpleNamespace(reason="as told", warning="")
-
-    monkeypatch.setattr("ratchet.rounds.adapters.promote", promote)
-    run(["promote", "--config", str(file), "--round", "1", "--phase", phase])
-    assert (len(arms), decisions) == (sampled, scored), "what was sampled before is scored without an agent's model"
