@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from ratchet.core.config.evaluation import FINAL
 from ratchet.core.records import Selection
-from ratchet.core.runfolder import RoundFolder, RunFolder
+from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import results_path
 from ratchet.evaluation.formats import format_p_value
 from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.measures.measures import direction, measure_of
-from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results, read_results
-from ratchet.report.records import LogLine, read_training_log
+from ratchet.evaluation.results import BASE, TRAINED, Results, read_results
 from ratchet.rewards.summary import best_reward, mean_reward
 from ratchet.rounds.records import Promotion, read_promotion
 
@@ -26,8 +24,6 @@ class RoundNumbers:
 
     number: int
     selection: Selection | None
-    losses: tuple[float, float] | None
-    """Mean training loss over the first and the last tenth of the steps."""
     results: Results | None
     """Results on the split on which the round's adapter was compared with its parent."""
     promotion: Promotion | None
@@ -39,10 +35,10 @@ class RoundNumbers:
         """The verdict on the final split; empty where there is none."""
         return f"on {self.tested.split}: {self.tested.verdict}" if self.tested else ""
 
-    def measure(self, arm: str, name: str = "") -> Estimate | None:
-        """An arm's mean and interval on that split, by default in the measure of promotion."""
+    def measure(self, arm: str) -> Estimate | None:
+        """An arm's mean and interval on that split, in the measure of promotion."""
         its_arm = self.results.arm(arm) if self.results else None
-        return its_arm.measures.get(name or (self.promotion.measure if self.promotion else "")) if its_arm else None
+        return its_arm.measures.get(self.promotion.measure) if its_arm and self.promotion else None
 
 
 def numbers_on_disk(run: RunFolder) -> list[int]:
@@ -61,24 +57,12 @@ def gather_rounds(run: RunFolder) -> tuple[RoundNumbers, ...]:
             RoundNumbers(
                 number=n,
                 selection=folder.read_selection(),
-                losses=losses(read_training_log(folder.training / "log.jsonl")),
                 results=read_results(results_path(folder, split)),
                 promotion=promotion,
-                tested=_tested(folder, split),
+                tested=read_results(results_path(folder, FINAL)) if split != FINAL else None,
             )
         )
     return tuple(rounds)
-
-
-def _tested(folder: RoundFolder, judged_on: str) -> Results | None:
-    return read_results(results_path(folder, FINAL)) if judged_on != FINAL else None
-
-
-def losses(log: Sequence[LogLine]) -> tuple[float, float] | None:
-    """The mean loss over the first and the last tenth of the steps, since single steps are noisy."""
-    values = [line.loss for line in log if line.loss is not None]
-    tenth = max(1, len(values) // 10)
-    return (fmean(values[:tenth]), fmean(values[-tenth:])) if values else None
 
 
 def rounds_view(rounds: Sequence[RoundNumbers]) -> list[dict[str, Any]]:
@@ -92,13 +76,9 @@ def _row(numbers: RoundNumbers) -> dict[str, Any]:
     promotion = numbers.promotion
     measure = promotion.measure if promotion else ""  # empty where the round kept nothing, and so trained nothing
     difference = promotion.difference if promotion and measure else None
-    comparison = numbers.results.comparison(TRAINED) if numbers.results else None
-    parsed = numbers.measure(TRAINED, "parse_rate")
     return {
         "number": numbers.number,
         **_selected(numbers.selection),
-        "losses": f"{number(numbers.losses[0], 2)} → {number(numbers.losses[1], 2)}" if numbers.losses else "–",
-        "parse_rate": parsed.mean if parsed else None,
         "promotion": promotion,
         "measure": measure_of(measure).title if measure else "",
         "digits": measure_of(measure).digits if measure else 3,
@@ -106,18 +86,9 @@ def _row(numbers: RoundNumbers) -> dict[str, Any]:
         "after": numbers.measure(TRAINED),
         "difference": difference,
         "p": format_p_value(difference) if difference else "",
-        "gain": (comparison.gain.form, comparison.gain.substance) if comparison else (None, None),
-        "changes": _changes(numbers.results, TRAINED),
-        "noise": _changes(numbers.results, BASE_AGAIN),
         "tone": tone_of(difference, measure) if measure else "",
         "final": numbers.final,
     }
-
-
-def _changes(results: Results | None, arm: str) -> str:
-    """'31 / 4': the questions that an arm gained and broke against base; empty where they were not counted."""
-    changes = results.changes(arm) if results else None
-    return f"{changes.gained} / {changes.broken}" if changes else ""
 
 
 def _selected(selection: Selection | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ the two world wars (0.79): near names widen the choice, and the pieces' content 
 Boundaries. A question is given what other questions of its own scope left, in the order and within the limits that it
 would have had it left nothing itself: its samples and its re-runs do not feed each other. A scope is one experiment: a
 round of training, or one arm on one question set, under settings none of which has changed. Its name is what it is for
-and a key of all that it samples (`sampling.passes.with_memory_scope`), so a change starts with an empty memory, and the
+and a key of all that it samples (`sampling.pool.with_memory_scope`), so a change starts with an empty memory, and the
 same command again resumes its own.
 
 Deviations from the paper, which keeps its memory in one process for one run: pieces are limited in number and in

@@ -117,8 +117,8 @@ class AdapterChoice(Record):
     """One sentence with the numbers."""
 
 
-class Promotion(Record, extra="ignore"):
-    """round-N/promotion.json: whether an adapter takes its parent's place, and why. Earlier versions wrote more."""
+class Promotion(Record):
+    """round-N/promotion.json: whether an adapter takes its parent's place, and why."""
 
     round: int
     candidate: str

@@ -92,7 +92,7 @@ class RunContext:
     scope: str = "train"
     """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
     sampling pool adds a key to the name given here, of all that the run samples
-    (`sampling.passes.with_memory_scope`)."""
+    (`sampling.pool.with_memory_scope`)."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Difference(Record):
     n: int
     """Questions that have both values."""
     changed: int | None = None
-    """Of these, the questions whose two values differ; None in results of versions that did not count them."""
+    """Of these, the questions whose two values differ; None where there are none."""
 
     def is_clear(self, level: float = LEVEL) -> bool:
         """Whether chance does not explain the difference: p is below `level`, and the interval excludes zero. Where

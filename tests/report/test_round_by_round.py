@@ -60,22 +60,11 @@ def test_each_candidate_stands_beside_the_adapter_that_it_follows(rounds: Rounds
 
 def test_what_a_round_sampled_kept_and_learnt(rounds: Rounds) -> None:
     for n in rounds[2].rounds:
-        parsed = n.measure("adapter", "parse_rate")
-        assert n.selection is not None and n.losses is not None and parsed is not None and parsed.mean is not None
+        assert n.selection is not None
         every = [r for choice in n.selection.questions for r in choice.rewards.values() if r is not None]
         assert f"32 {sum(every) / len(every):.3f}" in words_of(rounds[3]), "trajectories, mean reward"
         kept = sum(bool(choice.kept) for choice in n.selection.questions)
-        assert f"{kept} of 8 {n.losses[0]:.2f} → {n.losses[1]:.2f} {parsed.mean:.2f}" in words_of(rounds[3])
-
-
-def test_questions_gained_and_broken_stand_beside_what_changes_by_chance(rounds: Rounds) -> None:
-    words = words_of(rounds[3])
-    assert "gained / broken" in words
-    for n in rounds[2].rounds:
-        assert n.results is not None
-        trained, again = n.results.changes("adapter"), n.results.changes("base again")
-        assert trained is not None and again is not None and trained.questions == again.questions == 24
-        assert f"{trained.gained} / {trained.broken} base again {again.gained} / {again.broken}" in words
+        assert f"{kept} of 8" in words_of(rounds[3])
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -98,15 +87,6 @@ def test_the_learning_curve_shows_every_round_with_its_interval(rounds: Rounds) 
     means = [n.measure("adapter") for n in rounds[2].rounds]
     assert all(mean is not None and f">{mean.mean:.2f}</text>" in rounds[3] for mean in means)
     assert learning_curve(rounds[2].rounds[:1]) is None
-
-
-def test_the_table_shows_form_and_substance(rounds: Rounds) -> None:
-    for n in rounds[2].rounds:
-        comparison = n.results.comparison("adapter") if n.results else None
-        assert comparison is not None
-        parts = (comparison.gain.form, comparison.gain.substance)
-        shown = " ".join(f"{number(part.mean, 2, True)} {interval(part, 2)}" for part in parts if part)
-        assert shown in words_of(rounds[3])
 
 
 @pytest.mark.usefixtures("undrawn")
