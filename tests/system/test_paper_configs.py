@@ -138,10 +138,10 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
         for name, split in evaluation.get("benchmarks", {}).items()
     }
     config["evaluation"] = {**evaluation, "benchmarks": dict(benchmarks.values())}
-    baselines, votes = list(evaluation.get("baselines", {}).items()), evaluation.get("baseline_samples", {})
-    if len(baselines) > 12:  # Tool-MAD's, which are the same with its closed model
-        kept = dict(baselines[:: 4 if votes else 15])
-        config["evaluation"] |= {"baselines": kept, "baseline_samples": {name: 2 for name in votes if name in kept}}
+    baselines = list(evaluation.get("baselines", {}).items())
+    if len(baselines) > 12:  # Tool-MAD's
+        kept = dict(baselines[::8])
+        config["evaluation"] |= {"baselines": kept}
     index = config.setdefault("index", {"path": "indexes/small", "documents": ["corpus.jsonl"]})
     if not str(index["documents"][0]).endswith(("facts.jsonl.gz", "pubmed.jsonl.gz")):
         index["documents"] = ["corpus.jsonl"]
