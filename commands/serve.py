@@ -25,7 +25,6 @@ from ratchet.core.installed import need_extra
 from ratchet.core.processor import usable_cores
 from ratchet.core.runfolder import RunFolder
 from ratchet.inference.adapters import read_uniform_adapter
-from ratchet.inference.engines import memory_line
 from ratchet.retrieval.backends import remote
 from ratchet.retrieval.loader import open_folder, open_index
 from ratchet.retrieval.retriever import Retriever
@@ -71,9 +70,6 @@ def _open_systems(
         read_uniform_adapter(adapter)  # what is wrong with it is said before a model is loaded
     runner = open_runner(config, baselines=not options.no_baselines)
     stack.push_async_callback(runner.close)
-    used = set[str]().union(*(system.models for system in runner.systems.values()))
-    if line := memory_line(config.models, used):
-        print(line, file=sys.stderr, flush=True)
     return Answerer(runner, adapter, config.training.model, limits)
 
 

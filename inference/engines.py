@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
-import sys
 from collections.abc import Mapping
 
 from ratchet.core.config import ModelConfig
@@ -58,22 +56,6 @@ def open_engines(models: Mapping[str, ModelConfig], names: set[str]) -> dict[str
             by_setting[setting] = open_engine(model, served=model.url != models[name].url)
         opened[name] = by_setting[setting]
     return opened
-
-
-def memory_line(models: Mapping[str, ModelConfig], names: set[str]) -> str:
-    """What this process's memory grows to, from what it took to open everything; empty where none of the named models
-    is in it."""
-    used = (models[name] for name in names)
-    # Names with equal settings share an engine.
-    caches = {model.model_dump_json(): model.cache_gb for model in used if model.engine == "local"}
-    if not caches:
-        return ""
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
-    return (
-        f"memory: {peak:.1f} GB with everything open, up to {sum(caches.values()):g} GB more for keys and values "
-        "(models.*.cache_gb), and what a batch takes while it runs"
-    )
 
 
 async def close_engines(engines: Mapping[str, Engine]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +29,7 @@ from ratchet.core.records import Event, Question, Status, Trajectory, content_ke
 from ratchet.core.tasks import gather_or_cancel, run_or_cancel
 from ratchet.inference.adapters import checked_digest
 from ratchet.inference.engine import Engine, EngineError, asking_about
-from ratchet.inference.engines import close_engines, max_requests, memory_line, open_engines
+from ratchet.inference.engines import close_engines, max_requests, open_engines
 from ratchet.retrieval.loader import open_index
 from ratchet.retrieval.retriever import Retriever, SourceError
 from ratchet.sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
@@ -178,8 +177,6 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
                 if job.key not in done
             ]
         if missing:
-            if line := memory_line(config.models, used):
-                print(line, file=sys.stderr, flush=True)
             tasks = [task for _, task in sorted(missing, key=lambda pair: pair[0])]
             total = sum(map(len, planned))
             concurrency = config.sampling.concurrency or max(

@@ -1,4 +1,4 @@
-"""Several servers of one model: the question chooses, whoever asks about it."""
+"""Several servers of one model: the question chooses, whoever asks about it; and how many requests are in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from ratchet.core.config import ModelConfig, SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question
 from ratchet.inference.engine import asking_about, current_question
-from ratchet.inference.engines import open_engine, open_engines
+from ratchet.inference.engines import (
+    addressed,
+    concurrency_variable,
+    max_requests,
+    open_engine,
+    open_engines,
+    url_variable,
+)
 from ratchet.inference.http.vllm import ReplicaEngine
 from ratchet.sampling.pool import run_episode
 from tests.helpers.tiny_index import tiny_index
@@ -96,3 +103,25 @@ async def test_engines_over_several_addresses_are_opened_from_the_environment(
     assert single.fingerprint == engine.fingerprint, "addresses and their number change no content key"
     await engine.close()
     await single.close()
+
+
+@pytest.fixture
+def _served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `ratchet models serve` leaves it for two replicas of the model `the agent`."""
+    monkeypatch.setenv(url_variable("the agent"), "http://127.0.0.1:1/v1,http://127.0.0.1:2/v1")
+    monkeypatch.setenv(concurrency_variable("the agent"), "40")
+
+
+@pytest.mark.usefixtures("_served")
+def test_a_server_of_ours_says_what_it_holds_and_the_config_wins() -> None:
+    assert concurrency_variable("the agent") == "RATCHET_CONCURRENCY_THE_AGENT"
+    model = ModelConfig(path="m", engine="vllm")
+    assert addressed("the agent", model).max_in_flight == 40 and max_requests("the agent", model) == 80
+    explicit = ModelConfig(path="m", engine="vllm", concurrency=300)
+    assert addressed("the agent", explicit).max_in_flight == 300 and max_requests("the agent", explicit) == 600
+    elsewhere = ModelConfig(path="m", engine="vllm", url="http://far:1/v1")
+    assert max_requests("the agent", elsewhere) == 64, "nothing is known of that server"
+
+
+def test_a_model_of_this_process_takes_a_batch() -> None:
+    assert max_requests("agent", ModelConfig(path="m", batch=24)) == 24
