@@ -19,6 +19,7 @@ and False). The code's prompts against repetition (`diverse_prompt`, off by defa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -155,7 +156,7 @@ async def repetition_reason(tools: Tools, query: str, past: Sequence[SearchStep]
 
 async def is_similar_to_all(tools: Tools, texts: Sequence[str], text: str, settings: Settings) -> bool:
     """Whether the text is similar to each of the others."""
-    vectors = await tools.embed([text, *texts])
+    vectors = await asyncio.to_thread(tools.embedder, [text, *texts])
     return bool((vectors[1:] @ vectors[0]).min() > settings.similarity)
 
 

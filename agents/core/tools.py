@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from ratchet.agents.core.episode import Episode, free_text
 from ratchet.agents.core.lookahead import Draft, check_continues
@@ -29,9 +29,6 @@ from ratchet.retrieval.encoders.limits import Embed, end_of
 from ratchet.retrieval.memory import EvidenceRecord
 from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources.source import ToolError, ToolResult, ToolSpec
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["Answer", "OutOfBudget", "RunContext", "Tools", "Unparsed"]
 
@@ -273,13 +270,9 @@ class Tools(Episode):
         self.note(role, f"remembered {new} new piece(s) of evidence under {', '.join(entities)}")
         return new
 
-    async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [n, dimension], rows of length 1, by the config's `embedder`."""
-        return await asyncio.to_thread(self.embedder, texts)
-
     @property
     def embedder(self) -> Embed:
-        """The function behind `embed`."""
+        """Gives texts as float32 [n, dimension], rows of length 1, by the config's `embedder`. It blocks."""
         return self._resources.embed
 
     @property
