@@ -14,6 +14,7 @@ OPTIONAL = {
     "gguf",
     "jpype",
     "mcp",
+    "mcp_types",
     "pymilvus",
     "starlette",
     "unsloth",

@@ -97,9 +97,10 @@ def test_its_trajectories_are_refused_by_training_before_torch_is_loaded(tmp_pat
     sampled = sample_round(config)
     for command in ("train.py", "selftrain.py"):
         check = (
-            f"import sys; sys.argv[0] = {command!r}\nimport {command[:-3]} as command\n"
+            f"import sys; sys.argv = [{command!r}, '--config', {str(tmp_path / 'config.yaml')!r}]\n"
+            f"import {command[:-3]} as command\n"
             "from ratchet.core.errors import UserError\n"
-            f"try:\n    command.main(['--config', {str(tmp_path / 'config.yaml')!r}])\n"
+            "try:\n    command.main()\n"
             "except UserError as error:\n    print(error)\n"
             "assert 'torch' not in sys.modules"
         )
