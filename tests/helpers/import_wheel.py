@@ -14,7 +14,6 @@ OPTIONAL = {
     "gguf",
     "jpype",
     "mcp",
-    "mcp_types",
     "pymilvus",
     "starlette",
     "unsloth",
