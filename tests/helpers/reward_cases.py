@@ -11,6 +11,7 @@ from typing import Any
 from ratchet.core.config import Config, RewardsConfig, parse
 from ratchet.core.files import write_jsonl
 from ratchet.core.records import Conversation, Passage, Question, Score, Span, Status, Trajectory, content_key
+from ratchet.core.tasks import run_outside_event_loop
 from ratchet.core.text import normalise_answer
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
@@ -76,8 +77,12 @@ def score_with(
     folder: Path,
 ) -> dict[tuple[str, str], Score]:
     """The scores under a config, stored in a folder."""
-    with scorer_of(config) as scorer:
-        return scorer.score(questions, Trajectories.of(trajectories), names, folder)
+
+    def score() -> dict[tuple[str, str], Score]:
+        with scorer_of(config) as scorer:
+            return scorer.score(questions, Trajectories.of(trajectories), names, folder)
+
+    return run_outside_event_loop(score)  # a browser's test has a loop in its thread
 
 
 def settings_of(config: Config, name: str, fingerprint: str) -> Settings:

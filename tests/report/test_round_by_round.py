@@ -67,16 +67,26 @@ def test_what_a_round_sampled_kept_and_learnt(rounds: Rounds) -> None:
         assert f"{kept} of 8" in words_of(rounds[3])
 
 
+NOTHING = {"candidate": "", "measure": "", "difference": {"n": 0}, "promoted": False, "reason": "No candidate."}
+
+
 @pytest.mark.usefixtures("undrawn")
-def test_a_round_that_kept_nothing_is_a_row_without_numbers(rounds: Rounds) -> None:
-    config, run, _, _ = rounds
+@pytest.mark.parametrize(
+    ("decided", "told"),
+    [
+        (NOTHING, "Round 2: No candidate."),
+        ({"warning": "dev is too small to show it"}, "Round 2, warning: dev is too small to show it"),
+    ],
+)
+def test_what_was_decided_on_a_round_is_told(rounds: Rounds, decided: dict[str, object], told: str) -> None:
+    config, run, _, text = rounds
+    assert told not in words_of(text)
     path = run.round(2).promotion
     before = path.read_text()
-    none = {"candidate": "", "measure": "", "difference": {"n": 0}, "promoted": False, "reason": "No candidate."}
     try:
-        path.write_text(json.dumps(json.loads(before) | none))
+        path.write_text(json.dumps(json.loads(before) | decided))
         words = words_of(page(config, run.round(3)))
-        assert "Round 2: No candidate." in words and "24 questions of dev" in words
+        assert told in words and "24 questions of dev" in words
     finally:
         path.write_text(before)
 
@@ -87,21 +97,6 @@ def test_the_learning_curve_shows_every_round_with_its_interval(rounds: Rounds) 
     means = [n.measure("adapter") for n in rounds[2].rounds]
     assert all(mean is not None and f">{mean.mean:.2f}</text>" in rounds[3] for mean in means)
     assert learning_curve(rounds[2].rounds[:1]) is None
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_dev_that_is_too_small_is_told(rounds: Rounds) -> None:
-    config, run, _, text = rounds
-    assert "too small" not in text
-    path = run.round(2).promotion
-    before = path.read_text()
-    told = {"warning": "dev is too small to show it"}
-    try:
-        path.write_text(json.dumps(json.loads(before) | told))
-        words = words_of(page(config, run.round(3)))
-        assert "Round 2, warning: dev is too small to show it" in words
-    finally:
-        path.write_text(before)
 
 
 @pytest.mark.usefixtures("undrawn")
