@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
@@ -20,6 +21,14 @@ from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.installed import DISTRIBUTION
 
 DESCRIPTION = "Fine-tune open agent models on their own best trajectories."
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Breaks paragraphs of one line as wide as the terminal, and leaves those of several lines as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.split("\n\n")
+        return "\n\n".join(part if "\n" in part else textwrap.fill(part, width) for part in paragraphs)
 
 
 def main() -> None:
@@ -73,7 +82,7 @@ def _parse(name: str, command: Command, words: list[str], prog: str) -> argparse
         usage=usage,
         description=f"{command.about[0].upper()}{command.about[1:]}.\n\n{command.more}".rstrip(),
         epilog=_listed(name),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     if command.config != "none":
         for argument in (CONFIG if command.config == "required" else OPTIONAL_CONFIG, SET):
@@ -92,7 +101,7 @@ def _list_commands(words: Sequence[str], group: str = "") -> None:
         usage=f"{prog} COMMAND ...",
         description=DESCRIPTION,
         epilog=_listed(group),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     if not words:
         parser.print_help(sys.stderr)

@@ -1,7 +1,7 @@
 """ratchet selftrain --config configs/X.yaml: self-training, from documents to report.
 
 One round, or as many as `rounds.count` says: each samples with the last adapter that was promoted, learns from the
-best, and promotes the new adapter if it is better on dev (`rounds/promotion.py`). The best is then tested, once.
+best, and promotes the new adapter if it is better on dev (`rounds/adapters.py`). The best is then tested, once.
 
 Each stage (`rounds/stages.py`) is a process of its own, the same command that a user can type or a job can run. What
 is finished is recorded by content (`rounds/ledger.py`): run this again after a crash, a kill or Ctrl-C and it

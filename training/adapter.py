@@ -30,7 +30,7 @@ FACTS = "training.json"
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
 RESULTS = re.compile(rf"^{re.escape(RESULTS_BEGIN)}$(.*?)^{re.escape(RESULTS_END)}$", re.MULTILINE | re.DOTALL)
-"""Where the evaluation writes its results (`evaluation/card.py`): lines of their own, which no name is."""
+"""Where the evaluation writes its results (`evaluation/headline.py`): lines of their own, which no name is."""
 CardForm = Literal["adapter", "merged"]
 """What of a trained model a card is for."""
 FORMS: dict[CardForm, tuple[str, dict[str, Any]]] = {

@@ -86,7 +86,7 @@ class Claim(Reply):
     """One claim of a response."""
 
     id: int
-    """Counted by us (rewards/claims.py): 0 where the judge gave no number."""
+    """Counted by us where it is scored: 0 where the judge gave no number."""
     aspect: str
     explanation: str
     evidence: str

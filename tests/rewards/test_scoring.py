@@ -219,6 +219,16 @@ def test_what_the_ending_or_the_question_decides_costs_no_call(
     assert {(score.value, score.reason) for score in scores.values()} == {(value, reason)} and engine.calls == []
 
 
+@pytest.mark.parametrize("name", ["em", "relevance"])
+@pytest.mark.parametrize("status", ["failed", "finished"])
+def test_a_trajectory_is_scored_again_when_it_was_sampled_again(judged: Judged, name: str, status: Any) -> None:
+    before, again = trajectory(0, "", question="q0", status=status), trajectory(0, "Fact 0", question="q0")
+    assert before.key == again.key
+    assert judged(scripted_judge(), [name], [before])[before.key, name].value in (None, 0.0)
+    assert judged(scripted_judge(), [name], [again])[again.key, name].value == 1.0
+    assert stored_scores(judged.folder, {again.key})[again.key, name].value == 1.0
+
+
 def test_what_does_not_fit_the_context_is_null_and_finished(judged: Judged) -> None:
     judged.config = make_config(judged.folder.parent, QUESTIONS, rewards={"runs": 2, "max_tokens": 100})
     long = trajectory(answer="Fact 0.", question="q0", documents=["Fact 0 is known. " * 600])
