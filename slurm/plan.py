@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from ratchet.agents.core.system import models_of
 from ratchet.core.config import Config, is_missing, load_members
@@ -53,7 +54,9 @@ class Job:
     tasks: int = 0
     """The number of tasks of an array; 0: a single job."""
     after: str = ""
-    """The job whose success it waits for."""
+    """The job that it waits for."""
+    condition: Literal["afterok", "afterany", "aftercorr"] = "afterok"
+    """afterok, afterany, or aftercorr: each task waits for the task of the same number."""
 
 
 @dataclass(frozen=True)
@@ -165,10 +168,11 @@ def _sweep_jobs(request: JobRequest) -> list[Job]:
         if not judge_runs_apart(config.models, agents, judge):
             return [job(name, agents | judge, words, tasks, after)]
         sampled = job(f"{name}-sample", agents, (*words, "--phase", "sample"), tasks, after)
-        return [sampled, job(name, judge, (*words, "--phase", "score"), tasks, sampled.name)]
+        scored = job(name, judge, (*words, "--phase", "score"), tasks, sampled.name)
+        return [sampled, replace(scored, condition="aftercorr") if tasks else scored]
 
     run = sample_and_score_jobs("sweep", ("cell", f"{TASK}/{tasks}"), tasks)
-    merge = Job("merge", "merge", request.experiment.command("sweep", "merge"), after="sweep")
+    merge = Job("merge", "merge", request.experiment.command("sweep", "merge"), after="sweep", condition="afterany")
     return [*run, merge, *(sample_and_score_jobs("test", ("test",), after="merge") if planned.test else [])]
 
 

@@ -81,7 +81,7 @@ class Submission:
             "--cpus-per-task": str(resources.cpus_beside(gpus)),
             "--mem": resources.memory_beside(gpus),
             "--array": f"0-{job.tasks - 1}{limit}" if job.tasks else "",
-            "--dependency": f"afterok:{after}" if job.after else "",
+            "--dependency": f"{job.condition}:{after}" if job.after else "",
             "--signal": f"B:USR1@{site.signal_seconds}",
             "--output": folder.replace("%", "%%") + log.removeprefix(folder),
             "--chdir": str(Path.cwd()),
@@ -176,7 +176,8 @@ def submit(submission: Submission, jobs: Sequence[Job], again: bool = False) -> 
 def _line(submission: Submission, job: Job, numbers: Mapping[str, str]) -> str:
     number = numbers[job.name]
     array = f", {job.tasks} tasks" if job.tasks else ""
-    after = f", after {numbers[job.after]}" if job.after else ""
+    waits = {"afterok": "after", "afterany": "after the end of", "aftercorr": "task by task after"}[job.condition]
+    after = f", {waits} {numbers[job.after]}" if job.after else ""
     return f"{number}  {job.name}{array}{after}; log {submission.log(job, number + ('_*' if job.tasks else ''))}"
 
 

@@ -124,7 +124,7 @@ def test_a_sweep_whose_judge_has_a_server_samples_first_and_scores_task_by_task(
     commands = {name: " ".join(command_of(call)) for name, call in calls.items()}
     assert list(calls) == ["sweep-sample", "sweep", "merge", "test-sample", "test"]
     waits = [options_of(call).get("--dependency", "") for call in calls.values()]
-    assert waits == ["", "afterok:100", "afterok:101", "afterok:102", "afterok:103"]
+    assert waits == ["", "aftercorr:100", "afterany:101", "afterok:102", "afterok:103"]
     assert options_of(calls["sweep-sample"])["--array"] == options_of(calls["sweep"])["--array"]
     served = {name: command.partition(" --models ")[2].split(" ")[0] for name, command in commands.items()}
     assert served == {"sweep-sample": "agent", "sweep": "judge", "merge": "", "test-sample": "agent", "test": "judge"}
