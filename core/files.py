@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import errno
 import glob
 import gzip
 import io
@@ -193,7 +192,10 @@ class Segment:
                     os.ftruncate(self._file.fileno(), before)
                 raise disk_error(self.path, error) from error
             if not self.path.exists():
-                raise disk_error(self.path, FileNotFoundError(errno.ENOENT, "it was moved away or deleted"))
+                raise UserError(
+                    f"{self.path}: was moved away or deleted while this command wrote into it. What was finished "
+                    "before went with it: move it back, and run the same command again"
+                )
 
     def close(self) -> None:
         with self._turn:

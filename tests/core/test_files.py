@@ -83,6 +83,15 @@ def test_what_was_acknowledged_survives_sigkill(tmp_path: Path) -> None:
         assert len(runs) == attempt + 2, "an earlier run's records are gone"
 
 
+def test_a_segment_that_was_moved_away_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with Segment(tmp_path / "run" / "s.jsonl") as segment:
+        segment.append({"n": 1})
+        (tmp_path / "run").rename(tmp_path / "away")
+        with pytest.raises(UserError, match=r"run/s\.jsonl: was moved away .* move it back"):
+            segment.append({"n": 2})
+    assert [path.name for path in tmp_path.iterdir()] == ["away"]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_a_clear_message(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").symlink_to("/dev/full")
