@@ -153,7 +153,7 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
 
 
 def _sweep_jobs(request: JobRequest) -> list[Job]:
-    """The cells as an array; then, where all are finished, the tables and the test of the chosen checkpoints."""
+    """The cells as an array, the tables, which name missing cells, and the test of the chosen checkpoints."""
     config, planned = request.config, plan_sweep(request.config)
     cells = len(planned.cells())
     tasks = min(request.tasks("sweep", cells), cells)

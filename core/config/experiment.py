@@ -237,7 +237,7 @@ class Config(Section):
         """How a model's servers are started: that which is trained takes adapters."""
         arguments = self.models[model].serve.arguments
         if model == self.training.model:
-            rank = next(rank for rank in VLLM_RANKS if rank >= min(self.training.lora.r, VLLM_RANKS[-1]))
+            rank = next((rank for rank in VLLM_RANKS if rank >= self.training.lora.r), self.training.lora.r)
             arguments = {ENABLE_LORA: True, LORA_RANK: rank, LORAS: 2} | arguments
         if not arguments.get(ENABLE_LORA):
             arguments = {name: value for name, value in arguments.items() if name not in ADAPTERS}
