@@ -54,7 +54,7 @@ def certificates() -> ssl.SSLContext:
 
 def _unusable(reason: str) -> UserError:
     names = ", ".join(name for name in os.environ if name.upper() in VARIABLES and os.environ[name])
-    return UserError(f"{names}: {reason}; correct the environment, or unset the variable")
+    return UserError(f"{names or 'the environment'}: {reason}; correct the environment, or unset the variable")
 
 
 def is_address(text: str, schemes: Sequence[str]) -> bool:

@@ -197,9 +197,17 @@ def usable_device(name: str) -> torch.device:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """model.safetensors, or its parts."""
-    single = folder / "model.safetensors"
-    return [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
+    """model.safetensors, or its parts. UserError where the index of the parts names one that is not there."""
+    single, parts = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file() or not parts.is_file():
+        return [single] if single.is_file() else []
+    try:
+        files = [folder / name for name in sorted(set(read_json_file(parts)["weight_map"].values()))]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{parts}: cannot be read ({error}); copy the model again") from error
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise UserError(f"{folder}: the weights {', '.join(missing)} are not there; copy the model again")
+    return files
 
 
 def _base_folder(adapter: Path) -> Path:

@@ -134,7 +134,7 @@ def test_a_sweep_as_an_array_and_what_the_merge_says_of_a_missing_cell(cluster: 
     assert len(by_jobs) >= 3  # base, adapter and its checkpoints on dev, and the test
     (tables / "test.json").unlink()
     shutil.rmtree(config.parent / "plain" / "arms" / "dev")
-    merge = [sys.executable, "-m", "ratchet", "sweep", "--config", str(config), "--set", run, "merge"]
+    merge = [sys.executable, "-m", "ratchet", "sweep", "merge", "--config", str(config), "--set", run]
     job = cluster.submit("--partition=gpu", "--mem=1G", "slurm/job.sh", *merge)  # by hand, without a site file
     cluster.wait(job, "FAILED", deadline=400)
     assert "base/mrag/dev" in cluster.log(job) and "the command ended with status 1" in cluster.log(job)

@@ -8,8 +8,10 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import yaml
 from ratchet.commands.config import open_config
 from ratchet.core.config import load_config
 from ratchet.core.errors import UserError
+from ratchet.core.files import new_folder
 from ratchet.core.runfolder import RunFolder
 from ratchet.questions.evidence import Corpus
 from ratchet.questions.manifest import open_run
@@ -27,6 +30,7 @@ from tests.helpers.commands import command_of
 from tests.helpers.trained import make_trained
 
 ROOT = Path(__file__).parents[2]
+PAGE = 4096
 
 # Writers in the code
 
@@ -148,6 +152,12 @@ def target(folder: Path, name: str) -> Path:
     return folder / "new" / ("out.jsonl" if name in FILES else "out")
 
 
+def tree(folder: Path) -> dict[str, bytes]:
+    """What is in a folder; a lock that a killed process has left is no part of the work, nor is a time."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".lock"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
 def left_behind(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.name.endswith(".tmp")]
 
@@ -183,6 +193,44 @@ def test_a_file_in_the_place_of_a_folder_above_is_named(trained: Path, tmp_path:
     (tmp_path / "new").write_text("mine")
     assert refused(lambda: WORK[name](trained, target(tmp_path, name)), target(tmp_path, name))
     assert (tmp_path / "new").read_text() == "mine"
+
+
+@contextmanager
+def disk(folder: Path, size: int) -> Iterator[None]:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a small disk")
+@pytest.mark.parametrize("name", ["corpus of evidence", "published adapter"])
+def test_a_full_or_read_only_disk_is_one_error_and_keeps_no_half(trained: Path, tmp_path: Path, name: str) -> None:
+    calm = tmp_path / "calm"
+    WORK[name](trained, target(calm, name))  # its parent is made
+    assert not left_behind(calm)
+    pages = sum(-(-path.stat().st_size // PAGE) for path in calm.rglob("*") if path.is_file())
+    small = tmp_path / "small"
+    with disk(small, PAGE):
+        out = target(small, name)
+        (small / "filler").write_bytes(bytes(PAGE))
+        assert refused(lambda: WORK[name](trained, out), out) and not left_behind(small)
+        (small / "filler").unlink()
+        for share in (0.4, 0.8):
+            remount = f"remount,size={PAGE * max(1, int(share * pages))}"
+            subprocess.run(["mount", "-o", remount, str(small)], check=True)
+            refused(lambda: WORK[name](trained, out), out)
+            assert not left_behind(small)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+        WORK[name](trained, out)
+        assert tree(small).keys() == tree(calm).keys()
+    shut = tmp_path / "shut"
+    with disk(shut, 64 << 20):
+        subprocess.run(["mount", "-o", "remount,ro", str(shut)], check=True)
+        assert refused(lambda: WORK[name](trained, target(shut, name)), target(shut, name))
+        assert not list(shut.iterdir())
 
 
 def test_a_report_that_cannot_be_written(trained: Path) -> None:
@@ -224,6 +272,24 @@ def killed_at(number: int, work: Callable[[], object]) -> bool:
     return ended != 0
 
 
+@pytest.mark.parametrize("name", ["prompts", "corpus of evidence", "published adapter"])
+def test_a_kill_leaves_all_or_nothing(trained: Path, tmp_path: Path, name: str) -> None:
+    """A file, a folder and an adapter; `tests/campaign` kills every command."""
+    out = target(tmp_path / "calm", name)
+    WORK[name](trained, out)
+    wanted = tree(out) if out.is_dir() else {"": out.read_bytes()}
+    number = 1
+    while True:
+        out = target(tmp_path / str(number), name)
+        if not killed_at(number, lambda out=out: WORK[name](trained, out)):  # type: ignore[misc]
+            break
+        for path in [out] if out.is_file() else [path for path in out.rglob("*") if path.is_file()]:
+            if not any(part.startswith(".") for part in path.relative_to(out.parent).parts):
+                assert path.read_bytes() == wanted["" if path == out else str(path.relative_to(out))]
+        number += 1 + number // 2  # later changes are like the first ones
+    assert number > 2
+
+
 def test_a_run_folder_whose_making_was_killed_is_made_by_the_next_command(trained: Path, tmp_path: Path) -> None:
     number = 1
     while True:
@@ -236,3 +302,17 @@ def test_a_run_folder_whose_making_was_killed_is_made_by_the_next_command(traine
             break
         number += 1
     assert number > 3
+
+
+def test_a_new_folder_is_gone_where_its_writer_fails(tmp_path: Path) -> None:
+    from safetensors import SafetensorError
+
+    for error in (OSError(28, "No space left on device"), SafetensorError("I/O error: No space left")):
+        with (
+            pytest.raises(UserError, match=rf"{tmp_path}/one: .*No space left"),
+            new_folder(tmp_path / "one"),
+        ):
+            raise error
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "one"):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())

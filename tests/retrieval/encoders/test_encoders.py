@@ -275,3 +275,15 @@ def test_saved_vectors_come_back_and_damaged_ones_do_not(bert: Path, tmp_path: P
         assert load_vectors(path) is None
     np.savez(path, offsets=np.array([{}], dtype=object), terms=vectors.terms, codes=vectors.codes)
     assert load_vectors(path) is None
+
+
+def test_weights_in_parts_are_read_and_a_missing_part_is_named(llama: Path, tmp_path: Path) -> None:
+    from transformers import LlamaForCausalLM
+
+    LlamaForCausalLM.from_pretrained(llama).save_pretrained(tmp_path, max_shard_size="40KB")
+    (tmp_path / "tokenizer.json").write_bytes((llama / "tokenizer.json").read_bytes())
+    parts = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(parts) > 1
+    np.testing.assert_array_equal(load(tmp_path).encode_queries(TEXTS).codes, load(llama).encode_queries(TEXTS).codes)
+    parts[0].unlink()
+    assert_error(parts[0].name, tmp_path)
