@@ -240,18 +240,6 @@ def test_a_model_without_its_head_or_with_damaged_weights_is_refused(tmp_path: P
     assert_error("cannot load the weights", folder)
 
 
-def test_weights_in_parts_are_read_and_a_missing_part_is_noticed(llama: Path, tmp_path: Path) -> None:
-    from transformers import LlamaForCausalLM
-
-    LlamaForCausalLM.from_pretrained(llama).save_pretrained(tmp_path, max_shard_size="40KB")
-    (tmp_path / "tokenizer.json").write_bytes((llama / "tokenizer.json").read_bytes())
-    parts = sorted(tmp_path.glob("model-*.safetensors"))
-    assert len(parts) > 1
-    np.testing.assert_array_equal(load(tmp_path).encode_queries(TEXTS).codes, load(llama).encode_queries(TEXTS).codes)
-    parts[0].unlink()
-    assert_error("its weights lack", tmp_path)
-
-
 def test_saved_vectors_come_back_and_damaged_ones_do_not(bert: Path, tmp_path: Path) -> None:
     vectors = load(bert).encode_documents(TEXTS)
     path, other = tmp_path / "part.npz", tmp_path / "other.npz"
