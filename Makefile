@@ -92,9 +92,9 @@ browser:
 unexport PYTHONDONTWRITEBYTECODE
 
 # Four processes, since many tests wait for something or compute on one core. Without `make vllm`, `slurm` and
-# `browser` those tests skip. COVERAGE=--cov: with a table of the branches that they ran, and a floor (pyproject.toml).
+# `browser` those tests skip.
 test: $(VENV)/engines $(MODEL)/model.safetensors
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(COVERAGE)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # For while one writes code: no model, no servers, nothing that takes more than half a second of a core.
 test-fast: $(VENV)/engines
