@@ -135,7 +135,7 @@ def check_wandb(mode: str) -> None:
 
 
 def _is_logged_in(server: str) -> bool:
-    """Whether the file that `wandb login` writes has a key for the server."""
+    """Return whether the file that `wandb login` writes has a key for the server."""
     try:
         return bool(netrc.netrc(os.environ.get("NETRC")).authenticators(urlsplit(server).netloc))
     except (netrc.NetrcParseError, OSError, UnicodeDecodeError):

@@ -77,7 +77,7 @@ def record_when_done(
 
 
 def _is_complete(stage: Stage, digests: Digests) -> bool:
-    """Whether every output is there, and every trajectory, of which a command may sample a part."""
+    """Return whether every output is there, and every trajectory, of which a command may sample a part."""
     if digests_of(stage.writes, digests).keys() != stage.writes.keys():
         return False
     trajectories = stage.writes.get("trajectories")

@@ -44,9 +44,9 @@ class Command:
     more: str = ""
     """What --help says below `about`."""
     config: Literal["required", "optional", "none"] = "required"
-    """Whether it takes --config and --set. The function gets the opened config where it is required."""
+    """True if it takes --config and --set. The function gets the opened config where it is required."""
     plugins: bool = True
-    """Whether it runs plug-ins of the config, which are then checked."""
+    """True if it runs plug-ins of the config, which are then checked."""
     before_dashes: str = ""
     """What may follow `--` on its command line, as `options.rest`; empty: nothing."""
 

@@ -55,7 +55,7 @@ def stop_with_launcher() -> None:
 
 
 def _is_writer() -> bool:
-    """Whether this process is the one of several that writes."""
+    """Return whether this process is the one of several that writes."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -1,1 +1,1 @@
-"""What every room shares: records, configuration, durable files, the run folder, progress and errors."""
+"""The code that every room shares: records, configuration, durable files, the run folder, progress and errors."""

@@ -12,7 +12,7 @@ class UserError(Exception):
 
 
 def raise_error(error: UserError) -> None:
-    """What a reader does with the error of a row by default."""
+    """Raise the error of a row: the default of readers."""
     raise error
 
 
@@ -42,7 +42,7 @@ class RowErrors:
 
 
 def first_line(error: BaseException) -> str:
-    """The reason that a library gives for not loading a model, in one line."""
+    """Return the reason that a library gives for not loading a model, in one line."""
     if "trust_remote_code" in str(error):
         return "it needs code of its own, and code that comes with a model is never run; take one that needs none"
     return next(iter(str(error).splitlines()), "") or type(error).__name__
@@ -58,7 +58,7 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 
 def fault_in(name: str, is_name: Callable[[str], object]) -> str:
-    """Which character of a refused name is at fault. `is_name` holds for every beginning of a good name too."""
+    """Name the character of a refused name that is at fault. `is_name` holds for every beginning of a good name too."""
     at = next((at for at in range(len(name)) if not is_name(name[: at + 1])), None)
     if at is None:
         return "the name is empty"

@@ -24,7 +24,7 @@ MAX_FILE_NAME = 200
 
 
 def python_string(text: str) -> str:
-    """A string of Python, in one line."""
+    """Write a string of Python in one line."""
     return json.dumps(text, ensure_ascii=False) if text.isprintable() else repr(text)
 
 
@@ -39,7 +39,7 @@ _OneLine.add_representer(str, _OneLine.text)
 
 
 def yaml_value(value: Any) -> str:
-    """A value of YAML, in one line."""
+    """Write a value of YAML in one line."""
     text: str = yaml.dump(value, Dumper=_OneLine, default_flow_style=True, sort_keys=False, width=float("inf"))
     return text.removesuffix("\n").removesuffix("\n...")
 

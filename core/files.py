@@ -37,8 +37,8 @@ R = TypeVar("R", bound=BaseModel)
 
 @contextlib.contextmanager
 def _published(path: Path) -> Iterator[Path]:
-    """A hidden path, one writer's own, that gets the name `path` when the block ends, and is deleted when it fails.
-    UserError where it cannot be written."""
+    """Yield a hidden path that gets the name `path` when the block ends, and is deleted when it fails. Raises
+    UserError."""
     # Random: two machines that write one folder may use the same process number.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -61,7 +61,6 @@ def _published(path: Path) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Make a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -82,8 +81,8 @@ def write_atomic(path: Path, data: str | bytes) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """The name of a file for the block to write, which becomes `path` when the block ends. Its writers take turns: what
-    a killed one has left is deleted."""
+    """Yield the name of a file for the block to write, which becomes `path` when the block ends. What a killed writer
+    has left is deleted: writers take turns."""
     with _published(path) as temporary:
         for left in path.parent.glob(f".{glob.escape(path.name)}.{8 * '[0-9a-f]'}.tmp"):
             _delete(left)
@@ -92,7 +91,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """As `new_file`, an empty folder. UserError where `path` is a folder with content, at the beginning or the end."""
+    """`new_file` for a folder. Raises UserError where `path` is a folder with content, at the beginning or the end."""
     _check_free(path)
     try:
         with new_file(path) as temporary:
@@ -109,7 +108,6 @@ def _check_free(path: Path) -> None:
 
 
 def _is_there(path: Path) -> UserError:
-    """The error of a file or folder that another process has written, before this one or in the meantime."""
     return UserError(
         f"{path}: is there already. If another process has finished it, run the same command again; else delete it"
     )
@@ -121,7 +119,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json_file(path: Path) -> Any:
-    """The value of a JSON file. Raises OSError, and ValueError for what is no JSON or is nested too deeply."""
+    """Read a JSON file. Raises OSError, and ValueError for what is no JSON or is nested too deeply."""
     try:
         with open_regular(path) as file:
             return json.load(file)
@@ -130,8 +128,8 @@ def read_json_file(path: Path) -> Any:
 
 
 def as_line(record: BaseModel | dict[str, Any]) -> bytes:
-    """The line of a segment that holds the record. Half of a surrogate pair becomes '?': UTF-8 has none, and no text of
-    a record is worth the command's end."""
+    """Return the line of a segment that holds the record. Half of a surrogate pair, which UTF-8 has none of, becomes
+    '?'."""
     if isinstance(record, BaseModel):
         try:
             return record.model_dump_json().encode() + b"\n"
@@ -171,14 +169,13 @@ class Segment:
             self._file.truncate(keep)
 
     def append(self, record: BaseModel | dict[str, Any]) -> None:
-        """Durable when it returns. On a full disk the file is cut back to its last complete line."""
         self.extend([record])
 
     def extend(self, records: Iterable[BaseModel | dict[str, Any]]) -> None:
-        """Append records, all flushed to disk together; UserError where the file is no longer there.
+        """Append records, which are durable when it returns; on a full disk the file is cut back to its last complete
+        line.
 
-        Threads may call it, also while another one closes the file: it then raises ValueError, as every closed file
-        does.
+        Raises UserError where the file is no longer there, and ValueError where another thread has closed it.
         """
         left = memoryview(b"".join(map(as_line, records)))
         with self._turn:
@@ -210,8 +207,8 @@ class Segment:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a file that a user names for reading. Raises OSError, and UserError for a pipe or a device: its reading may
-    never end."""
+    """Open a file that a user names for reading. Raises OSError, and UserError for a pipe or a device, whose reading
+    may never end."""
     # Opening a pipe without O_NONBLOCK would wait for the process at its other end.
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -221,8 +218,8 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def read_small(path: Path, limit: int, where: str = "") -> bytes:
-    """The content of a small file that a user names. UserError, which begins with `where` or the path, for a file of
-    more bytes than `limit`, and for what is no file or cannot be read."""
+    """Read a small file that a user names. Raises UserError, which begins with `where` or the path, for more bytes than
+    `limit` and for what cannot be read."""
     where = where or str(path)
     try:
         with open_regular(path) as file:
@@ -249,16 +246,15 @@ MIN_ACCENTED, MAX_ACCENTED = 20, 0.25
 
 
 def not_utf8(where: object, error: object = "it is UTF-16 or UTF-32, or holds NUL bytes") -> UserError:
-    """The error of a user's file in another encoding, with what to do."""
+    """Return the error of a user's file in another encoding, with what to do."""
     return UserError(f"{where}: not UTF-8 text ({error}); convert the file to UTF-8")
 
 
 def decode_text(data: bytes, where: object = "") -> tuple[str, str]:
-    """(text, encoding) of a user's file: UTF-8, UTF-16 where its first bytes say so, else Windows-1252.
+    """Return (text, encoding) of a user's file: UTF-8, UTF-16 where its first bytes say so, else Windows-1252.
 
-    A byte order mark is no part of the text. Windows-1252 is Latin-1 with letters in place of control characters.
-    UserError that names `where` for NUL bytes, which are no text, for UTF-8 with damaged bytes, and for a text that is
-    in neither: every byte may be a letter in Windows-1252, but no language in it has so many accents.
+    Raises UserError that names `where` for NUL bytes, for UTF-8 with damaged bytes, and for a text that is in neither:
+    every byte may be a letter in Windows-1252, but no language in it has so many accents.
     """
     refuse_other_kind(data[:HEAD], where)
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
@@ -281,10 +277,10 @@ def decode_text(data: bytes, where: object = "") -> tuple[str, str]:
 def read_jsonl(
     path: Path, what: str = "JSON object", skip: int = 0, on_error: Callable[[UserError], None] = raise_error
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) for every line of a user's JSONL file, .gz or not.
+    """Yield (line number, object) for every line of a user's JSONL file, .gz or not.
 
-    Blank lines hold no object, but count. The first `skip` objects are skipped without being parsed. A bad line is an
-    error that names it, which goes to `on_error`; where that does not raise it, the line is skipped.
+    Blank lines hold no object, but count. The first `skip` objects are not parsed. A bad line is an error that goes to
+    `on_error`; where that does not raise it, the line is skipped.
     """
     try:
         file = open_regular(path)
@@ -322,7 +318,7 @@ def write_record(path: Path, record: BaseModel) -> None:
 
 
 def read_record(path: Path, kind: type[R], fix: str) -> R | None:
-    """The record that a JSON file holds; None where there is no file. Raises UserError that ends with `fix`."""
+    """Read the record of a JSON file; None where there is no file. Raises UserError that ends with `fix`."""
     try:
         with open_regular(path) as file:
             return kind.model_validate_json(file.read())
@@ -345,7 +341,7 @@ class Line:
     length: int
 
     def parse(self, data: bytes, kind: type[R]) -> R:
-        """The record that the line's bytes hold. Raises UserError."""
+        """Read the record that the line's bytes hold. Raises UserError."""
         try:
             return kind.model_validate_json(data)
         except ValidationError as error:
@@ -356,7 +352,7 @@ class Line:
             ) from error
 
     def read(self, kind: type[R]) -> R:
-        """Its record, from the disk. Raises UserError."""
+        """Read the record from the disk. Raises UserError."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.start)
@@ -366,7 +362,7 @@ class Line:
 
 
 def read_lines(path: Path, after: Line | None = None) -> Iterator[tuple[Line, bytes]]:
-    """The lines of one segment, or those after one of them; a torn last one is skipped."""
+    """Yield the lines of one segment, or those after one of them; a torn last one is skipped."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -385,10 +381,8 @@ def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a segment without a record of their own, such as a training's log; a torn last one is skipped.
-
-    Raises UserError for a damaged line.
-    """
+    """Read a segment of lines without a record class, such as a training's log; a torn last line is skipped. Raises
+    UserError."""
     if not path.exists():
         return []
     *lines, _ = path.read_bytes().split(b"\n")
@@ -415,7 +409,7 @@ def write_jsonl(path: Path, records: Iterable[BaseModel | dict[str, Any]]) -> No
 
 
 def count_lines(files: Iterable[Path]) -> int:
-    """The number of complete lines of all files; the lines are not parsed."""
+    """Count the complete lines of all files, without parsing them."""
     total = 0
     for path in files:
         with path.open("rb") as file:
@@ -444,7 +438,7 @@ KINDS = {
     rb"ARROW1\0\0|\xff\xff\xff\xff(?s:.{3})\0\x10\0\0\0": "is an Arrow file: save it as Parquet or JSONL",
     rb"SQLite format 3\0": f"is a database of SQLite: {SAVE_TABLE}",
 }
-"""What a file is that begins with these bytes."""
+"""Kinds of files by their first bytes."""
 ZIP = b"PK\x03\x04"
 IN_ZIP = {
     "xl/": f"is an Excel workbook: {SAVE_TABLE}",
@@ -453,13 +447,13 @@ IN_ZIP = {
     "content.xml": f"is a file of OpenDocument: {SAVE_TABLE}, and a text {SAVE_TEXT[8:]}",
     "META-INF/container.xml": f"is an e-book (EPUB): {SAVE_TEXT}",
 }
-"""What a ZIP archive is that holds names which begin so."""
+"""Kinds of ZIP archives by a name in them."""
 HEAD = 512
 """Bytes of a file that tell its kind."""
 
 
 def refuse_other_kind(head: bytes, where: object) -> None:
-    """UserError that names `where` if a file begins with the bytes of a kind that is no text."""
+    """Raise UserError that names `where` if a file begins with the bytes of a kind that is no text."""
     for signature, kind in KINDS.items():
         if regex.match(signature, head):
             raise UserError(f"{where}: {kind}")
@@ -478,10 +472,8 @@ def _zip_kind(path: Path) -> str:
 
 
 def parquet_rows(table: Any) -> list[dict[str, Any] | str]:
-    """The rows of a table or batch of pyarrow, with the reason in place of each that has no Python values.
-
-    Parquet calls a column text without a look at its bytes, and its dates and time zones need not be Python's.
-    """
+    """Return the rows of a table of pyarrow, with a reason in place of each that has no Python values: Parquet calls a
+    column text without a look at its bytes, and its dates need not be Python's."""
     try:
         return list(table.to_pylist())
     except Exception:  # of many kinds, UnicodeDecodeError, OverflowError and KeyError among them

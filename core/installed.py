@@ -1,5 +1,4 @@
-"""What is installed: the extras (packages that only a part of Ratchet needs, which pip installs by names of their own);
-and which code runs, as manifests, ledgers, adapters and reports state it."""
+"""The installed extras (packages that only a part of Ratchet needs), and the version of the code, for records."""
 
 from __future__ import annotations
 
@@ -25,22 +24,22 @@ EXTRAS = {
     "unsloth": ("unsloth",),
     "wandb": ("wandb",),
 }
-"""What each installs, by the name that Python imports it by."""
+"""The packages of each extra, by the names that Python imports."""
 
 
 def need_extra(extra: str, what: str) -> None:
-    """Raises UserError where a package of the extra is not installed; imports none of them. `what` needs it."""
+    """Raise UserError where a package of the extra, which `what` needs, is not installed; imports none of them."""
     if missing := missing_package(extra):
         raise UserError(f"{what} needs {missing}: {install(extra)}")
 
 
 def missing_package(extra: str) -> str | None:
-    """The first package of the extra that is not installed."""
+    """Return the first package of the extra that is not installed."""
     return next((name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None), None)
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra."""
+    """Return the command that installs an extra."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
@@ -49,8 +48,8 @@ _HERE = Path(__file__).resolve().parent
 
 @cache
 def code_version(folder: Path = _HERE) -> str | None:
-    """The commit that runs, with '+changes' where the checkout has uncommitted ones; the version of an installed wheel;
-    None elsewhere. `folder`: one of the checkout."""
+    """Return the commit that runs, with '+changes' where the checkout has uncommitted ones; the version of an installed
+    wheel; None elsewhere."""
     if not (_HERE.parent / "pyproject.toml").is_file():
         return f"wheel {version(DISTRIBUTION)}"
     try:

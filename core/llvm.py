@@ -15,7 +15,7 @@ FEATURES = frozenset((codegen.get_host_cpu_features() if _ASKED is None else _AS
 
 
 def splat(builder: Any, value: Any, count: int) -> Any:
-    """A vector of `count` times the same value."""
+    """Return a vector of `count` times the same value."""
     kind = ir.VectorType(value.type, count)
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
     places = ir.Constant(ir.VectorType(I32, count), [0] * count)
@@ -23,7 +23,7 @@ def splat(builder: Any, value: Any, count: int) -> Any:
 
 
 def load(builder: Any, place: Any, kind: Any) -> Any:
-    """A number or vector from an address that need not be aligned."""
+    """Load a number or vector from an address that need not be aligned."""
     value = builder.load(builder.bitcast(place, kind.as_pointer()))
     value.align = 1
     return value
@@ -35,12 +35,12 @@ def store(builder: Any, value: Any, place: Any) -> None:
 
 
 def element(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """The address of an array's element `at`; `kind` is the array's type in Numba."""
+    """Return the address of an array's element `at`; `kind` is the array's type in Numba."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
 
 def call(builder: Any, name: str, result: Any, *values: Any) -> Any:
-    """The value that the function of LLVM with this name gives for some values."""
+    """Call the function of LLVM with this name."""
     kind = ir.FunctionType(result, [value.type for value in values])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
 

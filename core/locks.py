@@ -30,7 +30,7 @@ class Lock:
     """`with Lock(folder / ".lock", "this run"): ...`; raises UserError where another process holds it."""
 
     was_held = False
-    """Whether this process has held any, and so has work that the same command resumes."""
+    """True if this process has held any lock, and so has work that the same command resumes."""
     _is_told = False
 
     def __init__(self, path: Path, what: str, wait: float | None = None) -> None:
@@ -40,7 +40,6 @@ class Lock:
         self._lock = _file_lock(path, thread_local=False, on_acquired=_sign)
 
     def acquire(self) -> None:
-        """Wait for the lock; UserError where it is not free in time, or the file system refuses."""
         holder = self.try_acquire(min(self._wait, WAIT))
         if holder and self._wait > WAIT:
             print(f"waiting for {self.what}, which is held by {holder}", file=sys.stderr, flush=True)
@@ -51,7 +50,7 @@ class Lock:
             )
 
     def try_acquire(self, wait: float = 0.0) -> str:
-        """Take the lock if it is free within `wait` seconds: '' if it is ours now, else who holds it."""
+        """Take the lock if it is free within `wait` seconds: '' if it is ours now, else its holder."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=wait)
@@ -87,7 +86,7 @@ class Lock:
 
 
 def holder_of(path: Path) -> str:
-    """Who holds the lock, without taking it; '' where nobody does, or this user may not ask."""
+    """Name the lock's holder without taking the lock; '' where nobody holds it, or this user may not ask."""
     if not path.exists():
         return ""
     try:
@@ -100,12 +99,11 @@ def holder_of(path: Path) -> str:
 
 
 def _file_lock(path: Path, **options: Any) -> BaseFileLock:
-    """A lock that is tried once. filelock's own substitute, a marker that outlives a killed process, is not wanted."""
     return FileLock(path.absolute(), timeout=0, fallback_to_soft=False, **options)
 
 
 def _sign(descriptor: int) -> None:
-    """Write into the locked file who holds it."""
+    """Write the holder into the locked file."""
     number, task = (os.environ.get(f"SLURM_{name}", "") for name in ("JOB_ID", "ARRAY_TASK_ID"))
     job = f", SLURM job {number}{task and f' (task {task})'}" if number else ""
     since = datetime.now(UTC).isoformat(timespec="seconds")
@@ -121,7 +119,7 @@ def _read(path: Path) -> str:
 
 
 def disk_error(path: Path, error: BaseException) -> UserError:
-    """The error of a file that cannot be written, with what to do."""
+    """Return the error of a file that cannot be written, with what to do."""
     reason = getattr(error, "strerror", None) or error
     return UserError(
         f"{path}: cannot write ({reason}). What was finished before is kept: make room or fix the folder's "

@@ -31,8 +31,8 @@ LLVM = Path(__file__).with_name("llvm.py")
 
 
 def cache_folder() -> Path | None:
-    """The folder for compiled kernels, in the user's cache or, where that cannot be written, in the temporary folder.
-    None where neither can be."""
+    """Return the folder for compiled kernels, in the user's cache or else the temporary folder; None where neither can
+    be written."""
     digest = hashlib.sha256()
     folders = (ROOT / place for place in ("retrieval", "index_build", "inference/local"))
     for source in (*(path for folder in folders for path in sorted(folder.rglob("*.py"))), LLVM):
@@ -54,7 +54,7 @@ def _home() -> Path:
 
 
 def _temporary() -> Path:
-    """A folder that is ours alone: compiled code is run, so nobody else may have put it there."""
+    """Return a folder that is ours alone: compiled code is run, so nobody else may have put it there."""
     folder = Path(tempfile.gettempdir()) / f"ratchet-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -78,7 +78,7 @@ class _KernelCache(FunctionCache):
         self._lock = Path(self.cache_path, f"{kernel.__module__}.{kernel.__qualname__}.lock")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The kernel for these types, or None once it is this process's turn to compile it."""
+        """Return the kernel for these types, or None once it is this process's turn to compile it."""
         rtsys.initialize(target_context)
         found = self._find(sig, target_context)
         if found is None:
@@ -107,7 +107,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without garbage collections, which take an eighth of the time of compiling."""
+    """Stop garbage collections, which take an eighth of the time of compiling."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -118,7 +118,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """numba.njit, without its cache where there is no folder to keep one in: each process then compiles again."""
+    """Return numba.njit, without its cache where there is no folder to keep one in."""
     cached = options.pop("cache", False) and CACHED
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -139,10 +139,10 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def inner(*arguments: Any, **options: Any) -> Any:
-    """numba.njit for a function that only kernels call, and is compiled with them. Called from Python, it crashes.
+    """Compile a function that only kernels call, with them. Called from Python, it crashes.
 
-    Compiling what would take its arguments from Python takes longer than compiling most such functions. A constant
-    that is passed to one is written np.int64(0): 0 has a type of its own, which it would be compiled for once more.
+    A constant that is passed to one is written np.int64(0): 0 has a type of its own, which it would be compiled for
+    once more.
     """
     return numba.njit(*arguments, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 

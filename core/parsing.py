@@ -1,4 +1,4 @@
-"""Config files read, overridden, and checked against a model; what is wrong is said by its key."""
+"""Config files read, overridden, and checked against a model; errors name the key."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ MAX_NAME = 120
 def parse(kind: type[M], data: Any, where: str, section: str = "", context: Mapping[str, Any] | None = None) -> M:
     """Validate `data`; every problem is listed with its key, and an unknown name with the closest known one.
 
-    `where` begins every line of the error, such as the file; `section` is the key of `data` in it. `context` is
-    pydantic's, for validators.
+    `where` begins every line of the error, such as the file; `section` is the key of `data` in it.
     """
     try:
         return kind.model_validate(data, context=context)
@@ -43,7 +42,7 @@ def parse(kind: type[M], data: Any, where: str, section: str = "", context: Mapp
 
 
 def validate_section(kind: type[M], data: Any, context: Mapping[str, Any] | None = None) -> M:
-    """Validate a section inside another one's validator, where the other one decides of which kind it is."""
+    """Validate a section inside another one's validator, where the other one decides on its kind."""
     try:
         return kind.model_validate(data, context=context)
     except ValidationError as error:
@@ -57,7 +56,6 @@ def validate_section(kind: type[M], data: Any, context: Mapping[str, Any] | None
 
 
 def _problems(kind: type[BaseModel], error: ValidationError) -> Iterator[tuple[Key, str, Any]]:
-    """(key, what is wrong with it, value) of every problem."""
     for problem in error.errors():
         key, annotations = _walk(kind, problem["loc"])
         yield key, _text(problem, annotations), problem["input"]
@@ -87,10 +85,8 @@ def _text(problem: ErrorDetails, annotations: list[Any]) -> str:
 
 
 def _walk(kind: type[BaseModel], loc: Key) -> tuple[Key, list[Any]]:
-    """The key as the file has it, without the tags of unions, and the annotations on the way to it.
-
-    An annotation is None where there is none, as for a key that is not known.
-    """
+    """Return the key as the file has it, without the tags of unions, and the annotations on the way to it. An
+    annotation is None where there is none, as for a key that is not known."""
     key: list[int | str] = []
     annotations: list[Any] = [kind]
     for part in loc:
@@ -117,7 +113,7 @@ def _walk(kind: type[BaseModel], loc: Key) -> tuple[Key, list[Any]]:
 
 
 def _plain(annotation: Any) -> Any:
-    """Without Annotated, and without the None of `X | None`."""
+    """Strip Annotated, and the None of `X | None`."""
     if get_origin(annotation) is Annotated:
         return _plain(get_args(annotation)[0])
     if _is_union(annotation):
@@ -136,14 +132,14 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 
 def _tags(annotation: Any) -> tuple[Any, ...]:
-    """The values that tell a section of a union from the others: those of its first field."""
+    """Return the values that tell a section of a union from the others: those of its first field."""
     section = _section(annotation)
     first = next(iter(section.model_fields.values()), None) if section else None
     return get_args(first.annotation) if first is not None and get_origin(first.annotation) is Literal else ()
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """A config file as it is written. Raises UserError for what is no file, no UTF-8 or no YAML, or is too large."""
+    """Read a config file. Raises UserError for what is no file, no UTF-8 or no YAML, or is too large."""
     data = _load_yaml(read_small_text(path, MAX_BYTES), str(path))
     if not isinstance(data, dict):
         raise UserError(f"{path}: a config is a mapping of keys to values")
@@ -164,8 +160,8 @@ def _load_yaml(text: str, where: str) -> Any:
 
 
 def _check_size(value: Any, where: str, key: str, above: set[int], left: list[int]) -> None:
-    """Raises UserError for what a small file can hold and no program can use: aliases that expand to millions of values
-    or to themselves, numbers beyond any count, names that no file can have."""
+    """Refuse what a small file can hold and no program can use: aliases that expand to millions of values or to
+    themselves, numbers beyond any count, names that no file can have."""
     problem = ""
     left[0] -= 1
     if left[0] < 0:
@@ -193,7 +189,7 @@ def _check_size(value: Any, where: str, key: str, above: set[int], left: list[in
 
 
 def overridden(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """The data with 'key.path=value' put in, the value in YAML. Raises UserError."""
+    """Return the data with each 'key.path=value' put in, the value in YAML. Raises UserError."""
     data = deepcopy(data)
     for override in overrides:
         _override(data, override)

@@ -1,11 +1,8 @@
-"""Finding a plug-in by the name that a config gives it: a system, a reward, a benchmark, a source or an
-objective.
+"""Finds a plug-in by the name that a config gives it: a system, a reward, a benchmark, a source or an objective.
 
-A name that ends in `.py` or contains a `/` is the path of a file or folder of Python code: `parts/my_system.py`. As
-every path in a config, it is relative to the config's folder or, where nothing is there, to the working directory
-(`ratchet.core.config.section`). Any other is a module of the built-in folder of its kind, as `mrag` is, or stands in a
-module with others (`Folder.shared`). A module has one plug-in in a constant such as SYSTEM, or several by name in its
-plural, SYSTEMS.
+A name that ends in `.py` or contains a `/` is the path of a file or folder of Python code. Any other is a module of the
+built-in folder of its kind, or stands in a module with others (`Folder.shared`). A module has one plug-in in a constant
+such as SYSTEM, or several by name in its plural, SYSTEMS.
 
 Code outside the built-in folders is identified by a digest of its source, which becomes part of the content keys of
 what it makes. A config names the code that runs on its user's machine, so a config is as trusted as a program; data
@@ -42,14 +39,14 @@ MODULE_PREFIX = "ratchet_plugin_"  # of the modules that are imported from a pat
 
 @dataclass(frozen=True)
 class Folder:
-    """Where the built-in plug-ins of a kind lie."""
+    """The place of the built-in plug-ins of a kind."""
 
     package: str
     """Empty where a kind has none."""
     skip: tuple[str, ...] = ()
     """Modules of the package that are not plug-ins."""
     shared: Mapping[str, str] = field(default_factory=dict)
-    """Plug-ins that stand in one module with others, and the module of each. Any other is a module of its name."""
+    """Plug-ins that stand in one module with others, and the module of each."""
 
 
 FOLDERS: dict[Kind, Folder] = {
@@ -86,17 +83,16 @@ FOLDERS: dict[Kind, Folder] = {
 
 @dataclass(frozen=True)
 class Plugin:
-    """A module that was found, and what identifies its code."""
+    """A module that was found, and the identity of its code."""
 
     name: str
-    """As the config has it."""
     module: ModuleType
     digest: str = ""
-    """16 hexadecimal digits of the sha256 of the source; empty for a built-in plug-in, which the code version tells."""
+    """16 hexadecimal digits of the sha256 of the source; empty for a built-in plug-in."""
 
     def declared(self, constant: str) -> Any:
-        """What the module declares under a constant such as SYSTEM, or by this name under its plural; None where it
-        declares nothing."""
+        """Return what the module declares under a constant such as SYSTEM, or by this name under its plural; else
+        None."""
         several = getattr(self.module, f"{constant}S", None)
         return several.get(self.name) if isinstance(several, Mapping) else getattr(self.module, constant, None)
 
@@ -107,14 +103,12 @@ class Plugin:
 
     @property
     def is_outside(self) -> bool:
-        """Whether its code is not ours."""
         return bool(self.digest)
 
     @contextmanager
     def errors(self, problem: str, *passing: type[Exception], becomes: type[Exception] = UserError) -> Iterator[None]:
-        """Whatever code from outside raises in the block `becomes` an error that says the plug-in, `problem`, what was
-        raised, and in which line. UserErrors and `passing` are raised as they are, and so is what a built-in plug-in
-        raises."""
+        """Turn whatever outside code raises in the block into `becomes`, which names the plug-in, `problem`, the error
+        and its line. UserErrors, `passing` and errors of built-in plug-ins are raised as they are."""
         raised: tuple[type[Exception], ...] = (UserError, *passing)
         try:
             yield
@@ -128,17 +122,17 @@ class Plugin:
 
 
 def is_path(name: str) -> bool:
-    """Whether a config's name of a plug-in is the path of a file or folder."""
+    """Return whether a config names a plug-in by the path of a file or folder."""
     return name.endswith(".py") or "/" in name
 
 
 def short_name(name: str) -> str:
-    """The name that people read: of a path its stem, else the name itself."""
+    """Return the name that people read: a path's stem, else the name itself."""
     return Path(name).stem if is_path(name) else name
 
 
 def resolve_path(name: str) -> Path:
-    """The file of a plug-in that is named by its path: a package's `__init__.py`, where the path is a folder."""
+    """Return the file of a plug-in's path: a package's `__init__.py`, where the path is a folder."""
     path = Path(name).expanduser()
     return path / "__init__.py" if path.is_dir() else path
 
@@ -153,7 +147,7 @@ def known_plugins(kind: Kind) -> list[str]:
 
 
 def load_plugin(kind: Kind, name: str, parts: Sequence[str], key: str) -> Plugin:
-    """The plug-in, which must define every name in `parts`. `key`: the config's key that names it, for errors.
+    """Load the plug-in, which must define every name in `parts`. `key` is the config's key that names it.
 
     Raises UserError where there is none of this name, its import fails, or a part is missing.
     """
@@ -202,7 +196,7 @@ class _SourceLoader(SourceFileLoader):
 
 
 class _SubmoduleFinder:
-    """Finds the modules inside a plug-in that is a folder, which are identified by the same digest."""
+    """Finds the modules inside a plug-in that is a folder."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -236,8 +230,7 @@ def _import_file(kind: Kind, file: Path, digest: str) -> ModuleType:
 
 
 def describe_error(error: BaseException, module: Path | None = None) -> str:
-    """An exception in one line: its type, its message, and the line of the module's code, or of code beside it where it
-    is a package, that led to it."""
+    """Describe an exception in one line: its type, its message, and the line of the module's code that led to it."""
     try:
         said = short_line(str(error))
     except Exception:  # of outside code as well
@@ -253,7 +246,7 @@ def describe_error(error: BaseException, module: Path | None = None) -> str:
 
 
 def source_digest(file: Path) -> str:
-    """Of a module's file, or of every Python file of its folder where it is a package."""
+    """Return a digest of a module's file, or of every Python file of its folder where it is a package."""
     digest = hashlib.sha256()
     folder = file.parent
     for path in sorted(folder.rglob("*.py")) if file.name == "__init__.py" else [file]:

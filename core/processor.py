@@ -1,4 +1,4 @@
-"""What this process can do with the machine: its instructions, its cores and its memory."""
+"""This process's share of the machine: its instructions, its cores and its memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ ALL_GROUPS = Path("/sys/fs/cgroup")
 
 @cache
 def computes_bfloat16() -> bool:
-    """Whether this CPU multiplies matrices in bfloat16 (AMX, or AVX512's instructions for it).
-
-    Without torch, which is slow to import. False where the system does not say, as on macOS.
-    """
+    """Return whether this CPU multiplies matrices in bfloat16 (AMX, or AVX512's instructions for it), without torch.
+    False where the system does not say, as on macOS."""
     try:
         flags = CPU_INFO.read_text(errors="replace")
     except OSError:
@@ -27,17 +25,14 @@ def computes_bfloat16() -> bool:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use; where the system does not say, all."""
+    """Return the number of cores that this process may use; where the system does not say, all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_limits() -> list[Path]:
-    """The files that may hold a memory limit of this process, that of its own group first; none where there are no
-    Linux control groups.
-
-    They are of version 1 or 2. Within a container the groups above its own are not there, and neither is its own under
-    this name.
-    """
+    """Return the files of Linux control groups, version 1 or 2, that may hold a memory limit of this process, that of
+    its own group first. In a container the groups above its own are not there, and neither is its own under this
+    name."""
     try:
         groups = [line.split(":", 2) for line in OWN_GROUPS.read_text().splitlines()]
     except OSError:
@@ -53,8 +48,7 @@ def memory_limits() -> list[Path]:
 
 
 def usable_memory() -> int:
-    """Bytes of main memory that this process may use: the machine's, or less where a SLURM job or a container has a
-    limit."""
+    """Return the bytes of main memory that this process may use, within the limit of a SLURM job or a container."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for file in memory_limits():
         with contextlib.suppress(OSError, ValueError):  # "max" is no number

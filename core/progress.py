@@ -1,8 +1,5 @@
-"""One line of progress: done, rate, time left, and whatever counts the stage wants to show.
-
-On a terminal the line is redrawn in place; anywhere else a plain line is printed every `every` seconds, so that
-job logs stay readable.
-"""
+"""One line of progress: done, rate, time left, and further counts. On a terminal it is redrawn in place; elsewhere a
+plain line is printed every `every` seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from types import TracebackType
 from typing import TextIO
 
 SLOW = 3600.0
-"""Seconds of estimated time left above which a stage that has advice prints it."""
+"""Seconds left above which a stage prints its advice."""
 FIRST_LOOK = 120.0
 """Seconds after which the time left is estimated, even where little has finished."""
 
@@ -40,8 +37,8 @@ class Progress:
         advice: str = "",
         in_flight: int = 1,
     ) -> None:
-        """`total`: None where it is not known before the end. `advice`: what shortens the stage, printed once where it
-        will take more than an hour; `in_flight`: the number of pieces of work that are done at the same time."""
+        """`total` is None where it is not known before the end. `advice` says how to shorten the stage, and is printed
+        once where that will take more than an hour; `in_flight` pieces of work are done at the same time."""
         self.title, self.total, self.done = title, total, done
         self.note = ""
         self._advice, self._in_flight = advice, in_flight

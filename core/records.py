@@ -1,7 +1,7 @@
 """The nouns of Ratchet: frozen, typed records that every stage reads and writes.
 
-Those of scores and selections are in core/records.py. Raw output is immutable: a stage never changes another
-stage's records, it writes its own that point at them by key. On disk a record is one JSON line; token rows are Parquet.
+Raw output is immutable: a stage never changes another stage's records, it writes its own that point at them by key. On
+disk a record is one JSON line; token rows are Parquet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 
 def content_key(*parts: Any) -> str:
-    """A 32-digit hexadecimal digest of JSON-able parts: equal content, equal key, on any machine."""
+    """Return a 32-digit hexadecimal digest of JSON-able parts: equal content, equal key, on any machine."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_jsonable)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
@@ -28,11 +28,8 @@ def _jsonable(value: Any) -> Any:
 
 
 def document_id(text: str) -> str:
-    """A document's id in Unicode's NFC, without the brackets that FineWeb writes around it: <urn:uuid:1> is urn:uuid:1.
-
-    DataMorgana's and LiveRAG's questions name the same documents, some with the brackets and some without. Some systems
-    spell names of files in NFD.
-    """
+    """Normalise a document's id: Unicode's NFC, without the brackets that FineWeb and some question sets write around
+    it (<urn:uuid:1>)."""
     text = unicodedata.normalize("NFC", text)
     return text[1:-1] if text.startswith("<urn:") and text.endswith(">") else text
 
@@ -47,7 +44,7 @@ class Record(BaseModel):
 
 
 Stance = Literal["true", "false", "unknown", "mixed", ""]
-"""What a label says of a claim; empty for a choice among answers."""
+"""A label's verdict on a claim; empty for a choice among answers."""
 
 
 class Label(Record):
@@ -55,7 +52,7 @@ class Label(Record):
 
     name: str
     meaning: str
-    """When it is the right one, or the text of a choice: what a prompt says of it."""
+    """A prompt's text of the label: when it is the right one, or the text of a choice."""
     stance: Stance = ""
 
 
@@ -65,7 +62,7 @@ class Question(Record):
     id: str
     text: str
     form: Literal["question", "claim"] = "question"
-    """What the text is, and what a prompt calls it."""
+    """A prompt calls the text so."""
     answers: tuple[str, ...] = ()
     """Accepted short answers: any of them is right."""
     reference: str | None = None
@@ -77,7 +74,7 @@ class Question(Record):
     gold_titles: tuple[str, ...] = ()
     """Titles of documents that hold the answer, where a benchmark names pages rather than documents."""
     labels: tuple[Label, ...] = ()
-    """Of a task with a closed set of answers: all of them. The answer is a label's name."""
+    """All labels of a task with a closed set of answers. The answer is a label's name."""
     label: str | None = None
     """The right one's name."""
     kind: str = ""
@@ -88,7 +85,7 @@ class Question(Record):
 
     @property
     def asked(self) -> Question:
-        """What a system sees of it: nothing that whoever asks it in use does not know."""
+        """The part that a system sees: nothing that whoever asks it in use does not know."""
         return Question(id=self.id, text=self.text, form=self.form, labels=self.labels)
 
     @property
@@ -107,7 +104,7 @@ class Question(Record):
 
 
 def questions_digest(questions: Iterable[Question]) -> str:
-    """Of questions with all that belongs to them, in their order."""
+    """Return a digest of questions with all that belongs to them, in their order."""
     return content_key("questions", [question.key() for question in questions])
 
 
@@ -122,14 +119,14 @@ class Passage(Record):
     score: float = 0.0
 
     def with_text(self, text: str) -> Passage:
-        """The passage with another text, such as its beginning or a summary: another passage, whose id says so."""
+        """Return the passage with another text, such as its beginning or a summary; its id says so."""
         if text == self.text:
             return self
         return self.model_copy(update={"id": f"{self.id}~{content_key(text)[:8]}", "text": text})
 
 
 def with_title(title: str, text: str) -> str:
-    """A text under its title, as it is indexed and encoded; one of them alone where the other is empty."""
+    """Put a title above a text, as it is indexed and encoded."""
     return f"{title}\n{text}" if title and text else title or text
 
 
@@ -168,8 +165,8 @@ class Conversation(Record, extra="ignore"):
     spans: tuple[Span, ...]
     """Contiguous, in order, covering `ids` or `text`."""
     foreign_turns: int = Field(0, exclude_if=lambda turns: turns == 0)
-    """How many assistant turns are a program's text (its own examples, a history that it rewrote) and not what the
-    model sampled here: they are context, and never trained on."""
+    """The number of assistant turns that are a program's text (its examples, a history that it rewrote) and not sampled
+    here: they are context, and never trained on."""
 
     rewritten: bool = Field(False, exclude_if=lambda rewritten: not rewritten)
     """The dialogue goes on here from the conversation before, since the chat template wrote earlier turns in another
@@ -189,8 +186,8 @@ class Conversation(Record, extra="ignore"):
         return self
 
     def actions(self) -> list[tuple[int, int]]:
-        """(start, end) of each action that was sampled and parsed: a thought and what follows it in the turn are one
-        action, and so is what an engine put between them."""
+        """Return (start, end) of each action that was sampled and parsed. A thought, what follows it in the turn and
+        what an engine put between them are one action."""
         found: list[tuple[int, int]] = []
         in_thought = False
         for span in self.spans:
@@ -205,7 +202,7 @@ class Conversation(Record, extra="ignore"):
 
     @property
     def content(self) -> tuple[int, ...] | str:
-        """What spans count in: the token ids, or the characters of the text."""
+        """The token ids, or the characters of the text: spans count in these."""
         return self.text or self.ids
 
 
@@ -230,11 +227,11 @@ class ModelCall(Record):
     """Index into the trajectory's conversations."""
     start: int
     end: int
-    """What was sampled is conversation.content[start:end]; of a look-ahead, the part that was used."""
+    """The sampled part is conversation.content[start:end]; of a look-ahead, the part that was used."""
     text: str
     parse: ParseState
     repairs: tuple[Repair, ...] = Field((), exclude_if=lambda repairs: not repairs)
-    """Of an action that was read although it is not exactly what was asked for, in what it is not."""
+    """Deviations of an action that was read although it is not exactly what was asked for."""
     error: str = ""
     attempt: int = 0
     """0 for the first try, 1 for the first re-ask."""
@@ -243,7 +240,7 @@ class ModelCall(Record):
     cached_tokens: int = 0
     new_tokens: int
     thought_tokens: int = Field(0, exclude_if=lambda tokens: tokens == 0)
-    """Of the new tokens, those of a thought."""
+    """The part of the new tokens that is a thought."""
     at: float
     """Seconds since the trajectory began."""
     seconds: float
@@ -280,10 +277,10 @@ class ToolCall(Record):
     tool: str
     arguments: dict[str, Any]
     text: str = ""
-    """What it said, where that was not passages."""
+    """The result, where that was not passages."""
     passages: tuple[Passage, ...] = ()
     error: str = ""
-    """Why it refused, in the words that the model saw; or why it failed, of which the model is told in one sentence."""
+    """The refusal in the words that the model saw; or the failure, of which the model is told in one sentence."""
     state: LookupState = Field(default_factory=lambda given: "refused" if given.get("error") else "ok")
     at: float
     seconds: float
@@ -307,7 +304,7 @@ class Note(Record):
     role: str
     text: str
     reward: float | None = Field(None, ge=0, le=1, exclude_if=lambda reward: reward is None)
-    """What an agent makes of its own work."""
+    """An agent's reward for its own work."""
     at: float
 
 
@@ -328,7 +325,7 @@ class Turn(Record):
     verdict: str = ""
     """The answer or label that it came to; empty where it gave none."""
     scores: dict[str, float | None] = {}
-    """What was measured of it; null where it cannot be told."""
+    """Measured scores; null where one cannot be told."""
 
 
 class Trajectory(Record):
@@ -360,12 +357,12 @@ class Trajectory(Record):
 
     @property
     def response(self) -> str:
-        """What can be checked against documents: the reasons for a label, or the answer itself."""
+        """The part that can be checked against documents: the reasons for a label, or the answer itself."""
         return self.explanation or self.answer
 
     @property
     def token_exact(self) -> bool:
-        """Whether every conversation holds the token ids that its model saw and emitted."""
+        """Return whether every conversation holds the token ids that its model saw and emitted."""
         return not any(conversation.text for conversation in self.conversations)
 
     @property
@@ -404,7 +401,7 @@ class Score(Record):
     verdicts: tuple[dict[str, Any], ...] = ()
     """Every raw verdict behind the value, unparsable ones included."""
     unparsed: int = 0
-    """How many of the verdicts could not be read."""
+    """The number of verdicts that could not be read."""
     content: str = Field("", exclude_if=lambda content: not content)
     """Digest of the record that was scored (`sampling.store.Outline`)."""
 
@@ -424,7 +421,7 @@ Cause = Literal[
     "score_too_low",
     "all_equal",
 ]
-"""What became of a question when trajectories were selected: some are kept, or why none is."""
+"""The outcome of a question's selection: some trajectories are kept, or why none is."""
 
 
 class QuestionChoice(Record):
@@ -439,8 +436,8 @@ class QuestionChoice(Record):
     """Trajectory key to weighted reward; 0 where it did not finish or has no answer, null where a needed score is null
     or the trajectory failed."""
     candidates: tuple[str, ...] = ()
-    """Of a question that is kept, the trajectories that an objective over good and bad ones may learn from: with a
-    reward, ended as the rule asks for, counted once."""
+    """The trajectories of a kept question that an objective over good and bad ones may learn from: with a reward, ended
+    as the rule asks for, counted once."""
     weight: float = 1.0
     """Factor on the question's loss."""
 

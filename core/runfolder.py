@@ -17,8 +17,6 @@ SPLITS = ("train", "dev", "test")
 
 
 class _Below:
-    """The path of a name in the folder that an object stands for."""
-
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -41,10 +39,10 @@ class RoundFolder:
     candidate = _Below("training/candidate")
     """The adapter that training leaves where the reward on dev is to choose (training.choose_by)."""
     choice = _Below("choice.json")
-    """Which of the evaluated adapters was chosen by reward on dev."""
+    """The adapter that was chosen by reward on dev."""
     evaluation = _Below("evaluation")
     promotion = _Below("promotion.json")
-    """Whether the round's adapter took its parent's place."""
+    """The decision whether the round's adapter took its parent's place."""
 
     @property
     def number(self) -> int:
@@ -52,15 +50,15 @@ class RoundFolder:
 
     @property
     def trained_control(self) -> TrainedControl | None:
-        """Which control is trained here; None for the round itself."""
+        """The control that is trained here; None for the round itself."""
         return None
 
     def control(self, name: TrainedControl) -> ControlFolder:
-        """What is trained on other data than the selection (evaluation.controls)."""
+        """Return the folder of what is trained on other data than the selection (evaluation.controls)."""
         return (GoldFolder if name == "gold" else ControlFolder)(self.path / f"control-{name}")
 
     def read_selection(self) -> Selection | None:
-        """None before trajectories were selected. Raises UserError for a damaged file."""
+        """Read the selection; None before trajectories were selected. Raises UserError for a damaged file."""
         return read_record(self.selection, Selection, "make it again with `ratchet score`")
 
 
@@ -113,7 +111,7 @@ class RunFolder:
 
     @property
     def has_trajectories(self) -> bool:
-        """Whether anything was sampled, for training or in an evaluation."""
+        """Return whether anything was sampled, for training or in an evaluation."""
         patterns = (f"{ROUND}*/trajectories/*.jsonl", "arms/**/*.jsonl")
         return any(path.stat().st_size for pattern in patterns for path in self.path.glob(pattern))
 
@@ -121,13 +119,13 @@ class RunFolder:
         return RoundFolder(self.path / f"{ROUND}{number}")
 
     def rounds(self) -> list[RoundFolder]:
-        """Those that are there, in order."""
+        """Return the rounds that are there, in order."""
         numbers = (path.name.removeprefix(ROUND) for path in self.path.glob(f"{ROUND}*"))
         return [self.round(number) for number in sorted(int(n) for n in numbers if n.isdecimal())]
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's bytes."""
+    """Return the sha256 of a file's bytes."""
     try:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -136,14 +134,14 @@ def file_digest(path: Path) -> str:
 
 
 def path_digest(path: Path) -> str:
-    """sha256 of a file's bytes, or of the names and digests of a folder's files."""
+    """Return the sha256 of a file's bytes, or of the names and digests of a folder's files."""
     if not path.is_dir():
         return file_digest(path)
     return tree_digest(path, sorted(child for child in path.rglob("*") if child.is_file()))
 
 
 def tree_digest(folder: Path, files: Iterable[Path]) -> str:
-    """sha256 of the names below the folder and of the digests of some of its files."""
+    """Return the sha256 of the names below the folder and of the digests of some of its files."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.relative_to(folder).as_posix()}\0{file_digest(file)}\n".encode())

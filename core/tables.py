@@ -1,4 +1,4 @@
-"""Consoles that show text from outside as text, and tables that are complete at any width: a table that does not fit is
+"""Consoles that show text from outside as text, and tables that are complete at any width: one that does not fit is
 printed as a block of lines for each row."""
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ NARROW = 80
 
 
 class PlainConsole(Console):
-    """A console that shows text as text: what documents, models and data files say never commands the terminal.
-
-    Colours and styles of our own are no part of a text, and stay.
-    """
+    """A console that shows text as text: what documents, models and data files say never commands the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -32,7 +29,8 @@ class PlainConsole(Console):
 
 
 def wide_console(width: int, out: TextIO | None = None) -> Console:
-    """For tables: as wide as the terminal or COLUMNS says, or `width` columns where the output goes elsewhere."""
+    """Open a console for tables, as wide as the terminal or COLUMNS says, or `width` columns where the output goes
+    elsewhere."""
     console = PlainConsole(file=out or sys.stdout, highlight=False)
     if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
         return console
@@ -46,8 +44,8 @@ GAP = 3
 def new_table(
     title: str, texts: Iterable[str], numbers: Iterable[str], caption: str = "", padding: tuple[int, ...] = (0, 0, 0, 1)
 ) -> Table:
-    """An empty table with columns of texts, then of numbers, none of which is broken into lines; its title, headings
-    and caption are markup."""
+    """Make an empty table with columns of texts, then of numbers, none of which is broken into lines; its title,
+    headings and caption are markup."""
     table = Table(title=title, box=SIMPLE_HEAD, padding=padding, title_justify="left")  # type: ignore[arg-type]
     table.caption, table.caption_justify = caption, "left"
     for heading in texts:
@@ -60,9 +58,9 @@ def new_table(
 def print_table(table: Table, out: TextIO | None = None, narrow: Table | None = None, wraps: bool = False) -> None:
     """Print a table without cutting a cell, in a terminal's width; in a file or pipe, as wide as its columns need.
 
-    `wraps`: whether texts in columns that allow it may be broken into lines. `narrow`: the table with fewer columns,
-    for where the first does not fit; its texts may be broken. Where no table fits, each row is a block: the first cell,
-    then the others with their headings.
+    With `wraps`, texts in columns that allow it may be broken into lines. `narrow` is the table with fewer columns, for
+    where the first does not fit. Where no table fits, each row is a block: the first cell, then the others with their
+    headings.
     """
     console = wide_console(max(NARROW, _width(table)), out)
     for one, broken in ((table, wraps), (narrow, True)):
@@ -73,7 +71,6 @@ def print_table(table: Table, out: TextIO | None = None, narrow: Table | None = 
 
 
 def _width(table: Table, wraps: bool = False) -> int:
-    """Columns of the screen that the table needs."""
     console = Console(width=10_000)
     found = console.measure(table)
     return found.minimum if wraps else found.maximum
@@ -100,7 +97,7 @@ def _print_blocks(table: Table, console: Console) -> None:
 
 
 def _lines(cells: list[tuple[str, Text]], width: int) -> Iterator[Text]:
-    """'heading: value' of the cells, as many on a line as fit."""
+    """Yield 'heading: value' of the cells, as many on a line as fit."""
     line = Text()
     for heading, text in cells:
         cell = Text.from_markup(f"{heading}: " if heading else "") + text

@@ -1,5 +1,5 @@
-"""Mark-up as plain text: H<sub>2</sub>O is H2O and 10<sup>6</sup> is 10^6 (core/words.py). The tags of HTML, JATS
-and MathML vanish, and where they part blocks or cells of a table, words stay apart."""
+"""Mark-up as plain text: H<sub>2</sub>O is H2O and 10<sup>6</sup> is 10^6 (core/words.py). The tags of HTML, JATS and
+MathML vanish, and where they part blocks or cells of a table, words stay apart."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ CODE_OR_TAG = re.compile(
 )
 """The same, or code in Markdown, whose tags are its text."""
 PAGE = re.compile(r"<(?:!doctype|html|head|body|script|style)\b", re.IGNORECASE)
-"""Of a whole page, or of code that writes one."""
+"""The beginning of a whole page, or of code that writes one."""
 SIMPLE = re.compile(r"[+\-\u2212]?[\d.,]*\w?|[+\-\u2212]")
 """A part of a formula that needs no brackets."""
 MAX_LEVELS = 100
 ROUNDS = 3
-"""How often tags may be escaped: publishers send &amp;lt;i&amp;gt; for <i>."""
+"""The most times that tags may be escaped: publishers send &amp;lt;i&amp;gt; for <i>."""
 
 
 class PlainWriter:
@@ -55,9 +55,9 @@ class PlainWriter:
         self._pieces: list[str] = []
         self._end = ""
         self.raised: bool | None = None
-        """Whether the next piece begins a superscript (True) or a subscript."""
+        """True if the next piece begins a superscript (True) or a subscript."""
         self.apart = False
-        """Whether a number that the next piece begins with is another one than the text's last."""
+        """True if a number that the next piece begins with is another one than the text's last."""
 
     @property
     def text(self) -> str:
@@ -86,12 +86,12 @@ class PlainWriter:
 
 
 def tag_name(element: Any) -> str:
-    """An element's name without its namespace; '' for a comment."""
+    """Return an element's name without its namespace; '' for a comment."""
     return element.tag.rpartition("}")[2].lower() if isinstance(element.tag, str) else ""
 
 
 def element_text(element: Any) -> str:
-    """The text of an element of ElementTree or lxml; '' for None."""
+    """Return the text of an element of ElementTree or lxml; '' for None."""
     writer = PlainWriter()
     if element is not None:
         _write(element, writer)
@@ -124,7 +124,7 @@ def _write(element: Any, writer: PlainWriter) -> None:
 
 
 def _formula(element: Any) -> str:
-    """The text of an element of MathML, in one line."""
+    """Return the text of an element of MathML, in one line."""
     name = tag_name(element)
     parts = [_formula(child) for child in element if tag_name(child) not in {"", *NOT_SHOWN}]
     if not len(element):
@@ -163,11 +163,11 @@ def _grouped(part: str) -> str:
 
 
 def without_tags(text: str, is_markup: bool = False) -> str:
-    """The plain text of a text that may hold tags.
+    """Return the plain text of a text that may hold tags.
 
-    Where `is_markup` does not say that it is mark-up, as a field of a service's answer is, the text decides: a pair of
-    tags or a line break makes it so. Then entities and escaped tags are read too. Any other text ("a < b"), a whole
-    page, and code between the backticks of Markdown stay as they are.
+    Unless `is_markup`, as for a field of a service's answer, a pair of tags or a line break has to say that it is
+    mark-up. Then entities and escaped tags are read too. Any other text ("a < b"), a whole page, and code between the
+    backticks of Markdown stay as they are.
     """
     if not is_markup and ("<" not in text or PAGE.search(text)):
         return text
@@ -182,8 +182,8 @@ def without_tags(text: str, is_markup: bool = False) -> str:
 
 
 def _tree(text: str, keep_code: bool) -> tuple[Element, bool]:
-    """The elements of a text with its entities read, and whether a pair of tags or a line break is among its tags. A
-    tag that closes nothing is left out, one that is not closed ends with the element around it."""
+    """Return the elements of a text with its entities read, and whether it has a pair of tags or a line break. A tag
+    that closes nothing is left out, one that is not closed ends with the element around it."""
     stack = [Element("text")]
     found, at = False, 0
     pieces: list[str] = []

@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 async def gather_or_cancel(work: Sequence[Awaitable[T]]) -> list[T]:
-    """Run awaitables concurrently: results in order. The first error cancels the rest, and is raised after that."""
+    """Run awaitables concurrently and return their results in order. The first error cancels the rest, and is raised
+    after that."""
     tasks = [asyncio.ensure_future(part) for part in work]
     try:
         return list(await asyncio.gather(*tasks))
@@ -27,8 +28,7 @@ async def gather_or_cancel(work: Sequence[Awaitable[T]]) -> list[T]:
 
 
 async def for_each(items: Sequence[T], work: Callable[[T], Awaitable[None]], at_once: int) -> None:
-    """Do `work` for each item, begun in their order, `at_once` at a time. The first error cancels the rest, and is
-    raised after that."""
+    """Do `work` for each item, begun in their order, `at_once` at a time. The first error cancels the rest."""
     queue = iter(items)
 
     async def worker() -> None:
@@ -71,7 +71,7 @@ class _TooSlow(BaseException):
 
 @contextmanager
 def time_limit(seconds: float, message: str) -> Iterator[None]:
-    """Raise UserError in the middle of what takes longer. Only the main thread can be interrupted; others wait."""
+    """Raise UserError in the middle of what takes longer. Only the main thread can be interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -22,7 +22,7 @@ CHAIN = re.compile(r"\d+(?:[.,]\d+)+")
 BARE_POINT = re.compile(r"(?<![\w.,])\.(?=\d)")
 SIGNS = f"[{re.escape(string.punctuation)}]"
 INSIDE = re.compile(rf"((?<=\d)(?:\^[-+]?|[._])(?=\d)|(?<!\w)-(?=\d))|((?<=\d){SIGNS}+(?=\d))|{SIGNS}")
-"""ASCII punctuation: what belongs to a number, what parts two numbers, and all other."""
+"""ASCII punctuation: in a number, between two numbers, and all other."""
 ENDS = regex.compile(r"(?<!\S)(?:(?!-\d)[\p{P}\p{S}])+|[\p{P}\p{S}]+(?!\S)")
 TYPOGRAPHY = str.maketrans(
     dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\u02bb\u02bc\u2032\u00b4", "'")
@@ -42,23 +42,24 @@ CUT = " [cut]"
 """Ends a text that was shortened."""
 LONGEST_WORD = 50
 MAX_LEVELS = 100
-"""Levels of JSON inside each other: more than any answer needs, and fewer than pydantic (255) or Python can write."""
+"""Levels of JSON inside each other: more than any answer needs, and fewer than pydantic or Python can write."""
 
 
 def published_answer(text: str) -> str:
-    """Lower-case, ASCII punctuation deleted, articles dropped, blanks collapsed, in the published scorers' order."""
+    """Lower-case the text, delete ASCII punctuation and articles and collapse blanks, in the published scorers'
+    order."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
 def fold_typography(text: str) -> str:
-    """One spelling of what reads the same: composed letters and plain digits (Unicode's NFKC), and the apostrophes,
-    quotation marks and dashes of ASCII, without invisible characters."""
+    """Return one spelling of what reads the same: composed letters and plain digits (Unicode's NFKC), and the
+    apostrophes, quotation marks and dashes of ASCII, without invisible characters."""
     return text if text.isascii() else without_invisible(text.translate(TYPOGRAPHY)).translate(TYPOGRAPHY)
 
 
 def spell_numbers(text: str) -> str:
-    """The text with one spelling of each number, in which only decimals have a point: 1,000 and 1'000 are 1000, 0,5 and
-    .5 are 0.5, and the points of 12.03.2024 become hyphens. Zeros stay: version 3.10 is not 3.1."""
+    """Return the text with one spelling of each number, in which only decimals have a point: 1,000 and 1'000 are 1000,
+    0,5 and .5 are 0.5, and the points of 12.03.2024 become hyphens. Zeros stay: version 3.10 is not 3.1."""
     return CHAIN.sub(_spelled, BARE_POINT.sub("0.", GROUPS.sub("", text)))
 
 
@@ -72,8 +73,8 @@ def _spelled(number: re.Match[str]) -> str:
 
 
 def plain_answer(text: str) -> str:
-    """`published_answer` of the text's one spelling, but that no number becomes another one: 1.5 is not 15, nor -5 5,
-    10⁶ or 10^6 106, and 1/2 12."""
+    """Normalise as `published_answer`, of the text's one spelling, without making another number: 1.5 is not 15, nor -5
+    5, 10⁶ or 10^6 106, and 1/2 12."""
     plain = _without_punctuation(fold_typography(text).lower())
     return " ".join(ARTICLES.sub(" ", plain).split())
 
@@ -83,32 +84,32 @@ def _without_punctuation(text: str) -> str:
 
 
 def normalise_answer(text: str) -> str:
-    """`plain_answer`, without any punctuation and symbols (Unicode's P and S) at the ends of words, and with the words
-    of scripts that have no blanks apart, as the index has them (core/words.py). Of a text that this leaves nothing
-    of, such as the answer "A" or "+", articles stay, and where it is nothing but punctuation, that too."""
+    """Normalise as `plain_answer`, without any punctuation and symbols at the ends of words, and with the words of
+    scripts that have no blanks apart (core/words.py). Where that leaves nothing, as of "A" or "+", articles stay, and
+    punctuation alone too."""
     lower = fold_typography(text).lower()
     return spaced_answer(plain_answer(text)) or spaced_answer(_without_punctuation(lower)) or lower.strip()
 
 
 def spaced_answer(plain: str, pairs: bool = True) -> str:
-    """The words of a plain answer without punctuation at their ends; those of scripts that have no blanks are pairs of
-    letters, or single ones."""
+    """Return the words of a plain answer without punctuation at their ends; those of scripts without blanks are pairs
+    of letters, or single ones."""
     return " ".join((plain if plain.isascii() else ENDS.sub("", separate_unspaced(plain, pairs))).split())
 
 
 Normalise = Callable[[str], str]
 NORMALISATIONS: Mapping[str, Normalise] = {"unicode": normalise_answer, "published": published_answer}
-"""What `rewards.normalisation` names."""
+"""The values of `rewards.normalisation`."""
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with '?' for every half of a surrogate pair: JSON can hold those, and UTF-8, so every file, cannot."""
+    """Return the text with '?' for every half of a surrogate pair, which JSON can hold and UTF-8 cannot."""
     return text.encode(errors="replace").decode()
 
 
 def read_json(text: str | bytes, finite: bool = True) -> Any:
-    """The value of JSON that somebody else wrote, with valid texts. Raises ValueError for whatever is wrong with it;
-    not for numbers like NaN where `finite` is False."""
+    """Read JSON that somebody else wrote, with valid texts. Raises ValueError for whatever is wrong with it; not for
+    numbers like NaN where `finite` is False."""
     try:
         return storable_value(json.loads(text), finite)
     except RecursionError:
@@ -116,8 +117,8 @@ def read_json(text: str | bytes, finite: bool = True) -> Any:
 
 
 def storable_value(value: Any, finite: bool = True, levels: int = MAX_LEVELS) -> Any:
-    """A decoded value with valid texts. ValueError where it is too deep or, where `finite`, has a number that JSON has
-    no form for: Python's decoder reads NaN, Infinity and 1e999."""
+    """Return a decoded value with valid texts. Raises ValueError where it is too deep or, where `finite`, has a number
+    that JSON has no form for: Python's decoder reads NaN, Infinity and 1e999."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if finite and isinstance(value, float) and not math.isfinite(value):
@@ -132,7 +133,7 @@ def storable_value(value: Any, finite: bool = True, levels: int = MAX_LEVELS) ->
 
 
 def plain_text(text: str) -> str:
-    """Text from outside that a terminal and a reader see as it is.
+    """Return text from outside as a terminal can show it.
 
     Terminal commands, control characters, invisible ones (text direction, tags) and half surrogate pairs are gone;
     lines, tabs and blanks stay. What the words say is left alone.
@@ -142,7 +143,7 @@ def plain_text(text: str) -> str:
 
 
 def plain_line(text: str) -> str:
-    """The same in one line, with single blanks."""
+    """Return `plain_text` in one line, with single blanks."""
     return " ".join(plain_text(text).split())
 
 
@@ -157,10 +158,8 @@ def short_text(text: str, max_characters: int) -> str:
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """At most so many characters, ended at a word, and with an ellipsis where something is missing.
-
-    A run of more than LONGEST_WORD characters is no word, as in scripts without blanks, and is cut anywhere.
-    """
+    """Cut to so many characters, at a word, with an ellipsis where something is missing. A run of more than
+    LONGEST_WORD characters is no word, as in scripts without blanks, and is cut anywhere."""
     if len(text) <= max_characters:
         return text
     cut, whole = text[: max_characters - 1], text[max_characters - 1].isspace()

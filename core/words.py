@@ -43,18 +43,16 @@ NEXT = regex.compile(
 
 
 def separate_numbers(text: str) -> str:
-    """The text with "^" before a power, "_" before an index and a blank before another number, wherever NFKC would
-    join them to the number before. A raised number after a word gets a "^" too."""
+    """Put "^" before a power, "_" before an index and a blank before another number, wherever NFKC would join them to
+    the number before. A raised number after a word gets a "^" too."""
     if text.isascii() or not STANDS_FOR_DIGITS.search(text):
         return text
     return NEXT.sub(" ", INDEX.sub("_", POWER.sub("^", text)))
 
 
 def script_sign(before: str, script: str, raised: bool) -> str:
-    """What stands between a text and the superscript or subscript of mark-up that follows it: "^", "_" or nothing.
-
-    H and 2 make H2, 10 and 6 make 10^6, 2 and nd make 2nd, a word and its footnote's mark word^a.
-    """
+    """Return what stands between a text and the superscript or subscript of mark-up that follows it: "^", "_" or
+    nothing. H and 2 make H2, 10 and 6 make 10^6, 2 and nd make 2nd, a word and its footnote's mark word^a."""
     if not raised:
         return "_" if ENDS_IN_NUMBER.search(before) and BEGINS_WITH_NUMBER.match(script) else ""
     if ENDS_IN_NUMBER.search(before):
@@ -63,7 +61,7 @@ def script_sign(before: str, script: str, raised: bool) -> str:
 
 
 def parts_numbers(before: str, after: str) -> bool:
-    """Whether one text ends and the other begins with a digit, so that together they would be another number."""
+    """Return whether one text ends and the other begins with a digit, so that together they would be another number."""
     return bool(ENDS_IN_NUMBER.search(before) and BEGINS_WITH_NUMBER.match(after))
 
 
@@ -86,7 +84,7 @@ WORD = regex.compile(f"[{LETTER}][{LETTER}{MARK}]*")
 """In a text of `spaced_words`."""
 MARKS = regex.compile(f"[{MARK}]+")
 COMPOSES = regex.compile(rf"[{MARK}\u1160-\u11ff]")
-"""What may become one character with the one before it: marks, and the parts of a Hangul syllable."""
+"""Characters that may become one with the one before: marks, and the parts of a Hangul syllable."""
 LONG_MARKS = regex.compile(r"([\p{M}\uff9e\uff9f]{30})[\p{M}\uff9e\uff9f]+")
 """The two letters become marks in NFKC."""
 INVISIBLE = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]+")
@@ -104,13 +102,13 @@ UTF_8 = ("utf-8", "surrogatepass")
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text in order, repeats included."""
+    """Return the words of a text in order, repeats included."""
     return ASCII_WORD.findall(text.lower()) if text.isascii() else WORD.findall(spaced_words(text).decode(*UTF_8))
 
 
 def spaced_words(text: str) -> bytes:
-    """The folded text in UTF-8, with blanks between the words of scripts that have none: its words are the runs of
-    WORD."""
+    """Return the folded text in UTF-8, with blanks between the words of scripts that have none: its words are the runs
+    of WORD."""
     data = text.encode(*UTF_8)
     if text.isascii():
         return data.lower()
@@ -125,20 +123,18 @@ def spaced_words(text: str) -> bytes:
 
 @cache
 def _stays(character: str) -> bool:
-    """Whether a character beyond ASCII stays as it is, whatever stands around it."""
+    """Return whether a character beyond ASCII stays as it is, whatever stands around it."""
     return not COMPOSES.match(character) and separate_unspaced(fold_text(character)) == character
 
 
 def padded_words(text: str) -> str:
-    """The words with a blank before and after each, so that `in` finds runs of whole words.
-
-    Here a letter of a script without blanks is a word by itself, so that no run of letters is missed.
-    """
+    """Return the words with a blank before and after each, so that `in` finds runs of whole words. A letter of a script
+    without blanks is a word by itself here, so that no run of letters is missed."""
     return f" {' '.join(WORD.findall(separate_unspaced(fold_text(text), pairs=False)))} "
 
 
 def fold_text(text: str) -> str:
-    """The text for comparison without regard to case: NFKC, case-folded, without invisible characters."""
+    """Fold the text for comparison without regard to case: NFKC, case-folded, without invisible characters."""
     return _fold_case(without_invisible(text))
 
 
@@ -148,20 +144,19 @@ def _fold_case(text: str) -> str:
 
 
 def without_invisible(text: str) -> str:
-    """The text in NFKC without invisible characters."""
+    """Return the text in NFKC without invisible characters."""
     # NFKC makes some invisible characters of others. Before it, none may part a number from its power.
     return nfkc(INVISIBLE.sub("", nfkc(INVISIBLE.sub("", text))))
 
 
 def nfkc(text: str) -> str:
-    """The text in NFKC, with its numbers apart. Of more than 30 marks in a row, which no language has (Unicode Standard
-    Annex 15, stream-safe text), the first 30 are kept: the time that normalising takes grows with the square of their
-    number."""
+    """Return the text in NFKC, with its numbers apart. Of more than 30 marks in a row, which no language has (Unicode
+    Standard Annex 15), the first 30 are kept: normalising takes time that grows with their square."""
     return text if text.isascii() else unicodedata.normalize("NFKC", separate_numbers(LONG_MARKS.sub(r"\1", text)))
 
 
 def separate_unspaced(text: str, pairs: bool = True) -> str:
-    """The text with blanks between the words of scripts that write none: pairs that overlap, or single letters."""
+    """Put blanks between the words of scripts that write none: pairs that overlap, or single letters."""
 
     def words(run: regex.Match[str]) -> str:
         letters = UNSPACED_LETTER.findall(run[0]) if MARKS.search(run[0]) else run[0]
@@ -197,7 +192,7 @@ TERM = regex.compile(rf"{WORD.pattern}(?:{SIGNS}{WORD.pattern})*")
 """Words that a sign joins are one term: up-to-date, AT&T, U.S., Velm's."""
 ASCII_TERM = re.compile(rf"[A-Za-z0-9]+(?:{SIGNS}[A-Za-z0-9]+)*")
 SHORTENED = re.compile(r"['’](?:s|t|d|m|ll|re|ve)$", re.IGNORECASE)
-"""What an apostrophe leaves at the end of "it's" and "don't"."""
+"""The end of "it's" and "don't" behind the apostrophe."""
 SENTENCE_END = re.compile(r"[!?。！？؟।\n\r]")
 FULL_STOP = re.compile(r"\.\W")
 ABBREVIATION = 3
@@ -208,7 +203,8 @@ SMALL = regex.compile(r"[\p{Ll}\p{Lo}]")
 
 
 def content_terms(query: str, stop_words: Set[str]) -> list[str]:
-    """The terms of a query as they are written, in order, without stop words; all of them where none would be left.
+    """Return the terms of a query as they are written, in order, without stop words; all of them where none would be
+    left.
 
     A stop word stays where it may be a name, if not all of the query is in capitals: inside a term, in capitals,
     capitalised inside a sentence, or where all terms are capitalised (Will Smith). An I must follow a capitalised term
@@ -243,7 +239,7 @@ def content_terms(query: str, stop_words: Set[str]) -> list[str]:
 
 
 def read_stop_words(given: str | Sequence[str]) -> frozenset[str]:
-    """The stop words that a config's `index.stop_words` means: a name of NAMED, words, or the path of a file with one
+    """Return the stop words of a config's `index.stop_words`: a name of NAMED, words, or the path of a file with one
     word a line. Raises UserError for a file that cannot be read."""
     if isinstance(given, str) and given in NAMED:
         return NAMED[given]

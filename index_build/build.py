@@ -96,7 +96,7 @@ def build_index(
 
 
 def is_built(target: Path, number: int, piece: PlannedShard, settings: str) -> bool:
-    """Whether a shard of the plan is on the disk. Raises UserError where it is a shard of another index."""
+    """Return whether a shard of the plan is on the disk. Raises UserError where it is a shard of another index."""
     folder = target / SHARDS / shard_name(number)
     if not (folder / SHARD).exists():
         return False

@@ -141,7 +141,7 @@ def word_start(text: str, at: int) -> int:
 
 
 def _is_inside(text: str, at: int) -> bool:
-    """Whether the characters around a place belong to one word, or to one number such as 1,407.5 or 10^6."""
+    """Return whether the characters around a place belong to one word, or to one number such as 1,407.5 or 10^6."""
     around = text[max(0, at - 2) : at + 2]
     middle = min(2, at)
     return any(match.start() < middle < match.end() for match in JOINED.finditer(around, overlapped=True))

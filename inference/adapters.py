@@ -106,7 +106,7 @@ def checked_digest(folder: str | Path) -> str:
 
 
 def is_adapter(folder: str | Path) -> bool:
-    """Whether the folder holds an adapter."""
+    """Return whether the folder holds an adapter."""
     return all((Path(folder) / name).exists() for name in (CONFIG, WEIGHTS))
 
 
@@ -208,7 +208,7 @@ def _layers(path: Path, weights: bytes, ranks: set[int]) -> dict[str, Layer]:
 
 
 def _is_zero(path: Path, name: str, tensor: Mapping[str, Any]) -> bool:
-    """Whether all numbers are 0; raises UserError where one is not finite, or where they are no numbers."""
+    """Return whether all numbers are 0; raises UserError where one is not finite, or where they are no numbers."""
     if tensor["dtype"] not in INFINITY:
         raise UserError(
             f"{path}: {name} holds {tensor['dtype']} values, and an adapter's are one of {', '.join(INFINITY)}. {AGAIN}"

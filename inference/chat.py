@@ -33,7 +33,7 @@ class ChatFormat(Protocol):
 
     @property
     def is_text(self) -> bool:
-        """Whether the ids are characters, because the model's own are not known."""
+        """Return whether the ids are characters, because the model's own are not known."""
         ...
 
     @property
@@ -196,7 +196,7 @@ class Dialogue:
 
     @property
     def waits(self) -> bool:
-        """Whether the last message has no reply yet."""
+        """Return whether the last message has no reply yet."""
         return bool(self.turns) and self.turns[-1].role in ("user", "tool")
 
     def user(self, text: str) -> None:

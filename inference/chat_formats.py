@@ -55,17 +55,17 @@ class RenderedFormat(TokenFormat):
     where: str
     """The model, for errors."""
     folds_system: bool = False
-    """Whether the system message is put before the first user message, since the template takes none."""
+    """True if the system message is put before the first user message, since the template takes none."""
     alternates: bool = False
-    """Whether messages of one role in a row are joined, since the template demands that roles alternate."""
+    """True if messages of one role in a row are joined, since the template demands that roles alternate."""
     joins_heading: bool = False
-    """Whether ordinary text right before a message is encoded together with it, as text behind it is."""
+    """True if ordinary text right before a message is encoded together with it, as text behind it is."""
     lists_content: bool = False
-    """Whether the template takes a message's content as a list of parts alone."""
+    """True if the template takes a message's content as a list of parts alone."""
     reply_opening: str = ""
     thinking: Thinking | None = None
     kept: bool | None = None
-    """Whether later turns are shown the thoughts of earlier ones; None: as the template does."""
+    """True if later turns are shown the thoughts of earlier ones; None: as the template does."""
 
     @classmethod
     def from_tokenizer(
@@ -488,7 +488,7 @@ THOUGHTS = (
 
 
 def keeps_thoughts(tokenizer: Any, where: str) -> bool:
-    """Whether the template shows a past reply as it was said, thoughts and all."""
+    """Return whether the template shows a past reply as it was said, thoughts and all."""
     template = str(tokenizer.chat_template)
     for form in THOUGHTS:
         if form.partition("{}")[0].strip() not in template and form.partition("{}")[2].strip() not in template:

@@ -104,5 +104,5 @@ def max_requests(name: str, model: ModelConfig) -> int:
 
 
 def needs_server(name: str, model: ModelConfig) -> bool:
-    """Whether a command that uses this model must run under `ratchet models serve`."""
+    """Return whether a command that uses this model must run under `ratchet models serve`."""
     return model.engine == "vllm" and not addressed(name, model).url

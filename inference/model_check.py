@@ -25,7 +25,7 @@ CALLS = {
 
 
 class Finding(NamedTuple):
-    """Whether one part of Ratchet works with a model."""
+    """True if one part of Ratchet works with a model."""
 
     part: str
     works: Literal["yes", "no", "set"]
@@ -116,7 +116,7 @@ def _thinking(chat: Chat, where: str) -> tuple[Literal["yes", "no", "set"], str]
         return "no", "the template knows no thoughts"
 
     def changes(name: str, *values: Any) -> bool:
-        """Whether a variable of the template changes a prompt."""
+        """Return whether a variable of the template changes a prompt."""
         asked = [{"role": "user", "content": "u"}]
         return len({render_messages(chat.tokenizer, asked, True, where, (), {name: value}) for value in values}) > 1
 

@@ -110,7 +110,7 @@ def count_ids(ids: Sequence[int], wanted: str, decode: Callable[[Sequence[int]],
 
 
 def _is_mentioned(text: str, marker: re.Match[str], within_line: bool = False) -> bool:
-    """Whether a sentence names the marker. `within_line`: blanks around it within its line say so too."""
+    """Return whether a sentence names the marker. `within_line`: blanks around it within its line say so too."""
     at = marker.start()
     before, after = text[max(0, at - 1) : at], text[marker.end() : marker.end() + 1]
     if (before and before in QUOTES and after and after in QUOTES) or (after and after in PUNCTUATION):
@@ -119,7 +119,7 @@ def _is_mentioned(text: str, marker: re.Match[str], within_line: bool = False) -
 
 
 def _is_object(text: str) -> bool:
-    """Whether the text is one JSON object and nothing else."""
+    """Return whether the text is one JSON object and nothing else."""
     if not text.lstrip().startswith("{"):
         return False
     try:

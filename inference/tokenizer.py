@@ -52,7 +52,7 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
 
 
 def _is_plain(folder: Path) -> bool:
-    """Whether AutoTokenizer would choose PreTrainedTokenizerFast, as it does for the folders that we make.
+    """Return whether AutoTokenizer would choose PreTrainedTokenizerFast, as it does for the folders that we make.
 
     Choosing it directly saves every command about three seconds: AutoTokenizer imports torch to find it.
     """

@@ -63,7 +63,7 @@ class CallForm:
     end: str = ""
     """The control token with which a turn of calls ends."""
     takes_text: bool = False
-    """Whether the template takes a call's arguments as JSON text alone, as DeepSeek's do."""
+    """True if the template takes a call's arguments as JSON text alone, as DeepSeek's do."""
 
     def read(self, text: str, tools: Tools = ()) -> tuple[str, tuple[FunctionCall, ...]]:
         """(what is said before the calls, the calls) of what a model says after its thoughts; no calls in plain text.
@@ -79,7 +79,7 @@ class CallForm:
         return before.strip(), calls
 
     def _is_object(self, text: str) -> bool:
-        """Whether a turn without a mark is a call, or was to be one."""
+        """Return whether a turn without a mark is a call, or was to be one."""
         try:
             value, _ = json.JSONDecoder().raw_decode(text.strip().removeprefix(PYTHON).strip())
         except (ValueError, RecursionError):

@@ -52,7 +52,7 @@ def language_part(config: Any) -> tuple[Any, bool]:
 
 
 def is_multimodal(path: str, revision: str | None = None) -> bool:
-    """Whether the language model is part of a larger model; False where there is no readable configuration."""
+    """Return whether the language model is part of a larger model; False where there is no readable configuration."""
     try:
         return language_config(path, revision)[1]
     except Exception:  # the readers of damaged files raise anything

@@ -100,7 +100,7 @@ def names_in(text: str) -> list[str]:
 
 
 def _is_ordinary(name: str) -> bool:
-    """Whether a lone first word, written as first words are, is more likely none."""
+    """Return whether a lone first word, written as first words are, is more likely none."""
     word = name[0].lower() + name[1:]
     return word in OPENERS or (word.islower() and bool(DERIVED.fullmatch(word)))
 

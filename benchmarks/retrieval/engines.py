@@ -38,7 +38,7 @@ class Engine:
     kinds: tuple[Kind, ...] = ("bm25", "learned")
     """The vectors it can index."""
     weighted = True
-    """Whether it takes query weights; one that does not is judged with weights of 1."""
+    """True if it takes query weights; one that does not is judged with weights of 1."""
 
     def prepare(self, rows: Rows) -> Any:
         """Return the corpus in the form that `build` takes; not timed."""

@@ -1,4 +1,4 @@
-"""How the apps of our servers are opened: the guard before everything, one form of errors, and the headers of pages."""
+"""Opens the apps of our servers: the guard before everything, one form of errors, and the headers of pages."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def open_app(
     respond: Respond = error_response,
     around: Callable[[], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
-    """An app without routes. The first five arguments are the guard's (`core/http/guard.py`).
+    """Open an app without routes. The first five arguments are the guard's (`core/http/guard.py`).
 
-    `respond` gives every error its form; what a bug raises is logged and never shown. `around`: open while the app
+    `respond` gives every error its form; what a bug raises is logged and never shown. `around` is open while the app
     serves.
     """
 

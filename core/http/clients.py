@@ -1,9 +1,5 @@
-"""httpx clients that send our requests (no cookies, no compression but gzip, certificates that are read once), and what
-a server answers, read up to a limit: whatever it sends becomes bytes or one of two errors.
-
-Every client of ours reads through here. httpx would unpack a body of any size, in any number of layers, and raises
-errors of many families for what it cannot make sense of.
-"""
+"""httpx clients that send our requests, and answers read up to a limit: whatever a server sends becomes bytes or one of
+two errors. httpx would unpack a body of any size, and raises errors of many families."""
 
 from __future__ import annotations
 
@@ -24,11 +20,9 @@ from ratchet.core.text import read_json, short_line
 def open_client(
     key: str = "", headers: Mapping[str, str] | None = None, trust_env: bool = True, **settings: Any
 ) -> httpx.Client:
-    """A client whose answers `send_request_sync` reads (core/http/clients.py).
-
-    `key` is sent as a bearer token unless it is empty. `trust_env`: whether the environment's proxies count; not for a
-    server on this machine, which a proxy for the world outside cannot reach. `settings` are httpx's.
-    """
+    """Open a client whose answers `send_request_sync` reads. `key` is sent as a bearer token unless it is empty.
+    Without `trust_env` the environment's proxies do not count, as for a server on this machine. `settings` are
+    httpx's."""
     return httpx.Client(**_settings(key, headers, trust_env), **settings)
 
 
@@ -53,17 +47,17 @@ def _settings(key: str, headers: Mapping[str, str] | None, trust_env: bool) -> d
 
 
 def no_cookies() -> CookieJar:
-    """A server's odd cookie would otherwise spoil every request after it."""
+    """Return a jar that keeps none: a server's odd cookie would spoil every request after it."""
     return CookieJar(DefaultCookiePolicy(allowed_domains=()))
 
 
 def is_local(url: str) -> bool:
-    """Whether the URL is of this machine, by one of its names for itself."""
+    """Return whether the URL is of this machine, by one of its names for itself."""
     return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
 
 
 DISCONNECTED = ("disconnected", "closed connection")
-"""How httpx and h11 say that a connection ended early; all else that they call a protocol error did arrive."""
+"""Words of httpx and h11 for a connection that ended early; all else that they call a protocol error did arrive."""
 
 PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
 """The beginning of a web page, whatever type its header says."""
@@ -97,8 +91,8 @@ class Answer:
 
     @property
     def busy(self) -> str:
-        """What a success says where it is none, and may be one on the next try: a proxy, or a service with too much to
-        do, answers 200 or 202 with nothing, a web page, or an error object with a transient status. Else ""."""
+        """Why a success is none, and may be one on the next try, else "": a proxy or a busy service answers 200 or 202
+        with nothing, a web page, or an error object with a transient status."""
         if not self.is_success:
             return ""
         if not self.body or self.body.isspace():
@@ -153,7 +147,6 @@ def send_request_sync(client: httpx.Client, request: httpx.Request, max_bytes: i
 
 
 def _as_caller_error(error: Exception) -> Exception:
-    """The error as callers know it."""
     broke = not isinstance(error, httpx.ProtocolError) or any(words in str(error) for words in DISCONNECTED)
     if isinstance(error, httpx.TransportError) and broke:
         return error
@@ -167,7 +160,6 @@ class _Body:
         self._response, self._max_bytes, self._raw = response, max_bytes, bytearray()
 
     def takes(self, part: bytes) -> bool:
-        """Whether there is room for more."""
         self._raw += part
         return len(self._raw) <= self._max_bytes
 

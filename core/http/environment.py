@@ -1,9 +1,5 @@
-"""What the environment tells HTTP clients (proxies, certificates), where a mistake is one line that names the variable;
-and whether the Hugging Face hub can be reached, for which its libraries try for a minute.
-
-httpx and the hub's client read the variables when a client is made, which may be long after a run began, and their
-errors name none of them.
-"""
+"""The proxies and certificates that the environment gives HTTP clients, where a mistake is one line that names the
+variable; and whether the Hugging Face hub can be reached, for which its libraries try for a minute."""
 
 from __future__ import annotations
 
@@ -25,8 +21,8 @@ VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FIL
 
 
 def check_environment() -> None:
-    """Raises UserError where no client can be made with the proxies and certificates that the environment names. For
-    what will open a client much later than it begins to work."""
+    """Raise UserError where no client can be made with the environment's proxies and certificates, before hours of
+    work."""
     import httpx  # late: commands that open no client need none of it
 
     try:
@@ -40,10 +36,8 @@ def check_environment() -> None:
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """What httpx trusts, and SSL_CERT_FILE and SSL_CERT_DIR. A client without it reads the same, in 20 ms of a core.
-
-    Raises UserError where these name nothing that can be read.
-    """
+    """Return the certificates that httpx trusts, and those of SSL_CERT_FILE and SSL_CERT_DIR, read once. Raises
+    UserError."""
     import httpx  # late, as above
 
     try:
@@ -58,7 +52,7 @@ def _unusable(reason: str) -> UserError:
 
 
 def is_address(text: str, schemes: Sequence[str]) -> bool:
-    """Whether a text is an absolute URL with one of these schemes and a host."""
+    """Return whether a text is an absolute URL with one of these schemes and a host."""
     try:
         url = urlsplit(text)
         return url.scheme in schemes and bool(url.hostname) and url.port != 0 and text.split() == [text]
@@ -68,15 +62,15 @@ def is_address(text: str, schemes: Sequence[str]) -> bool:
 
 HUB = "https://huggingface.co"
 SECONDS = 2
-"""That the hub may take to answer."""
+"""The longest that the hub may take to answer."""
 SWITCHES = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("datasets.config", "HF_HUB_OFFLINE"))
-"""Where libraries keep what they read from the environment as they were imported."""
+"""Places of libraries that keep what they read from the environment as they were imported."""
 
 
 def leave_unreachable_hub(name: str) -> None:
-    """Where the hub cannot be reached, have its libraries look at downloaded files alone. `name`: a folder or a name on
-    the hub; a folder needs no hub. Raises UserError where the environment names no hub, proxy or certificates that can
-    be used."""
+    """Have the hub's libraries look at downloaded files alone where the hub cannot be reached. `name` is a folder,
+    which needs no hub, or a name on the hub. Raises UserError where the environment names no usable hub, proxy or
+    certificates."""
     from urllib.request import getproxies  # late: commands that open no model need no HTTP client
 
     if Path(name).is_dir() or is_offline():
@@ -91,7 +85,7 @@ def leave_unreachable_hub(name: str) -> None:
 
 
 def is_absent(model: str) -> bool:
-    """Whether a model is nowhere: no folder, nothing of it downloaded, and the hub was found not to answer. Its
+    """Return whether a model is nowhere: no folder, nothing of it downloaded, and the hub was found not to answer. Its
     libraries would say so too, once the seconds of importing them are over."""
     if Path(model).is_dir() or _endpoint() not in _unreachable:
         return False
@@ -101,7 +95,7 @@ def is_absent(model: str) -> bool:
 
 
 def hub_reason(error: BaseException, name: str) -> str:
-    """In one line, why something of the hub could not be loaded."""
+    """Say in one line why something of the hub could not be loaded."""
     if not Path(name).is_dir() and _endpoint() in _unreachable:
         return unreachable()
     return first_line(error)
@@ -116,7 +110,7 @@ def unreachable() -> str:
 
 
 def is_offline() -> bool:
-    """Whether only downloaded files are looked at: by the user's choice, or since the hub does not answer."""
+    """Return whether only downloaded files are looked at: by the user's choice, or since the hub does not answer."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 

@@ -1,4 +1,4 @@
-"""The check of every request before anything of it is read: who may ask, and how large a body may be."""
+"""The check of every request before anything of it is read: its key or host, and the size of its body."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ratchet.core.http.openai import ApiError, error_response
 from ratchet.core.http.server import is_loopback
 
 CLOSE = {"Connection": "close"}
-"""Of an answer after which nothing more is read."""
+"""For an answer after which nothing more is read."""
 HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::[0-9]{1,5})?", re.ASCII)
 """A Host header, and in it the name or address."""
 ORIGIN = re.compile(rf"https?://{HOST.pattern}", re.ASCII | re.I)
@@ -90,13 +90,13 @@ class Guard:
 
 
 def bearer_token(headers: Headers) -> str:
-    """The token of `Authorization: Bearer TOKEN`; empty where there is none, as under any other scheme."""
+    """Return the token of `Authorization: Bearer TOKEN`; empty where there is none, as under any other scheme."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def limited_body(receive: Receive, max_bytes: int) -> Receive:
-    """`receive` that raises ApiError as soon as a body is too long."""
+    """Wrap `receive` to raise ApiError as soon as a body is too long."""
     size = 0
 
     async def limited_receive() -> Message:

@@ -1,7 +1,5 @@
-"""What our servers with an OpenAI-compatible API share: its errors, chat requests, streams, and turns.
-
-Requests keep keys that are not known here: clients send many, and whoever reads a request says which it refuses.
-"""
+"""The common part of our servers with an OpenAI-compatible API: errors, chat requests, streams, and turns. Requests
+keep keys that are not known here: whoever reads a request says which it refuses."""
 
 from __future__ import annotations
 
@@ -60,7 +58,7 @@ class ApiError(HTTPException):
 
 
 def error_body(error: HttpError) -> dict[str, Any]:
-    """The body of an error. Its type follows from the status, as OpenAI's own does."""
+    """Return the body of an error. Its type follows from the status, as OpenAI's own does."""
     kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 504: "timeout_error"}
     kind = kinds.get(error.status_code, "server_error" if error.status_code >= 500 else "invalid_request_error")
     param, code = getattr(error, "param", None), getattr(error, "code", None)
@@ -100,7 +98,8 @@ class ChatMessage(BaseModel):
     content: str | list[ContentPart] | None = None
 
     def text(self, param: str) -> str:
-        """The content as one text. ApiError, which names the message as `param`, where a part is no text."""
+        """Return the content as one text. Raises ApiError, which names the message as `param`, where a part is no
+        text."""
         if self.content is None or isinstance(self.content, str):
             return self.content or ""
         for part in self.content:
@@ -175,13 +174,12 @@ class EventStream(Response):
 
 
 def _data(event: Mapping[str, Any]) -> str:
-    """One event, with the name that its type gives it."""
     name = f"event: {event['type']}\n" if "type" in event else ""
     return f"{name}data: {json.dumps(event, ensure_ascii=False)}\n\n"
 
 
 async def _with_pauses(events: AsyncGenerator[T]) -> AsyncGenerator[T | None]:
-    """The events, and None whenever none came for KEEP_ALIVE_SECONDS. Closing it closes them."""
+    """Yield the events, and None whenever none came for KEEP_ALIVE_SECONDS. Closing it closes them."""
     following: asyncio.Future[T] | None = None
     try:
         while True:
@@ -216,7 +214,7 @@ async def _next(events: AsyncIterator[T]) -> T:
 
 async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Run the work of a request whose body was read. It is cancelled, and ClientDisconnect raised, when the client
-    leaves before its end."""
+    leaves."""
 
     async def leave() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -240,17 +238,14 @@ async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -
 MAX_SECONDS = 100.0
 """A request that would be answered later than this is refused: many clients and proxies give up then."""
 MAX_RETRY_SECONDS = 60.0
-"""Of `Retry-After`: OpenAI's clients do not wait longer."""
+"""The longest `Retry-After`: OpenAI's clients do not wait longer."""
 ASSUMED_SECONDS = 60.0
-"""Of a request's work, until one has ended: what a question takes the small model on two cores that do much else. So
-few wait before there is a measurement."""
+"""Seconds of a request until one has ended: as a question takes the small model on two busy cores."""
 
 
 class Turns:
-    """So much work at once; more waits for its turn, and a request that would wait too long is refused with 429.
-
-    How long it would wait follows from what is queued and from how long requests took.
-    """
+    """Runs so much work at once; more waits for its turn, and a request that would wait too long is refused with
+    429."""
 
     def __init__(self, running: int, waiting: int) -> None:
         self._free = asyncio.Semaphore(running)
@@ -273,7 +268,7 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, seconds: float | None) -> AsyncIterator[None]:
-        """One's turn, for `seconds` with the waiting. Raises ApiError 429, and 504 where the time is over."""
+        """Wait for one's turn, for `seconds` with the waiting. Raises ApiError 429, and 504 where the time is over."""
         too_late = self._taken >= self._running and self.wait + self.each > MAX_SECONDS
         if self._taken >= self._most or too_late:
             later = math.ceil(min(max(self.wait, 1.0), MAX_RETRY_SECONDS))

@@ -1,4 +1,4 @@
-"""When to ask a server again, and how long to wait first: only what is transient, with exponential backoff."""
+"""Retries of requests: only for what is transient, with exponential backoff."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may be gone on the next try; any other 4xx says that the request itself is wrong."""
 AWAY = frozenset({502, 503})
-"""Those of them that say that nobody is there to answer, now."""
+"""Those that say that nobody is there to answer now."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,6 @@ class TryAgain(Exception):
     """An attempt failed for a reason that may be gone on the next one."""
 
     def __init__(self, problem: str, retry_after: float | None = None) -> None:
-        """`retry_after`: seconds that the server asks to wait for."""
         super().__init__(problem)
         self.retry_after = retry_after
 
@@ -58,8 +57,8 @@ def retry(attempt: Callable[[], T], backoff: Backoff) -> T:
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that an answer asks to wait for, in its Retry-After: a number of seconds or an HTTP date; None where it
-    holds neither. A date counts from the answer's own Date, since the server's clock may differ from ours."""
+    """Read the seconds of an answer's Retry-After: a number or an HTTP date, which counts from the answer's own Date;
+    None for neither."""
     value = headers.get("retry-after", "")
     try:
         seconds = float(value)

@@ -1,4 +1,4 @@
-"""What our HTTP servers share: the socket, the key that clients must send, and an orderly end."""
+"""The common part of our HTTP servers: the socket, the key that clients must send, and an orderly end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEEP_ALIVE_SECONDS = 30
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; what stands against it is a UserError."""
+    """Open a listening socket. Raises UserError."""
     if not 0 <= port <= 65535:
         raise UserError(f"--port {port}: a port is a number from 0 to 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -46,13 +46,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """The URL of a listening socket, without a slash at its end."""
+    """Return the URL of a listening socket, without a slash at its end."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens on `host`."""
+    """Return whether only this machine reaches a server that listens on `host`."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -60,9 +60,9 @@ def is_loopback(host: str) -> bool:
 
 
 def read_key(host: str, file: str | None) -> str | None:
-    """The key that clients must send: of a file, or else of the environment; None where there is neither.
+    """Read the key that clients must send, from a file or else the environment; None where there is neither.
 
-    UserError where there is none and others than this machine can reach `host`, or where it cannot be sent.
+    Raises UserError where there is none and others than this machine can reach `host`, or where it cannot be sent.
     """
     key, where = os.environ.get(KEY_VARIABLE), KEY_VARIABLE
     if file is not None:
@@ -82,13 +82,12 @@ def read_key(host: str, file: str | None) -> str | None:
 
 
 def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """Requests that run when the time to end is over are cancelled, for each of which uvicorn would log a traceback."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def server_settings(app: ASGIApp, drain_seconds: int) -> uvicorn.Config:
-    """How uvicorn serves an app of ours. Without its own logging: lines go where ours go, and no line is written for
-    every request. At the end what runs has `drain_seconds` to end."""
+    """Configure uvicorn for an app of ours, without its own logging. At the end what runs has `drain_seconds` to
+    end."""
     import uvicorn
 
     logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
@@ -104,8 +103,7 @@ def server_settings(app: ASGIApp, drain_seconds: int) -> uvicorn.Config:
 
 
 async def serve_until_stopped(app: ASGIApp, listener: socket.socket, drain_seconds: int, line: str) -> None:
-    """Print the line that says where, and serve until SIGTERM or Ctrl-C: then no connection is accepted, and what runs
-    may end."""
+    """Print the line that says where, and serve until SIGTERM or Ctrl-C; what runs then may end."""
     stopped: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again after its own orderly end
         signal.signal(number, lambda number, _: stopped.append(number))

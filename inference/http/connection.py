@@ -469,10 +469,10 @@ def _finish(reason: str | None, new_tokens: int, params: SamplingParams) -> Fini
 
 
 def is_context_full(status: int, codes: Collection[str], text: str) -> bool:
-    """Whether the prompt has more tokens than the server's context holds."""
+    """Return whether the prompt has more tokens than the server's context holds."""
     return status in REJECTION_STATUSES and (not CONTEXT_CODES.isdisjoint(codes) or bool(CONTEXT_MESSAGE.search(text)))
 
 
 def is_schema_rejected(status: int, codes: Collection[str], text: str) -> bool:
-    """Whether the server rejects the schema of a request that has one."""
+    """Return whether the server rejects the schema of a request that has one."""
     return status in REJECTION_STATUSES and (not SCHEMA_CODES.isdisjoint(codes) or bool(SCHEMA_MESSAGE.search(text)))

@@ -245,7 +245,7 @@ class Decoder:
 
     @staticmethod
     def is_known(model: Any) -> bool:
-        """Whether a model is one whose layers this runs."""
+        """Return whether a model is one whose layers this runs."""
         return type(model).__name__ in KNOWN and model.config.hidden_act == "silu"
 
     @torch.inference_mode()

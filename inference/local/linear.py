@@ -210,7 +210,7 @@ def as_numbers(tensor: torch.Tensor) -> Array:
 
 
 def fits_blocks(weight: torch.Tensor) -> bool:
-    """Whether weights [outputs, inputs] are laid out in blocks here."""
+    """Return whether weights [outputs, inputs] are laid out in blocks here."""
     return MULTIPLIES_PAIRS and weight.dtype == torch.bfloat16 and weight.shape[1] % 2 == 0
 
 
@@ -228,7 +228,7 @@ class PreparedWeights:
         self._weight: torch.Tensor | None = None
         self._is_packed = False
         self.rounds = lays_out and fits_blocks(weight)
-        """Whether the other factor is rounded to bfloat16, however many tokens there are."""
+        """True if the other factor is rounded to bfloat16, however many tokens there are."""
         self._rows = None if rows is None or self.rounds else as_numbers(rows)
         if self.rounds:
             self._blocks = in_blocks(weight)

@@ -137,7 +137,7 @@ class PackedModel:
         self.window: int = getattr(shape, "max_position_embeddings", None) or config.max_context
         unpaged = why_unpaged(self.model.config, min(self.window, config.max_context))
         self.is_paged = not unpaged
-        """Whether sequences share steps and the cache; else each is computed by itself, in transformers' own way."""
+        """True if sequences share steps and the cache; else each is computed by itself, in transformers' own way."""
         self._decoder = None
         if self.device.type == "cpu":
             is_known = self.is_paged and Decoder.is_known(self.model)

@@ -27,7 +27,7 @@ from ratchet.inference.local.cache import BLOCK
 from ratchet.inference.local.vectors import CONTRACT, F32, FAST_MATH, I32, I64, Array, at_offset
 
 MULTIPLIES_PAIRS = {"+avx512f", "+avx512bw", "+avx512bf16"} <= FEATURES
-"""Whether kernels may use the instruction."""
+"""True if kernels may use the instruction."""
 LANES = 16
 OUTPUTS = 2 * LANES
 """Outputs that are computed together: with the rows of a tile, their sums stay in registers."""
@@ -155,7 +155,7 @@ ones, has the same attention as if it were decoded token by token."""
 
 
 def suits(dtype: torch.dtype, dim: int) -> bool:
-    """Whether prompts of a model with weights in `dtype` and heads of size `dim` are computed here, on a CPU."""
+    """Return whether prompts of a model with weights in `dtype` and heads of size `dim` are computed here, on a CPU."""
     return MULTIPLIES_PAIRS and dtype == torch.bfloat16 and dim % KEYS == 0
 
 

@@ -24,7 +24,7 @@ class ModelUse:
     conversation_tokens: int = 0
     """Tokens of a conversation at its end; 0: a quarter of the model's context."""
     is_measured: bool = False
-    """Whether a run has measured them."""
+    """True if a run has measured them."""
 
 
 @dataclass(frozen=True)

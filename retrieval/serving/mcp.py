@@ -53,7 +53,7 @@ class Tool:
     run: Callable[[Any], Awaitable[Results]]
     """Of checked arguments. Raises one of REFUSALS."""
     local: bool = True
-    """Whether it reads only what the server holds."""
+    """True if it reads only what the server holds."""
 
 
 def tool_server(tools: Mapping[str, Tool]) -> Server[Any]:

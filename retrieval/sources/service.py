@@ -170,7 +170,7 @@ def sentences(text: str) -> list[str]:
 
 
 def _ends(before: str, after: str) -> bool:
-    """Whether the stop that `before` ends with is a sentence's, by the words around it."""
+    """Return whether the stop that `before` ends with is a sentence's, by the words around it."""
     following = after.lstrip()[:1]
     if following.islower():
         return False

@@ -52,7 +52,7 @@ def new_workspace() -> Workspace:
 
 @inner(inline="always")
 def worse(score: float, chunk: int, other_score: float, other_chunk: int) -> bool:
-    """Whether the first of two hits ranks behind the second: by score, then the later chunk."""
+    """Return whether the first of two hits ranks behind the second: by score, then the later chunk."""
     return score < other_score or (score == other_score and chunk > other_chunk)
 
 
