@@ -1,4 +1,4 @@
-"""What the first hour on a GPU has to show, as a table of measured against expected: `make gpu-check`.
+"""The checks of the first hour on a GPU, as a table of measured against expected: `make gpu-check`.
 
     python -m benchmarks.gpu_check              one NVIDIA GPU, offline, under 25 minutes; without a GPU its CPU subset
     python -m benchmarks.gpu_check --cpu        the same steps on tiny shapes, which tests run
@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RUN_SECONDS = 420
 """The longest that one measurement may take."""
 PACKED_GAIN = 1.3
-"""How many times faster rows of mixed lengths have to be without padding."""
+"""Rows of mixed lengths have to be as many times faster without padding."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the steps measure."""
+    """The sizes that the steps measure."""
 
     on_gpu: bool
     large: str
@@ -71,8 +71,8 @@ CPU = Sizes(False, "tiny", "tiny", 96, 30)
 
 
 def measure(sizes: Sizes, *words: object, launch: Sequence[str] = ()) -> dict[str, Any]:
-    """What benchmarks/training.py finds with these arguments. On a GPU, or behind a launcher, it is a process of its
-    own, whose memory is free afterwards."""
+    """Run benchmarks/training.py with these arguments. On a GPU, or behind a launcher, it is a process of its own,
+    whose memory is free afterwards."""
     arguments = [str(word) for word in words]
     if not sizes.on_gpu and not launch:
         return benchmark(parse([*arguments, "--device", "cpu"]))
@@ -93,7 +93,6 @@ def measure(sizes: Sizes, *words: object, launch: Sequence[str] = ()) -> dict[st
 
 
 def losses_agree(what: str, ours: Sequence[float], theirs: Sequence[float], tolerance: float) -> Line:
-    """The line that compares the losses of two runs, by the largest relative difference of a step."""
     off = max(abs(one - other) / abs(other) for one, other in zip(ours, theirs, strict=True))
     return Line(what, f"{ours[0]:.5f} and {theirs[0]:.5f}, {off:.1e} off", f"{tolerance:.0e} off", off <= tolerance)
 
@@ -196,7 +195,7 @@ def two_adapters(sizes: Sizes) -> Iterator[Line]:
 
 
 def adapter_settings() -> PeftLoraConfig:
-    """Adapters that are drawn whole, and so change what is generated."""
+    """Settings of adapters that are drawn whole, and so change what is generated."""
     return PeftLoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def positive_integer(text: str) -> int:
-    """An argument of 1 or more; 14_000_000 and 14,000,000 will do as well."""
+    """Read an argument of 1 or more; 14_000_000 and 14,000,000 will do as well."""
     try:
         number = int(text.replace(",", ""))
     except ValueError:
@@ -19,7 +19,7 @@ def positive_integer(text: str) -> int:
 
 
 def positive_number(text: str) -> float:
-    """An argument above 0."""
+    """Read an argument above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -30,7 +30,7 @@ def positive_number(text: str) -> float:
 
 
 def part_of_work(text: str) -> tuple[int, int]:
-    """(K, N) of an argument K/N: every N-th piece of some work, from the K-th on."""
+    """Read (K, N) of an argument K/N: every N-th piece of some work, from the K-th on."""
     part, _, parts = text.partition("/")
     if not (part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
         raise argparse.ArgumentTypeError(f"{text!r}: expected K/N with K from 0 to N-1, such as 0/4")
@@ -106,7 +106,7 @@ PORTS = {"index serve": 8088, "mcp": 8089, "serve": 8090, "report": 8091}
 
 
 def server_arguments(server: str, limits: Mapping[str, str]) -> tuple[Argument, ...]:
-    """For commands that serve over HTTP. `limits`: the help of each limit of theirs."""
+    """Return the arguments of a command that serves over HTTP."""
     port = PORTS[server]
     return (
         Argument("--port", type=int, default=port, help=f"default: {port}; 0: any free one"),

@@ -55,13 +55,12 @@ def ask(config: Config, options: argparse.Namespace) -> None:
 
 
 def open_runner(config: Config, baselines: bool = False) -> SystemRunner:
-    """The system of a config, ready to be asked. `baselines`: with those of `evaluation.baselines`."""
+    """Open the system of a config, with `baselines` also those of `evaluation.baselines`."""
     check_system_extras(config)
     return SystemRunner(config, baselines)
 
 
 def _typed_lines(console: Console) -> Iterator[str]:
-    """The lines of the standard input that are not empty, each after a prompt where a person types them."""
     if not sys.stdin.isatty():
         for line in sys.stdin:
             if line.strip():

@@ -1,5 +1,5 @@
-"""What only the plug-ins of a config know, and whether the packages, accounts and proxies that it needs are there: said
-at once, not after hours of work."""
+"""Checks before hours of work: what only the plug-ins of a config know, and whether the packages, accounts and proxies
+that it needs are there."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ def check_plugins(config: Config) -> None:
 
 
 def _check_scores(config: Config) -> None:
-    """Check the names of all scores, the judge's prompts, and that its model is there where one of them is judged."""
     if config.rewards.prompts is not None:
         judge_prompts(config.rewards)
     weights, scores = config.rewards.weights, config.evaluation.scores
@@ -70,7 +69,7 @@ def _check_scores(config: Config) -> None:
 
 
 def check_extras(config: Config) -> None:
-    """Raises UserError where something is missing that a stage of self-training needs."""
+    """Raise UserError where something is missing that a stage of self-training needs."""
     for member in load_members(config).values():
         check_clients(member)
         check_system_extras(member)
@@ -79,7 +78,7 @@ def check_extras(config: Config) -> None:
 
 
 def check_clients(config: Config) -> None:
-    """Raises UserError where a stage asks a server elsewhere, and cannot by what the environment says of proxies and
+    """Raise UserError where a stage asks a server elsewhere, and cannot by the environment's proxies and
     certificates."""
     from ratchet.core.http.clients import is_local  # late: the commands' help needs no client
 
@@ -94,7 +93,7 @@ def check_clients(config: Config) -> None:
 
 
 def check_index_extras(index: IndexConfig) -> None:
-    """For building or opening an index."""
+    """Check the packages for building or opening an index."""
     if is_missing(index) or index.url is not None:
         return
     if index.engine != "ratchet":
@@ -104,7 +103,7 @@ def check_index_extras(index: IndexConfig) -> None:
 
 
 def check_system_extras(config: Config) -> None:
-    """For asking the systems of a config."""
+    """Check the packages for asking the systems of a config."""
     check_index_extras(config.index)
     if any(isinstance(source, McpConfig) for source in config.sources.values()):
         need_extra("mcp", "a source with service: mcp")
@@ -113,14 +112,14 @@ def check_system_extras(config: Config) -> None:
 
 
 def check_scoring_extras(config: Config) -> None:
-    """For the rewards and measures of a config."""
+    """Check the packages for the rewards and measures of a config."""
     for name in (*config.rewards.weights, *config.evaluation.scores):
         if config.embedder.engine == "local" and load_reward(name).needs_embedder:
             need_extra("dense", f"{name} without a server for its embedder")
 
 
 def check_wandb(mode: str) -> None:
-    """Raises UserError where the package, or with `online` the account's key, is not there. wandb itself would ask for
+    """Raise UserError where the package, or with `online` the account's key, is not there; wandb itself would ask for
     the key, or fail, once the model is loaded. Nothing is sent."""
     if mode == "off":
         return
@@ -135,7 +134,6 @@ def check_wandb(mode: str) -> None:
 
 
 def _is_logged_in(server: str) -> bool:
-    """Return whether the file that `wandb login` writes has a key for the server."""
     try:
         return bool(netrc.netrc(os.environ.get("NETRC")).authenticators(urlsplit(server).netloc))
     except (netrc.NetrcParseError, OSError, UnicodeDecodeError):
@@ -143,7 +141,7 @@ def _is_logged_in(server: str) -> bool:
 
 
 def check_training_extras(training: TrainingConfig) -> None:
-    """For training, what is passed through to transformers and PEFT included; `training.unsloth` looks for its own."""
+    """Check the packages for training, and what is passed through to transformers and PEFT."""
     check_wandb(training.wandb)
     if training.arguments or training.lora.model_extra:
         from ratchet.training.lora import peft_settings  # late: these import torch

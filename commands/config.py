@@ -22,11 +22,8 @@ IN_LOOP = "RATCHET_IN_LOOP"
 
 
 def open_config(path: str | Path, overrides: Sequence[str] = (), command: str = "", *, plugins: bool = True) -> Config:
-    """`load_config` with the overrides that its run folder was made with, and a check of that folder's version and,
-    unless `plugins` is false, of every plug-in that the config and its members name. Raises UserError.
-
-    Systems, benchmarks, sources, rewards and measures stand above the config's schema, which knows none of them.
-    """
+    """Run `load_config` with the overrides that its run folder was made with, and check that folder's version and,
+    unless `plugins` is false, every plug-in that the config and its members name. Raises UserError."""
     config = load_config(path, overrides, command)
     check_version(RunFolder(config.folder))
     if kept := remembered_overrides(RunFolder(config.folder), overrides):
@@ -51,7 +48,7 @@ def _check_file(config: Config, path: str | Path) -> None:
 
 
 def config_of(arguments: argparse.Namespace, *, plugins: bool = True) -> Config:
-    """The config that --config and --set name. `plugins`: whether the command runs any, so that they are checked."""
+    """Open the config that --config and --set name."""
     config = open_config(arguments.config, arguments.overrides, arguments.command, plugins=plugins)
     kept = config.overrides[: len(config.overrides) - len(arguments.overrides)]
     if kept and not os.environ.get(IN_LOOP):
@@ -61,13 +58,13 @@ def config_of(arguments: argparse.Namespace, *, plugins: bool = True) -> Config:
 
 
 def config_words(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """--config and --set as they were given, for another command."""
+    """Return --config and --set as they were given, for another command."""
     overrides = (word for override in arguments.overrides for word in ("--set", override))
     return ("--config", arguments.config, *overrides)
 
 
 def round_or_best(run: RunFolder, given: int | None) -> RoundFolder:
-    """The round that was given, or the one that the run stands by; before one was trained, the first."""
+    """Return the round that was given, or the one that the run stands by; before one was trained, the first."""
     from ratchet.rounds.records import best_round
 
     return run.round(given or best_round(run) or 1)

@@ -97,12 +97,11 @@ def members(config: Config, options: argparse.Namespace) -> None:
 
 
 def _stored_results(folder: RoundFolder, evaluation: EvaluationConfig) -> dict[str, Results | None]:
-    """By question set, the results of a round; None where there are none yet."""
     return {split: read_results(results_path(folder, split)) for split in evaluation.question_sets}
 
 
 def open_round(config: Config, options: argparse.Namespace) -> tuple[RoundFolder, list[str]]:
-    """The folder of the round, and the question sets that are asked for."""
+    """Return the folder of the round, and the question sets that are asked for."""
     if config.members:
         raise UserError("the config has `members`, which `ratchet selftrain` evaluates")
     splits = [options.split] if options.split else config.evaluation.question_sets
@@ -110,7 +109,6 @@ def open_round(config: Config, options: argparse.Namespace) -> tuple[RoundFolder
 
 
 def _show(suite: list[Results], folder: RoundFolder, evaluation: EvaluationConfig) -> None:
-    """Print the tables, and put the stored results on every question set into the card of the round's adapter."""
     for results in suite:
         if results.arm(TRAINED) or len(suite) == 1:
             print_results(results)

@@ -93,7 +93,7 @@ class Experiment:
     def sample(self, n: int | None = None, *, round: int = 1, adapter: str | Path | None = None) -> list[Trajectory]:
         """Sample the trajectories of a round into the run folder, as `ratchet sample` does, and return them.
 
-        `n`: of the first `n` training questions now; default: of all. What is on disk is not sampled again.
+        With `n`, those of the first `n` training questions. What is on disk is not sampled again.
         """
         return run_outside_event_loop(lambda: self._sample(n, round, adapter))
 
@@ -108,8 +108,7 @@ class Experiment:
     ) -> list[Results]:
         """Measure the base model, an adapter and the baselines, as `ratchet evaluate` does: one result for each split.
 
-        `adapter`: default, the round's, or the base model alone where the round has none. `splits`: default, those of
-        the config.
+        The default adapter is the round's, or none where the round has none; the default splits are the config's.
         """
         return run_outside_event_loop(lambda: self._evaluate(adapter, round, splits))
 

@@ -41,8 +41,6 @@ def export(config: Config, given: argparse.Namespace) -> None:
 
 
 def _outdated(config: Config, given: argparse.Namespace, own: RoundFolder) -> str:
-    """What is out of date of what is exported: of the round's selection, and of the adapter. UserError as in
-    `outdated_inputs`."""
     found = []
     if given.dataset:
         found.append(outdated_inputs(config, "train", number=own.number, anyway=given.anyway))

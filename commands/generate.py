@@ -75,7 +75,7 @@ def build(config: Config, settings: GenerationConfig) -> list[str]:
 
 
 def made_with(plan: Plan, documents: Sequence[str], engines: Mapping[str, Engine]) -> dict[str, Any]:
-    """Everything that decides which questions are generated."""
+    """Return everything that decides which questions are generated."""
     return {
         "settings": plan.settings.model_dump(mode="json", exclude=MAY_CHANGE),
         "seed": plan.seed,

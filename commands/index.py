@@ -71,7 +71,6 @@ def inspect(options: argparse.Namespace) -> None:
 
 
 def _print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> None:
-    """Print an index's counts, and the sizes of its files over all shards."""
     settings = manifest.settings
     print(f"{folder}: {settings.kind} on {settings.engine}, digest {manifest.digest}")
     fitted = f" (smaller where needed to fit {' and '.join(settings.chunks_fit)})" if settings.chunks_fit else ""
@@ -96,7 +95,6 @@ def _print_index(folder: Path, manifest: Manifest, shards: list[ShardManifest]) 
 
 
 def _truncation_line(settings: IndexSettings, shards: Sequence[ShardManifest]) -> str:
-    """What an index's encoder did not read of its chunks, as a line; nothing where there is no encoder."""
     if not settings.encoder:
         return ""
     cuts = [shard.cut.get(settings.encoder, (0, 0)) for shard in shards]

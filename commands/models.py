@@ -1,5 +1,5 @@
-"""Language models: what works with one, the small one that runs on any machine, and vLLM servers for those of a config,
-with a command that uses them."""
+"""Language models: what works with one, the small one that runs on any machine, and vLLM servers for those of a
+config."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def serve(config: Config, options: argparse.Namespace) -> None:
 
 
 def planned_memory(config: Config, models: Sequence[str], card: Card, gpus: int) -> list[str]:
-    """The arithmetic of the servers of these models on a node with such GPUs. UserError where they do not fit."""
+    """Return the arithmetic of these models' servers on a node with such GPUs. Raises UserError where they do not
+    fit."""
     return _placements(_specs(config, models), config, planned_gpus(gpus, card.gb))[1]
 
 
@@ -119,8 +120,8 @@ def _specs(config: Config, chosen: Sequence[str] | None) -> list[ServerSpec]:
 def _placements(
     specs: Sequence[ServerSpec], config: Config, planned: Sequence[Gpu] | None
 ) -> tuple[dict[str, Placement], list[str]]:
-    """The placements of every server by spec name, and the lines of the arithmetic. `planned`: GPUs in place of this
-    machine's."""
+    """Return the placements of every server by spec name, and the lines of the arithmetic. `planned`: GPUs in place of
+    this machine's."""
     if not specs:
         return {}, []
     sizes = {s.name: footprint(s.model.path, s.model.revision, s.model.dtype) for s in specs}
@@ -143,7 +144,7 @@ def _placements(
 
 
 def _keys(specs: Sequence[ServerSpec], has_command: bool) -> dict[str, str]:
-    """The key of every api_key_env: the variable's value, or a new random key for the command."""
+    """Return the key of every api_key_env: the variable's value, or a new random key for the command."""
     keys = {spec.model.api_key_env: os.environ.get(spec.model.api_key_env, "") for spec in specs}
     for name, key in keys.items():
         if not key and not has_command:
@@ -168,8 +169,7 @@ def _server(folder: Path, spec: ServerSpec, placement: Placement, port_socket: s
 
 
 def _stages_by_models(config: Config, specs: Sequence[ServerSpec]) -> dict[tuple[str, ...], str]:
-    """By the models that are served together, which stages of the loop they are served for; models that none asks are
-    alone. Empty where the config has no stages of its own."""
+    """Return, by the models that are served together, the stages of the loop that need them."""
     stages = [] if config.members else [stage for stage in planned_stages(config) if stage.models]
     titles: dict[tuple[str, ...], dict[str, None]] = {}
     for stage in stages:
@@ -180,7 +180,6 @@ def _stages_by_models(config: Config, specs: Sequence[ServerSpec]) -> dict[tuple
 
 
 def _dry_run(config: Config, stages: Mapping[tuple[str, ...], str], planned: Sequence[Gpu] | None) -> Iterator[str]:
-    """The memory and the commands of the servers of each set of models. `stages`: what each set is served for."""
     for models, shown in stages.items():
         specs = _specs(config, models or None)
         try:

@@ -48,8 +48,8 @@ def recorded_stages(
 def outdated_inputs(
     config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None, anyway: bool = False
 ) -> str:
-    """What is out of date of the inputs of these stages, for a command that reads them and is no stage; empty where
-    nothing is. UserError unless `anyway`."""
+    """Say what is out of date of the inputs of these stages, for a command that reads them and is no stage; empty where
+    nothing is. Raises UserError unless `anyway`."""
     digests = Digests(RunFolder(config.folder))
     return check_inputs(config, ids, number, adapter, anyway, planned_stages(config), digests)
 
@@ -111,8 +111,7 @@ def record_by_hand(
 
 
 def planned_stages(config: Config) -> list[Stage]:
-    """Every stage of the config's run; none where the config lacks what a later stage needs, such as questions or a
-    judge: it has no whole run."""
+    """Return every stage of the config's run; none where the config lacks what a later stage needs."""
     try:
         return list(stages_of(ExperimentRun(config, config.words)))
     except UserError:
@@ -120,7 +119,7 @@ def planned_stages(config: Config) -> list[Stage]:
 
 
 def stages_to_do_again(config: Config) -> list[str]:
-    """A phrase for each stage whose outputs should not be used as they are, for a page that shows them."""
+    """Return a phrase for each stage whose outputs should not be used as they are, for a page that shows them."""
     run = RunFolder(config.folder)
     known, digests = latest_entries(run), Digests(run)
     shown = (problem_of(stage, known, digests) for stage in planned_stages(config) if stage.id != "report")
@@ -136,10 +135,9 @@ def check_inputs(
     planned: Sequence[Stage],
     digests: Digests,
 ) -> str:
-    """What is out of date of the inputs of a command that does these stages of round `number` with this adapter, and
-    reads nothing else.
+    """Say what is out of date of the inputs of a command that does these stages of round `number` with this adapter.
 
-    Empty where nothing is; UserError with the commands that bring them up to date, unless `anyway`.
+    Empty where nothing is. Raises UserError with the commands that bring them up to date, unless `anyway`.
     """
     stages = [stage for stage in planned if stage.id in ids and (stage.round, stage.member) == (number, "")]
     reads = {name: one for stage in stages for name, one in stage.reads.items() if name not in OF_ADAPTERS or adapter}
@@ -159,6 +157,5 @@ def check_inputs(
 
 
 def _planned_adapter(folder: Path, planned: Sequence[Stage]) -> Artefact:
-    """The adapter of this folder as a stage writes it, if one does."""
     written = (one for stage in planned for one in stage.writes.values() if isinstance(one, Adapter))
     return next((one for one in written if one.folder.resolve() == folder.resolve()), Adapter(folder))

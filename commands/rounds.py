@@ -26,7 +26,7 @@ def status(config: Config, options: argparse.Namespace) -> None:
 
 
 def run_of(config: Config, options: argparse.Namespace) -> ExperimentRun:
-    """The run of a config, with the command line's --accelerate. Raises UserError."""
+    """Return the run of a config, with the command line's --accelerate. Raises UserError."""
     if options.accelerate and not Path(options.accelerate).is_file():
         raise UserError(f"--accelerate {options.accelerate}: there is no such file")
     return ExperimentRun(config, config_words(options), options.accelerate)
@@ -79,7 +79,6 @@ def promote(config: Config, options: argparse.Namespace) -> None:
 
 
 def _stages_of(phase: str, sampling: StageId, scoring: StageId) -> list[StageId]:
-    """Which of the two stages of an evaluation a phase is."""
     return [*([sampling] if phase != "score" else []), *([scoring] if phase != "sample" else [])]
 
 

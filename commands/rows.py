@@ -72,10 +72,9 @@ def _read(rows: Rows, keys: Sequence[str]) -> Iterator[Trajectory]:
 
 
 def render_row(row: TokenRow, conversation: Conversation, decode: Callable[[Sequence[int]], str], colour: bool) -> str:
-    """The row's text, span by span. Learnt tokens are green; without colour they stand between >>> and <<<.
+    """Render the row's text, span by span. Learnt tokens are green; without colour they stand between >>> and <<<.
 
-    Each span is opened by its author. What an assistant wrote and is not learnt (malformed, or not sampled) shows as
-    such. The mask is the row's own, not recomputed: this is what training sees.
+    The mask is the row's own, not recomputed: this is what training sees.
     """
     parts = [f"row {row.trajectory} conversation {row.conversation}, role {row.role}: {len(row.ids)} tokens, "
              f"{sum(row.loss_mask)} learnt{_lesson(row)}"]  # fmt: skip
@@ -96,7 +95,6 @@ def render_row(row: TokenRow, conversation: Conversation, decode: Callable[[Sequ
 
 
 def _lesson(row: TokenRow) -> str:
-    """What an objective other than sft learns from the row."""
     if row.reward is None:
         return ""
     side = "more likely" if row.chosen else "less likely"

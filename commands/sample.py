@@ -37,20 +37,20 @@ MAX_OPEN = 10_000
 
 
 def seed_of(seed: int, number: int) -> int:
-    """A round's own seed: a round that samples with the same model as the one before must not repeat it."""
+    """Return a round's own seed: a round that samples with the same model as the one before must not repeat it."""
     return seed if number == 1 else int(content_key("round", seed, number)[:8], 16)
 
 
 @dataclass(frozen=True)
 class SampledRound:
-    """What a command sampled of a round, or found on disk."""
+    """A round's trajectories, sampled by a command or found on disk."""
 
     folder: Path
     keys: Sequence[str]
     """The content keys of its trajectories."""
     questions: int
     work: Work
-    """What this command sampled itself."""
+    """The part that this command sampled itself."""
 
 
 def sample_round(
@@ -134,7 +134,7 @@ def _all_open(config: Config) -> Config:
 
 
 def recorded(trajectories: Iterable[Trajectory]) -> str:
-    """What was recorded of programs, and what could only be recorded as text, a line each."""
+    """Count what was recorded of programs, and what could only be recorded as text."""
     counts: Counter[str] = Counter()
     states: Counter[str] = Counter()
     for trajectory in trajectories:

@@ -103,7 +103,6 @@ def whatif(config: Config, options: argparse.Namespace) -> None:
 def _load_trajectories(
     questions: Sequence[Question], round_folder: RoundFolder, options: argparse.Namespace
 ) -> Trajectories:
-    """A round's trajectories, once each."""
     store = TrajectoryStore(round_folder.trajectories)
     sampled, planned = store.open(), store.keys()
     command = _command("sample", options)

@@ -61,10 +61,10 @@ def selftrain(config: Config, options: argparse.Namespace) -> None:
 
 
 def training_processes(experiment: ExperimentRun) -> int | None:
-    """For `ExperimentRun.processes`. Decided before the first stage: training comes after hours of sampling.
+    """Return `ExperimentRun.processes`, before the first stage: training comes after hours of sampling.
 
-    UserError where training.batch_size cannot be divided over the processes, the model cannot be trained, training
-    asks for GPU kernels that cannot run here, or the adapter of a baseline is missing.
+    Raises UserError where training.batch_size cannot be divided over the processes, the model cannot be trained,
+    training asks for GPU kernels that cannot run here, or the adapter of a baseline is missing.
     """
     training, file = experiment.config.training, experiment.accelerate
     check_model_is_open(training.model, experiment.config.models[training.model])
@@ -126,7 +126,7 @@ def loop(experiment: ExperimentRun, until: int | None = None) -> None:
 
 
 def print_commands(experiment: ExperimentRun) -> None:
-    """The commands of what is left. Which adapters later rounds use is decided as they come."""
+    """Print the commands of what is left. Which adapters later rounds use is decided as they come."""
     known, digests = latest_entries(experiment.run), Digests(experiment.run)
     for stage in stages_of(experiment):
         due = reason_to_run(stage, known, digests)
@@ -136,7 +136,7 @@ def print_commands(experiment: ExperimentRun) -> None:
 
 
 def stage_name(experiment: ExperimentRun, stage: Stage) -> str:
-    """A stage's name for people, with its round where the run has several."""
+    """Name a stage for people, with its round where the run has several."""
     several = not experiment.config.members and experiment.config.rounds.count > 1
     return f"round {stage.round}: {stage.title}" if several else stage.title
 

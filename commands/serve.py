@@ -62,7 +62,6 @@ async def _serve_systems(config: Config, options: argparse.Namespace, limits: Li
 def _open_systems(
     config: Config, options: argparse.Namespace, limits: Limits, stack: contextlib.AsyncExitStack
 ) -> Answerer:
-    """The config's systems with models and index open until the stack is closed."""
     from ratchet.serve.answering import Answerer
 
     adapter = _adapter(RunFolder(config.folder), options.adapter)
@@ -134,7 +133,6 @@ def mcp(config: Config, options: argparse.Namespace) -> None:
 async def _serve_mcp(
     server: Server[Any], sources: Mapping[str, Source], listener: socket.socket | None = None, key: str | None = None
 ) -> None:
-    """Over stdin and stdout, or where `listener` listens; the sources are closed in the end."""
     from ratchet.retrieval.serving.mcp import guarded_app, serve_stdio
 
     async with contextlib.AsyncExitStack() as stack:

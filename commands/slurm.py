@@ -47,14 +47,14 @@ def submit_job(config: Config, options: argparse.Namespace) -> None:
 
 
 def _memory_lines(served: set[tuple[str, ...]], config: Config, card: Card, gpus: int) -> Iterator[str]:
-    """As comments of a script, how servers that run together share GPUs. UserError where they do not fit."""
+    """Yield, as comments of a script, how servers that run together share GPUs. Raises UserError where they do not
+    fit."""
     for models in sorted(served):
         yield f"\n# The servers of {', '.join(models)}, on {gpus} GPU{'s' * (gpus > 1)} of {card.gb:g} GB:"
         yield from (f"# {line}" for line in planned_memory(config, models, card, gpus))
 
 
 def _served(job: str, jobs: Sequence[Job], config: Config) -> set[tuple[str, ...]]:
-    """The models that are served together, by the jobs or, in one that runs all stages, by a stage."""
     commands = [job.command for job in jobs]
     if job in ("round", "selftrain") and not config.members:
         commands = [stage.command for stage in stages_of(ExperimentRun(config, ()))]
@@ -62,10 +62,8 @@ def _served(job: str, jobs: Sequence[Job], config: Config) -> set[tuple[str, ...
 
 
 def _check_config(config: Config) -> list[str]:
-    """Check what would stop a job of this config, so that it fails here and not after a day in the queue.
-
-    Returns warnings; UserError. Opens no model and writes nothing.
-    """
+    """Check what would stop a job of this config, so that it fails here and not after a day in the queue. Returns
+    warnings."""
     check_same(config)
     warnings = []
     for name, member in load_members(config).items():
@@ -84,7 +82,7 @@ def _check_config(config: Config) -> list[str]:
 
 
 def _check_training(config: Config) -> list[str]:
-    """What training would miss here. The site's modules or setup may bring it, so that it is a warning."""
+    """Return a warning of what training would miss here, since the site's modules or setup may bring it."""
     try:
         check_training_extras(config.training)
     except UserError as error:
@@ -93,7 +91,6 @@ def _check_training(config: Config) -> list[str]:
 
 
 def _check_model(key: str, model: ModelConfig) -> None:
-    """Check that a path exists. A name such as org/model may be on the hub and is not checked."""
     paths = {"path": model.path if model.engine != "chat-api" else "", "script": model.script or ""}
     for name, path in paths.items():
         if path.startswith(("/", "./", "../")) and not Path(path).exists():

@@ -61,7 +61,6 @@ def test(config: Config, options: argparse.Namespace) -> None:
 
 
 def _plan(config: Config) -> Sweep:
-    """The sweep of a config, whose run folder is made or checked."""
     if config.members:
         raise UserError("the config has `members`; sweep each member with its own config")
     plan = plan_sweep(config)
@@ -75,10 +74,8 @@ def _test(plan: Sweep, choices: Sequence[SweepChoice], again: bool, phase: str =
 
 
 def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: str = "all") -> None:
-    """Sample and score what is missing of the cells; where nothing is, no model is opened.
-
-    Raises UserError in the phase "score" where a cell was not sampled completely.
-    """
+    """Sample and score what is missing of the cells; where nothing is, no model is opened. Raises UserError in the
+    phase "score" where a cell was not sampled completely."""
     statuses = {cell.name: sweep.status(cell) for cell in cells}
     unfinished = [cell.arm for cell in cells if statuses[cell.name].state != "done" or statuses[cell.name].failed]
     unsampled = [arm for arm in unfinished if not statuses[arm.name].trajectories or statuses[arm.name].failed]
@@ -98,14 +95,12 @@ def run_cells(sweep: Sweep, cells: Sequence[Cell], phase: str = "all") -> None:
 
 
 def _write(plan: Sweep) -> SweepResults:
-    """Merge the finished cells, and write the tables."""
     results = merge(plan)
     write_record(plan.folder / "sweep.json", results)
     return results
 
 
 def _show(plan: Sweep, results: SweepResults) -> None:
-    """Print the tables; exit status 1 where cells are missing."""
     print_sweep(results)
     print(f"written to {plan.folder / 'sweep.json'}")
     if results.missing:

@@ -42,13 +42,13 @@ class Command:
     """module:function, of `ratchet.commands` unless it is a whole name."""
     arguments: tuple[Argument | OneOf, ...] = ()
     more: str = ""
-    """What --help says below `about`."""
+    """The text of --help below `about`."""
     config: Literal["required", "optional", "none"] = "required"
     """True if it takes --config and --set. The function gets the opened config where it is required."""
     plugins: bool = True
     """True if it runs plug-ins of the config, which are then checked."""
     before_dashes: str = ""
-    """What may follow `--` on its command line, as `options.rest`; empty: nothing."""
+    """Words that may follow `--` on its command line, as `options.rest`; empty: none."""
 
 
 SWEEP_IN_TWO_PHASES = """Where a GPU has no room for agents and judge at once, sample first and score after that:

@@ -55,13 +55,12 @@ def stop_with_launcher() -> None:
 
 
 def _is_writer() -> bool:
-    """Return whether this process is the one of several that writes."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def train_round(config: Config, number: int, start: Path | None = None, control: TrainedControl | None = None) -> None:
-    """Train round `number`, from the adapter in folder `start` if there is one; or one of its controls
-    (evaluation.controls). What is missing is said before torch is loaded."""
+    """Train round `number`, from the adapter in folder `start` if there is one; or one of its controls. What is missing
+    is said before torch is loaded."""
     # Late: the command's help needs none of it.
     from ratchet.training.rows import prepare_rows, read_kept, warn_of_single_answer
     from ratchet.training.unsloth import import_unsloth
@@ -93,7 +92,6 @@ def train_round(config: Config, number: int, start: Path | None = None, control:
 
 
 def _write_control(config: Config, folder: RoundFolder, control: TrainedControl) -> None:
-    """Write the selection of the round's control, and trajectories with gold answers where it learns from them."""
     from ratchet.rewards.selection import select_at_random
     from ratchet.sampling.store import TrajectoryStore
     from ratchet.training.gold import write_gold

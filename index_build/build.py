@@ -62,10 +62,9 @@ def build_index(
 ) -> tuple[Manifest | None, int]:
     """Build the missing shards of a config's index; returns its manifest and how many shards were built.
 
-    `tokenizer` is a fast tokenizer of transformers, `name` what the config calls it. `workers` processes build shards
-    side by side. job (i, n): build only the shards whose number is i modulo n, as one of n jobs on any machines; the
-    manifest (None until then) is written by whoever finds all shards built. `contents` is that of the config, where it
-    is loaded already. Chunks are made to fit what its encoder reads.
+    `tokenizer` is a fast tokenizer of transformers, `name` what the config calls it. job (i, n): build only the shards
+    whose number is i modulo n, as one of n jobs on any machines; the manifest (None until then) is written by whoever
+    finds all shards built. `contents` is that of the config, where it is loaded already.
     """
     target = Path(config.path)
     contents = contents or open_content_factory(config)
@@ -108,7 +107,7 @@ def is_built(target: Path, number: int, piece: PlannedShard, settings: str) -> b
 
 
 def list_shards(config: IndexConfig, plan: Plan, name: str) -> Manifest:
-    """Write the manifest over all shards of the plan, unless it is there; they are only listed, never copied."""
+    """Write the manifest over all shards of the plan, unless it is there."""
     target = Path(config.path)
     old = read_manifest(target) if (target / MANIFEST).exists() else None
     names = [shard_name(number) for number in range(len(plan.pieces))]
@@ -363,7 +362,6 @@ def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store:
 
 
 def _vectors(store: Store) -> Iterator[Any]:
-    """The vectors of all chunks."""
     for shard in store.shards:
         for at in range(0, len(shard), ROWS):
             yield _rows(shard, at, min(at + ROWS, len(shard)))

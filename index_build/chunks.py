@@ -70,18 +70,17 @@ class Chunker:
             room = min(size, limit.max_text_tokens)
         self._smallest = max(1, int(room * SMALLEST_SHARE))
         self.fits = () if limit is None else (str(limit),)
-        """The limit, in words."""
         # Chunks that overlap were whole words before: their indexes need not be built again.
         rules = "" if overlap else "whole words"
         self.digest = hashlib.sha256((self._tokenizer.to_str() + rules).encode()).hexdigest()[:32]
-        """Of the tokenizer. With the same size, overlap and `fits`: equal digest, equal chunks."""
+        """A digest of the tokenizer. With the same size, overlap and `fits`: equal digest, equal chunks."""
 
     def cut(self, texts: Sequence[str], titles: Sequence[str] = ()) -> list[Spans]:
-        """For each text its chunks as (start, end) in characters, together covering the text; at least one."""
+        """Return each text's chunks as (start, end) in characters, together covering the text; at least one."""
         return self.cut_and_count(texts, titles)[0]
 
     def cut_and_count(self, texts: Sequence[str], titles: Sequence[str] = ()) -> tuple[list[Spans], tuple[int, int]]:
-        """The chunks of each text; how many are longer than the encoder reads all the same, and their tokens past
+        """Cut each text; return the chunks too, and how many are longer than the encoder reads and their tokens past
         that."""
         titles = titles or [""] * len(texts)
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
@@ -133,7 +132,7 @@ class Chunker:
 
 
 def word_start(text: str, at: int) -> int:
-    """Where the word begins that the place `at` lies inside of; `at` itself between words."""
+    """Return where the word begins that the place `at` lies inside of; `at` itself between words."""
     lowest = max(0, at - LONGEST_WORD)
     while at > lowest and _is_inside(text, at):
         at -= 1
@@ -148,18 +147,18 @@ def _is_inside(text: str, at: int) -> bool:
 
 
 def chunk_texts(text: str, title: str, spans: Sequence[tuple[int, int]]) -> list[str]:
-    """What is indexed of each chunk of a document."""
+    """Return the text that is indexed of each chunk of a document."""
     return [with_title(title, text[start:end]) for start, end in spans]
 
 
 ONE_BY_ONE = r"\p{Han}\p{Hiragana}\p{Katakana}"
 WORD = rf"[{ONE_BY_ONE}]|(?:(?![{ONE_BY_ONE}])[\p{{L}}\p{{M}}\p{{N}}]){{1,8}}|[^\s\p{{L}}\p{{M}}\p{{N}}]"
-"""What counts as one token with `index.tokenizer: words`: up to eight letters and digits of a word, as most tokens of a
-model hold no more; one character of Chinese and Japanese, which have no spaces; one of anything else but a space."""
+"""One token with `index.tokenizer: words`: up to eight letters and digits of a word, as most tokens of a model hold no
+more; one character of Chinese and Japanese, which have no spaces; one of anything else but a space."""
 
 
 def chunk_tokenizer_of(index: IndexConfig, agent: ModelConfig | None, limit: TokenLimit | None) -> tuple[Any, str]:
-    """A tokenizer and its name: index.tokenizer; else the encoder's own; else the agent's."""
+    """Return a tokenizer and its name: index.tokenizer; else the encoder's own; else the agent's."""
     if index.tokenizer == WORDS:
         return word_tokenizer(), WORDS
     if index.tokenizer is not None:
@@ -180,7 +179,7 @@ def chunk_tokenizer_of(index: IndexConfig, agent: ModelConfig | None, limit: Tok
 
 
 def word_tokenizer() -> Tokenizer:
-    """The tokenizer of `index.tokenizer: words`."""
+    """Return the tokenizer of `index.tokenizer: words`."""
     tokenizer = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), "removed", invert=True)
     return tokenizer

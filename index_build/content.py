@@ -1,4 +1,4 @@
-"""What a shard holds beside its texts, by the kind of index: BM25 postings, encoded vectors, or nothing."""
+"""The content of a shard beside its texts, by the kind of index: BM25 postings, encoded vectors, or nothing."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class ContentFactory:
     """Called with the shard's folder and a folder for what may outlive a kill."""
     encoder: str
     limit: TokenLimit | None = None
-    """What the encoder reads of a chunk, where there is one."""
+    """The encoder's limit for a chunk, where there is an encoder."""
 
 
 def open_content_factory(config: IndexConfig) -> ContentFactory:
-    """What makes the content of an index of this config; loads its encoder where it has one."""
+    """Return the factory of an index of this config; loads its encoder where it has one."""
     if config.engine == "lucene":
         return ContentFactory(lambda folder, kept: TextsOnly(), "")
     if config.kind == "bm25":
@@ -208,7 +208,7 @@ class TextsOnly:
 
 
 def encoding_folder(shard: Path) -> Path:
-    """Where a shard's encoded parts are kept until it is finished."""
+    """Return the folder of a shard's encoded parts, which are kept until the shard is finished."""
     return shard.with_name(f".{shard.name}.encoded")
 
 

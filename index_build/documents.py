@@ -65,31 +65,28 @@ class ScannedSource:
 def read_documents(
     path: Path, skip: int = 0, on_error: Callable[[UserError], None] = raise_error
 ) -> Iterator[tuple[int, Document]]:
-    """(number, document) of one source after its first `skip` documents.
+    """Yield (number, document) of one source after its first `skip` documents, which are not checked.
 
-    A bad document is a UserError that names it, which goes to `on_error`; where that does not raise it, the document is
-    skipped.
-
-    The number counts from 1: the line of a JSONL file (blank lines hold no document, but count), the row of a Parquet
-    file, or the file of a folder, whose id is its path below the folder and whose title is its name without suffix.
-    Skipped documents are not checked: row groups are skipped, lines are read but not parsed.
+    A bad document is a UserError that goes to `on_error`; where that does not raise it, the document is skipped. The
+    number counts from 1: the line of a JSONL file, the row of a Parquet file, or the file of a folder, whose id is its
+    path below the folder and whose title is its name without suffix.
     """
     for number, _, document in _read(path, skip, on_error):
         yield number, document
 
 
 def source_files(path: Path) -> list[Path]:
-    """The files that a source is read from, in that order: the path itself, or the files of a folder."""
+    """Return the files that a source is read from, in that order."""
     return [path / name for name in folder_listing(path).read] if path.is_dir() else [path]
 
 
 def scan_documents(
     paths: Sequence[Path], on_document: Callable[[Document], None] = lambda document: None
 ) -> tuple[ScannedSource, ...]:
-    """Read all sources once; folders are listed once.
+    """Read all sources once, with 16 bytes of memory a document.
 
     Bad documents and ids that are used twice are found now, not after hours of building: a UserError that names all of
-    them by file and line. Takes 16 bytes of memory a document. `on_document` is called with each sound one.
+    them by file and line. `on_document` is called with each sound one.
     """
     hashes = array("Q")
     bad = RowErrors("documents")
@@ -118,7 +115,7 @@ def scan_documents(
 def repeated_documents(
     paths: Sequence[Path], hashes: array[int], value: Callable[[Document], str]
 ) -> Iterator[tuple[Document, str, str]]:
-    """(document, where, where the first one is) of each document whose value another one before it has.
+    """Yield (document, where, where the first one is) of each document whose value another one before it has.
 
     `hashes`: key_hash of the value of every sound document. Sources are read again only where two are equal.
     """
@@ -139,7 +136,8 @@ def repeated_documents(
 def _read(
     path: Path, skip: int, on_error: Callable[[UserError], None], listing: Listing | None = None
 ) -> Iterator[tuple[int, str, Document]]:
-    """(number, where, document): `where` names the document in errors. `listing`: that of a folder, if it is known."""
+    """Yield (number, where, document): `where` names the document in errors. `listing` is that of a folder, if it is
+    known."""
     if path.is_dir():
         rows = folder_rows(path, listing or folder_listing(path), skip, on_error)
     elif path.suffix == ".parquet":
@@ -244,11 +242,11 @@ class Listing:
     read: tuple[str, ...]
     """Paths below the folder of those that are read, sorted."""
     skipped: Counter[str]
-    """How many are not read, by suffix; files without one are counted by ''."""
+    """Files that are not read, counted by suffix; those without one by ''."""
 
     @property
     def skipped_text(self) -> str:
-        """Such as '2 .docx, 1 .png'; '' where every file is read."""
+        """Text such as '2 .docx, 1 .png'; '' where every file is read."""
         ordered = sorted(self.skipped.items(), key=lambda item: (-item[1], item[0] or "~"))
         kinds = [f"{count} {kind or 'without a suffix'}" for kind, count in ordered[:MAX_KINDS]]
         more = len(self.skipped) - MAX_KINDS
@@ -256,7 +254,7 @@ class Listing:
 
 
 def folder_listing(folder: Path) -> Listing:
-    """The files of a folder and of the folders in it.
+    """List the files of a folder and of the folders in it.
 
     Skipped are links to folders and to anything outside this folder, so that a folder from elsewhere cannot bring in
     what only this machine has, and files of other kinds. Hidden files and folders are neither read nor counted. In a
@@ -292,7 +290,7 @@ def folder_listing(folder: Path) -> Listing:
 def folder_rows(
     folder: Path, listing: Listing, skip: int, on_error: Callable[[UserError], None]
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(number, path, fields of the document) of each file after the first `skip`."""
+    """Yield (number, path, fields of the document) of each file after the first `skip`."""
     names = listing.read
     markup = [name for name in names if Path(name).suffix.lower() in MARKUP_SUFFIXES]
     lacks_extra = bool(markup) and missing_package("documents") is not None
@@ -325,8 +323,7 @@ def folder_rows(
 
 
 def _read_text(path: Path) -> tuple[str, str]:
-    """(title, text) of a text, whose title only the front matter of a Markdown file tells. A text that is not UTF-8 is
-    noted in the log."""
+    """Return (title, text) of a text, whose title only the front matter of a Markdown file tells."""
     text, encoding = decode_text(path.read_bytes(), path)
     if encoding != "utf-8":
         _note_encoding(path, encoding)
@@ -334,8 +331,7 @@ def _read_text(path: Path) -> tuple[str, str]:
 
 
 def split_front_matter(text: str) -> tuple[str, str]:
-    """(title, text) of a Markdown text without the YAML or TOML before it, which tells its title; ('', text) where
-    there is none. What cannot be read as either is text."""
+    """Return (title, text) of a Markdown text without the YAML or TOML before it; ('', text) where there is none."""
     found = FRONT_MATTER.match(text)
     if not found:
         return "", text
@@ -351,10 +347,10 @@ def split_front_matter(text: str) -> tuple[str, str]:
 
 @cache
 def _note_encoding(path: Path, encoding: str) -> None:
-    """Once for each file: a build reads it when it plans and again when it writes."""
+    """Log it once for each file: a build reads it when it plans and again when it writes."""
     logger.warning("%s: not UTF-8; read as %s", path, encoding)
 
 
 def cannot_read(path: Path, error: OSError) -> UserError:
-    """The error of a file or folder that cannot be opened."""
+    """Return the error of a file or folder that cannot be opened."""
     return UserError(f"{path}: cannot read ({error.strerror or error}); check the path in the config")

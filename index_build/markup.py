@@ -34,7 +34,7 @@ MAX_ELEMENTS = 10_000
 """Elements of a page above which all of its text is taken: finding the main content takes minutes for huge tables."""
 CHARSET = re.compile(rb"""(?:charset|\bencoding)\s*=\s*["']?\s*([a-z0-9.:_-]+)""", re.IGNORECASE)
 UTF = frozenset({"utf-8", "utf8", "utf-7", "utf-16", "utf-16le", "utf-16be", "utf-32"})
-"""What a page may declare and yet, being no UTF-8, is not."""
+"""Encodings that a page, being no UTF-8, may declare wrongly."""
 EMPHASIS = ("b", "i", "em", "strong", "u", "big", "small", "font")
 BODY = re.compile("<body", re.IGNORECASE)
 
@@ -43,7 +43,8 @@ logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
 
 
 def read_markup(path: Path) -> tuple[str, str]:
-    """(title, text) of an HTML page or a PDF file; '' for a title that it does not have. UserError that names it."""
+    """Return (title, text) of an HTML page or a PDF file; '' for a title that it does not have. Raises UserError that
+    names it."""
     is_pdf = path.suffix.lower() in PDF_SUFFIXES
     limit = MAX_PDF_BYTES if is_pdf else MAX_HTML_BYTES
     if path.stat().st_size > limit:
@@ -114,7 +115,7 @@ def _write_scripts(tree: Any) -> Any:
 
 
 def _html_text(data: bytes, path: Path) -> str:
-    """Decoded as UTF-8, else in the encoding that the page declares, else as `decode_text` does it."""
+    """Decode as UTF-8, else in the encoding that the page declares, else as `decode_text` does it."""
     declared = CHARSET.search(data[:4096])
     with contextlib.suppress(UnicodeDecodeError):
         return data.decode("utf-8-sig") if b"\0" not in data else decode_text(data, path)[0]
@@ -151,20 +152,20 @@ def _read_pdf(path: Path) -> tuple[str, str]:
 SMALLER = 0.85
 """A superscript or subscript is at most this share of the size of the text before it."""
 SAME_LINE = 0.05
-"""Of the size: a baseline that is this near is the same."""
+"""Baselines nearer than this share of the size are the same."""
 WORD = regex.compile(r"[\p{L}\p{M}]+")
 HYPHEN = regex.compile(r"(?<before>[\p{L}\p{M}]+)(?<hyphen>[-\u2010\u00ad])[^\S\n]*\n\s*(?<after>[\p{L}\p{M}]+)")
 NUMBER_HYPHEN = regex.compile(
     r"(?<=[\p{L}\p{N}][-\u2010])[^\S\n]*\n\s*(?=\p{N})|(?<=\p{N}[-\u2010])[^\S\n]*\n\s*(?=\p{L})"
 )
 COMPOUNDS = frozenset({"self", "well"})
-"""What keeps its hyphen wherever it stands before one."""
+"""Words that keep the hyphen behind them."""
 SUSPENDED = frozenset({"and", "bis", "oder", "or", "to", "und"})
-"""What follows a hyphen that stands for a word: "short- and long-term"."""
+"""Words behind a hyphen that stands for a word: "short- and long-term"."""
 
 
 def page_text(page: Any) -> str:
-    """The text of a page of pypdf."""
+    """Return the text of a page of pypdf."""
     pieces: list[tuple[str, float, float]] = []
 
     def visit(text: str, outer: list[float], inner: list[float], font: Any, size: float) -> None:
@@ -200,7 +201,7 @@ def page_text(page: Any) -> str:
 
 
 def join_hyphenated(text: str) -> str:
-    """The text with the words whole that end a line with a hyphen.
+    """Return the text with the words whole that end a line with a hyphen.
 
     The hyphen goes where it is a soft one, where the word without it stands elsewhere in the text, and where the part
     before it is no word of the text. Otherwise it belongs to the word, and only the line's end goes.

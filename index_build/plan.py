@@ -1,4 +1,4 @@
-"""How sources are cut into shards. Written once, so that every job, now or after a kill, builds the same shards."""
+"""The division of sources into shards. Written once, so that every job, now or after a kill, builds the same shards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PlannedSource(Record):
 
 
 class Plan(Record):
-    """What a build makes: the settings of the index and the shards of every source."""
+    """A planned build: the settings of the index and the shards of every source."""
 
     settings: IndexSettings
     sources: tuple[PlannedSource, ...]
@@ -56,7 +56,7 @@ class Plan(Record):
 
 
 def shard_name(number: int) -> str:
-    """The name of a shard's folder: its number in five digits."""
+    """Name a shard's folder: its number in five digits."""
     return f"{number:05d}"
 
 
@@ -67,7 +67,7 @@ def plan_index(
     shard_documents: int,
     check: Callable[[Sequence[Path]], None] = lambda new: None,
 ) -> Plan:
-    """The plan of an index: the one that is there, continued with the sources that it does not have yet.
+    """Return the plan of an index: the one that is there, continued with the sources that it does not have yet.
 
     Another one at the same place, with other settings or other documents, is refused with the differences. A bad
     document is met here, before hours of building; `check` may refuse new sources too.
@@ -126,7 +126,7 @@ def plan_index(
 
 @contextmanager
 def locked(target: Path) -> Iterator[None]:
-    """One process at a time plans, lists the shards or removes documents; the others wait and find it done."""
+    """Lock the plan and the listing of shards; other processes wait and find them done."""
     try:
         with Lock(target / ".lock", f"the plan of {target}", wait=WAIT_OF_JOB):
             for leftover in target.glob(".*.tmp"):  # of a write_atomic that was killed
@@ -137,7 +137,8 @@ def locked(target: Path) -> Iterator[None]:
 
 
 def _source(path: Path, known: Sequence[PlannedSource]) -> PlannedSource:
-    """The source as it is now; a known one whose files have not been touched, or are gone, is not read again."""
+    """Describe the source as it is now; a known one whose files have not been touched, or are gone, is not read
+    again."""
     before = next((source for source in known if source.path == str(path)), None)
     if before is not None and not path.exists():
         return before
@@ -152,5 +153,6 @@ def _source(path: Path, known: Sequence[PlannedSource]) -> PlannedSource:
 
 
 def source_digest(path: Path) -> str:
-    """sha256 of a source: of the file's bytes, or of the names and digests of those files of a folder that are read."""
+    """Return the sha256 of a source: of the file's bytes, or of the names and digests of those files of a folder that
+    are read."""
     return tree_digest(path, source_files(path)) if path.is_dir() else file_digest(path)

@@ -150,7 +150,6 @@ class Bm25Postings:
         self._partitions = Growing(np.uint8)
 
     def add(self, texts: Sequence[str]) -> None:
-        """Count the terms of the next chunks."""
         lengths, offsets, terms, frequencies = self._counter.count(texts)
         new = self._counter.hashes.values[len(self._partitions) :]
         self._partitions.extend(new >> np.uint64(60))
@@ -158,7 +157,6 @@ class Bm25Postings:
         self._lengths.extend(lengths)
 
     def write(self, files: FolderWriter) -> dict[str, Any]:
-        """Write the posting file and what goes with it; returns the counts for the shard's manifest."""
         # Terms stand in the order of their hashes, which a search finds them by.
         hashes = self._counter.hashes.values
         order = np.argsort(hashes)
@@ -215,7 +213,6 @@ class SparsePostings:
         self._chunks += len(offsets) - 1
 
     def write(self, files: FolderWriter) -> dict[str, Any]:
-        """Write the posting file and what goes with it; returns the counts for the shard's manifest."""
         weights = self._weights[: self._largest + 1].astype(np.float32)
         if not len(weights) or weights[-1] <= 0:
             weights = np.array([0, 1], np.float32)
@@ -313,7 +310,6 @@ EXCEPTION = np.uint32(1 << 31)
 
 @inner
 def _block_shape(chunks: Words, start: int, end: int, size: int, narrow: bool) -> tuple[int, int]:
-    """(kind, entries) of the block of one window's postings start .. end - 1."""
     count = entries = end - start
     if narrow:
         group = start
@@ -341,7 +337,6 @@ def _put32(data: Bytes, at: int, value: int) -> None:
 
 @inner
 def _put_bits(data: Bytes, at: int, bit: int, value: int) -> None:
-    """Write a number at so many bits behind byte `at` of zeroed data."""
     at += bit >> 3
     value <<= bit & 7
     while value:
@@ -352,7 +347,6 @@ def _put_bits(data: Bytes, at: int, bit: int, value: int) -> None:
 
 @inner
 def _put_code(data: Bytes, codes: int, entries: int, entry: int, code: int, place: int) -> None:
-    """Write an entry's code, and its place where it is not -1, to the codes of a block that begin at a byte."""
     if place < 0:
         _put_bits(data, codes, 4 * entry, code)
     else:
@@ -461,13 +455,14 @@ def encode_lists(
 
 
 def max_region_bytes(postings: int, terms: int) -> int:
-    """Bytes that are enough for the regions of so many postings of so many terms: none is larger than a short list."""
+    """Return bytes that are enough for the regions of so many postings of so many terms: none is larger than a short
+    list."""
     return 6 * postings + 16 * terms
 
 
 @njit(nogil=True, cache=True)
 def single_codes(lengths: Words, k1: float, b: float, mean_length: float, codes: Bytes) -> None:
-    """For every chunk the code of a term that it has once."""
+    """Set for every chunk the code of a term that it has once."""
     for chunk in range(len(lengths)):
         codes[chunk] = frequency_code(np.int64(1), length_norm(lengths[chunk], k1, b, mean_length))
 
@@ -520,7 +515,6 @@ def value_places(
 
 @inner
 def _exceptions(first: int, bounds: Numbers, chunks: Words, values: Words, count: int) -> tuple[Numbers, Words]:
-    """(keys, values) of the `count` postings whose values are marked as EXCEPTION."""
     keys = np.empty(count, np.int64)
     exact = np.empty(count, np.uint32)
     at = 0

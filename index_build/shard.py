@@ -25,10 +25,10 @@ BATCH = 64
 
 
 class ContentWriter(Protocol):
-    """What is made of the chunks' texts, beside the texts themselves."""
+    """Writes what is made of the chunks' texts, beside the texts themselves."""
 
     def add(self, texts: Sequence[str]) -> None:
-        """The next chunks: what is indexed of each."""
+        """Add the next chunks, by what is indexed of each."""
         ...
 
     def write(self, files: FolderWriter) -> dict[str, Any]:
@@ -104,7 +104,6 @@ class ShardDocuments:
 
     @property
     def count(self) -> int:
-        """Documents so far."""
         return sum(map(len, self._hashes))
 
     def add(self, batch: Sequence[Document], cuts: Sequence[Sequence[tuple[int, int]]]) -> list[str]:
@@ -154,7 +153,7 @@ def building_folder(target: Path) -> Iterator[Path]:
 
 
 def lock_of(target: Path) -> Path:
-    """The lock of the process that builds `target`."""
+    """Return the lock of the process that builds `target`."""
     return target.with_name(f".{target.name}.lock")
 
 
@@ -183,7 +182,6 @@ class ArrayWriter:
 
 
 def _bytes_of(array: np.ndarray) -> memoryview:
-    """The bytes of a contiguous array, where they are."""
     return array.reshape(-1).view(np.uint8).data
 
 

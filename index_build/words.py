@@ -1,4 +1,4 @@
-"""Texts to term frequencies: the words of core/words.py, each word's term from the analyzer once, and the counts."""
+"""Term frequencies of texts: the words of core/words.py, each word's term from the analyzer once, and the counts."""
 
 from __future__ import annotations
 

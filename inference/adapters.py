@@ -21,7 +21,7 @@ from ratchet.core.files import open_regular, read_json_file
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 EFFECTIVE = ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias")
-"""What the configuration adds to the weights of plain LoRA."""
+"""Keys of the configuration that change the output of plain LoRA."""
 NO_EFFECT = frozenset(
     {
         *("auto_mapping", "base_model_name_or_path", "peft_version", "revision", "task_type", "inference_mode"),
@@ -51,7 +51,7 @@ AGAIN = "The adapter is damaged: copy its folder again, or train it again"
 
 
 class Layer(NamedTuple):
-    """What an adapter adds to one layer: B A, times its scale."""
+    """An adapter's addition to one layer: B A, times its scale."""
 
     down: str
     """The name of A's tensor, (rank, inputs)."""
@@ -69,9 +69,7 @@ class Adapter:
     digest: str
     config: Mapping[str, Any]
     layers: Mapping[str, Layer]
-    """The layers by their names in the file."""
     weights: bytes
-    """The bytes of the safetensors file."""
 
     @property
     def rank(self) -> int:
@@ -80,7 +78,8 @@ class Adapter:
 
 
 def read_adapter(folder: str | Path) -> Adapter:
-    """Raises UserError for an adapter that is damaged, is more than LoRA, or changes nothing of the base model."""
+    """Read an adapter. Raises UserError where it is damaged, is more than LoRA, or changes nothing of the base
+    model."""
     config, weights = _read(folder)
     _check_features(Path(folder) / CONFIG, config)
     ranks = _ranks(Path(folder) / CONFIG, config)
@@ -96,7 +95,8 @@ def read_uniform_adapter(folder: str | Path) -> Adapter:
 
 
 def adapter_digest(folder: str | Path) -> str:
-    """16 hexadecimal digits of what an adapter does: a new version gets a new name, a moved folder keeps its own."""
+    """Return 16 hexadecimal digits of what an adapter does: a new version gets a new name, a moved folder keeps its
+    own."""
     return _digest(*_read(folder))
 
 
@@ -111,7 +111,8 @@ def is_adapter(folder: str | Path) -> bool:
 
 
 def load_request(folder: str | Path) -> dict[str, str]:
-    """The body of vLLM's load_lora_adapter. The name is the content's digest, or a prefix cache could be stale."""
+    """Return the body of vLLM's load_lora_adapter. The name is the content's digest, or a prefix cache could be
+    stale."""
     return {"lora_name": f"ratchet-{read_uniform_adapter(folder).digest}", "lora_path": str(Path(folder).resolve())}
 
 
@@ -132,7 +133,8 @@ def _read(folder: str | Path) -> tuple[dict[str, Any], bytes]:
 
 
 def _features(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration turns on beyond EFFECTIVE. It is part of the digest, also where it cannot be applied."""
+    """Return what a configuration turns on beyond EFFECTIVE. It is part of the digest, also where it cannot be
+    applied."""
     known = NO_EFFECT.union(EFFECTIVE)
     found = {key: value for key, value in config.items() if key not in known and value}
     return {key: value for key, value in found.items() if key != "init_lora_weights" or value not in PLAIN_STARTS}
@@ -148,7 +150,7 @@ def _check_features(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def features_beyond_lora(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What settings of PEFT's LoraConfig turn on that engines do not apply, by name."""
+    """Return what settings of PEFT's LoraConfig turn on that engines do not apply, by name."""
     features = _features(config)
     features.pop("fan_in_fan_out", None)  # PEFT ignores it for linear layers, and honours it where it merges others
     plain = {"use_dora": (None, False), "bias": (None, "none")}
@@ -163,7 +165,6 @@ def _digest(config: Mapping[str, Any], weights: bytes) -> str:
 
 
 def _ranks(path: Path, config: Mapping[str, Any]) -> set[int]:
-    """The ranks that the layers may have."""
     values: dict[str, dict[str, Any]] = {}
     for key, pattern in (("r", "rank_pattern"), ("lora_alpha", "alpha_pattern")):
         own = config.get(pattern) or {}
@@ -208,7 +209,7 @@ def _layers(path: Path, weights: bytes, ranks: set[int]) -> dict[str, Layer]:
 
 
 def _is_zero(path: Path, name: str, tensor: Mapping[str, Any]) -> bool:
-    """Return whether all numbers are 0; raises UserError where one is not finite, or where they are no numbers."""
+    """Return whether all numbers are 0. Raises UserError where one is not finite, or where they are no numbers."""
     if tensor["dtype"] not in INFINITY:
         raise UserError(
             f"{path}: {name} holds {tensor['dtype']} values, and an adapter's are one of {', '.join(INFINITY)}. {AGAIN}"

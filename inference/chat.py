@@ -20,11 +20,11 @@ from ratchet.inference.thoughts import Thinking, split_thought, thought_length
 from ratchet.inference.tool_calls import CALL_ID, CallForm
 
 MAX_CHARACTERS = 16
-"""Of a token, on average over a text; a word's token has 4 to 5. What stands behind so many is cut without a count."""
+"""Characters of a token, on average over a text; a word's token has 4 to 5. A longer text is cut without a count."""
 
 
 class ChatFormat(Protocol):
-    """How a model's dialogues are written as token ids."""
+    """The format in which a model's dialogues are written as token ids."""
 
     @property
     def tokenizer(self) -> Any:
@@ -48,7 +48,7 @@ class ChatFormat(Protocol):
 
     @property
     def calls(self) -> CallForm | None:
-        """How the model writes tool calls; None where its template takes no tools."""
+        """The form of the model's tool calls; None where its template takes no tools."""
         ...
 
     @property
@@ -78,12 +78,12 @@ class ChatFormat(Protocol):
 
     @property
     def reply_opening(self) -> str:
-        """What the prompt already says of the model's reply, such as `<think>`; most often empty."""
+        """The beginning of the model's reply in the prompt, such as `<think>`; most often empty."""
         ...
 
     @property
     def thinking(self) -> Thinking | None:
-        """How the model's thoughts begin and end; None where it has none, or they are not marked by single tokens."""
+        """The tokens of the model's thoughts; None where it has none, or they are not marked by single tokens."""
         ...
 
     def follow(
@@ -93,30 +93,30 @@ class ChatFormat(Protocol):
         text: Callable[[], str],
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> tuple[bool, list[Part]]:
-        """What is appended to a row that holds the first `shown` turns and reads `text()`, so that all turns are in it,
-        up to where the assistant's turn begins: (True, its parts). (False, the parts of a new row) where the template
-        writes what was said before in another way now.
+        """Return (True, the parts to append) so that a row that holds the first `shown` turns and reads `text()` has
+        all turns, up to where the assistant's turn begins. (False, the parts of a new row) where the template writes
+        what was said before in another way now.
 
         Every message is untrusted. `tools`: of a program's dialogue, those that the model may call, as OpenAI's API has
-        them. UserError where the template refuses these turns.
+        them. Raises UserError where the template refuses these turns.
         """
         ...
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of untrusted text: no control token is among them, whatever the text says."""
+        """Encode untrusted text: no control token is among the ids, whatever the text says."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, control tokens included."""
+        """Return the text of token ids, control tokens included."""
         ...
 
     def count(self, ids: Sequence[int]) -> int:
-        """How many of the context's tokens a dialogue of these ids takes."""
+        """Count the context's tokens that a dialogue of these ids takes."""
         ...
 
 
 def first_tokens(chat: ChatFormat, text: str, max_tokens: int) -> str:
-    """The beginning of a text that takes at most so many tokens; the text itself where all of it does."""
+    """Return the beginning of a text that takes at most so many tokens."""
     beginning = text[: MAX_CHARACTERS * max_tokens]
     if beginning == text and chat.count(chat.encode(text)) <= max_tokens:
         return text
@@ -134,7 +134,6 @@ class Row:
     def append(
         self, author: Author, ids: Sequence[int], sampled: bool = False, parsed: bool = True, thought: bool = False
     ) -> None:
-        """Append ids of one author; none leave no span."""
         if ids:
             start, end = len(self.ids), len(self.ids) + len(ids)
             self.ids += ids
@@ -177,12 +176,12 @@ class Dialogue:
 
     @property
     def row(self) -> Row:
-        """The one that the next turn continues."""
+        """The row that the next turn continues."""
         return self.rows[-1]
 
     @property
     def ids(self) -> list[int]:
-        """Of the row, all that the model is shown now."""
+        """The ids of the row: all that the model is shown now."""
         return self.row.ids
 
     @property
@@ -228,8 +227,8 @@ class Dialogue:
         self.foreign_turns += sum(turn.role == "assistant" for turn in turns)
 
     def branch(self, row: Row, tokens: int, turns: int) -> Dialogue:
-        """A dialogue that begins with the first tokens of a row and the first turns of this one, which are context in
-        it: whoever trains on this dialogue has their actions already."""
+        """Return a dialogue that begins with the first tokens of a row and the first turns of this one, which are
+        context in it: whoever trains on this dialogue has their actions already."""
         branch = Dialogue(self.role, self.model, self.chat, self.trainable)
         for span in row.spans:
             if span.end <= tokens:
@@ -260,7 +259,7 @@ class Dialogue:
         return self._append_sampled(completion, len(completion.ids), parsed and complete, thinks)
 
     def thought_tokens(self, completion: Completion) -> int:
-        """How many of the context's tokens the thought of a completion takes, and how many a service hid."""
+        """Count the context's tokens that the thought of a completion takes, and those that a service hid."""
         length = thought_length(completion, self.chat.reply_opening, self.chat.decode)
         return completion.hidden_thought_tokens + self.chat.count(completion.ids[:length])
 
@@ -278,7 +277,6 @@ class Dialogue:
         return self._append_sampled(completion, keep, opening.isdisjoint((*self._started, *completion.ids[:keep])))
 
     def _append_sampled(self, completion: Completion, keep: int, parsed: bool, thinks: int = 0) -> tuple[int, int]:
-        """`thinks`: how many of the ids, from the first on, are a thought."""
         if not self.turns or self.turns[-1].role not in ("user", "tool"):
             raise ValueError("an assistant message must follow a user message")
         start = len(self.ids)
@@ -297,7 +295,7 @@ class Dialogue:
         return start, end
 
     def _read_calls(self, text: str) -> tuple[str, tuple[FunctionCall, ...]]:
-        """(what a turn says, the first of its calls): systems carry one out, and some templates show no more."""
+        """Return (what a turn says, the first of its calls): systems carry one out, and some templates show no more."""
         if self.tools is None or self.chat.calls is None:
             return text, ()
         try:
@@ -308,7 +306,6 @@ class Dialogue:
 
     @property
     def position(self) -> tuple[int, int, int, int, int]:
-        """Where the dialogue is, for `rewind`."""
         return len(self.rows), len(self.ids), len(self.spans), len(self.turns), self._shown
 
     def rewind(self, position: tuple[int, int, int, int, int]) -> None:
@@ -326,11 +323,11 @@ class Dialogue:
 
     @property
     def tokens(self) -> int:
-        """How many of the context's tokens it takes so far."""
+        """The number of the context's tokens that it takes so far."""
         return self.chat.count(self.ids)
 
     def freeze(self, row: Row | None = None) -> Conversation:
-        """A row as an immutable record; default: the last one."""
+        """Return a row as an immutable record; default: the last one."""
         row = row or self.row
         return Conversation(
             role=self.role,

@@ -43,7 +43,7 @@ from ratchet.inference.tokenizer import SENTINEL, check_template, load_tokenizer
 
 MARK = re.compile(re.escape(SENTINEL).replace(r"\{\}", r"([a-z]\d+)"))
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
-"""What templates call an assistant's thought."""
+"""Templates' names of an assistant's thought."""
 JOIN = "\n\n"
 """Between messages that are joined."""
 
@@ -93,7 +93,6 @@ class RenderedFormat(TokenFormat):
 
     @property
     def digest(self) -> str:
-        """See `inference.chat.ChatFormat`."""
         budget = self.thinking.budget if self.thinking else None
         own = [] if budget is None and self.kept is None else [budget, self.kept]
         plain = super().digest
@@ -106,7 +105,6 @@ class RenderedFormat(TokenFormat):
         text: Callable[[], str],
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> tuple[bool, list[Part]]:
-        """See `inference.chat.ChatFormat`."""
         if turns[-1].role in ("system", "assistant"):  # the template is asked where the model is
             return True, []
         pieces = self._pieces(turns, tools or ())
@@ -122,7 +120,6 @@ class RenderedFormat(TokenFormat):
     def _pieces(
         self, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]], generation: bool = True
     ) -> list[Piece]:
-        """The prompt as the template writes it, cut at the messages."""
         texts: dict[str, tuple[Author, str]] = {}
         numbers = itertools.count()
 
@@ -161,7 +158,6 @@ class RenderedFormat(TokenFormat):
         return [piece for piece in (*pieces, Piece("template", rendered[at:])) if piece.text]
 
     def _joined(self, turns: Sequence[ChatTurn]) -> list[list[ChatTurn]]:
-        """The turns of each message: one, or several that are joined."""
         groups: list[list[ChatTurn]] = []
         for turn in turns:
             last = groups[-1][-1] if groups else None
@@ -177,7 +173,7 @@ class RenderedFormat(TokenFormat):
         return encode_pieces(self, pieces, self.joins_heading)
 
     def _probe_messages(self) -> RenderedFormat:
-        """With the settings under which the template shows a system message and several turns of both."""
+        """Find the settings under which the template shows a system message and several turns of both."""
         system, user, assistant = ChatTurn("system", "s"), ChatTurn("user", "u"), ChatTurn("assistant", "a")
         problem: UserError | None = None
         for lists, folds in itertools.product((False, True), (False, True)):
@@ -196,7 +192,6 @@ class RenderedFormat(TokenFormat):
         raise problem
 
     def _probe_turns(self) -> dict[str, Any]:
-        """How a turn of the assistant begins and ends."""
         user, assistant = ChatTurn("user", "u"), ChatTurn("assistant", "a", "t")
         ended = self._after_reply([user, assistant], False)
         if ended is None:
@@ -220,7 +215,6 @@ class RenderedFormat(TokenFormat):
         }
 
     def _after_reply(self, turns: Sequence[ChatTurn], generation: bool) -> int | None:
-        """The control token that the template writes first behind the last reply."""
         pieces = self._pieces(turns, (), generation)
         at = max((n for n, piece in enumerate(pieces) if (piece.author, piece.text) == ("assistant", "a")), default=-1)
         if at < 0 or at + 1 == len(pieces):
@@ -229,7 +223,7 @@ class RenderedFormat(TokenFormat):
         return template_ids(self, found[0])[0] if found else None
 
     def _thinking(self, starts: bool, prompt: str, behind: tuple[int, ...]) -> Thinking | None:
-        """How the model thinks, where the template names one control token that opens thoughts and one that closes
+        """Return the marks of thoughts, where the template names one control token that opens them and one that closes
         them. `starts`: the prompt, which ends so, begins a thought. `behind`: `_behind_thought`."""
         template = str(self.tokenizer.chat_template)
         ends, opens = self._control_tokens(CLOSING, template), self._control_tokens(OPENING, template)
@@ -238,13 +232,12 @@ class RenderedFormat(TokenFormat):
         return Thinking(None if starts else opens.pop(), end := ends.pop(), behind if end in behind else (end,))
 
     def _control_tokens(self, pattern: re.Pattern[str], template: str) -> set[int]:
-        """The control tokens that marks of a thought are."""
         names = {found[0] for found in pattern.finditer(template) if self.control_pattern.fullmatch(found[0])}
         return {template_ids(self, name)[0] for name in names}
 
     def _behind_thought(self) -> tuple[int, ...]:
-        """The ids of what the template writes between the thought of the last reply and its answer; none where it shows
-        no thoughts."""
+        """Return the ids of what the template writes between the thought of the last reply and its answer; none where
+        it shows no thoughts."""
         pieces = self._pieces([ChatTurn("user", "u"), ChatTurn("assistant", "a", "t")], (), generation=False)
         texts = [piece.text for piece in pieces]
         if not {"t", "a"} <= set(texts):
@@ -252,7 +245,7 @@ class RenderedFormat(TokenFormat):
         return template_ids(self, "".join(texts[texts.index("t") + 1 : texts.index("a")]))
 
     def check(self) -> None:
-        """Check that the encoded pieces equal the template's own ids on clean text; UserError if they differ."""
+        """Raise UserError where the encoded pieces differ from the template's own ids on clean text."""
         words = ("Answer in one word.", "Where is Oslo?", "Norway.", "It is far.", '{"a": [1, 2]}', "Peru", "1 more")
         turns = [
             ChatTurn("system", words[0]),
@@ -270,7 +263,6 @@ class RenderedFormat(TokenFormat):
 
 
 def _behind(pieces: Sequence[Piece], characters: int) -> list[Piece]:
-    """What stands behind the first characters."""
     kept: list[Piece] = []
     for piece in pieces:
         if characters < len(piece.text):
@@ -292,7 +284,7 @@ class WrapperFormat(TokenFormat):
     """Opens a dialogue without a system message (may hold the template's default one)."""
     user_to_assistant: tuple[int, ...]
     assistant_to_user: tuple[int, ...]
-    """What follows end_of_turn up to the next user message."""
+    """The ids behind end_of_turn, up to the next user message."""
     system_tail: str
     user_tail: str
     """Ordinary text that the template puts right behind a message (Falcon 3: a line break). It is encoded together
@@ -374,7 +366,7 @@ class WrapperFormat(TokenFormat):
         text: Callable[[], str],
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> tuple[bool, list[Part]]:
-        """See `inference.chat.ChatFormat`. A dialogue always goes on: no template of this kind rewrites a past turn."""
+        """A dialogue always goes on: no template of this kind rewrites a past turn."""
         if tools is not None:
             return True, format_turns(self, turns[shown:], () if shown else tools, continues=shown > 0)
         parts: list[Part] = []
@@ -392,7 +384,7 @@ class WrapperFormat(TokenFormat):
         return True, parts
 
     def check(self, where: str) -> None:
-        """Check that joined wrappers and text equal the template's own ids on clean text; UserError if they differ."""
+        """Raise UserError where joined wrappers and text differ from the template's own ids on clean text."""
         system, turns = "Answer in one word.", ["Where is Oslo?", "Norway.", '{"a": [1, 2]}', "Peru", "1 more"]
         for with_system in (True, False):
             messages = [("system", system)] if with_system else []
@@ -408,11 +400,11 @@ class WrapperFormat(TokenFormat):
 
 AS_THE_TEMPLATE = ThoughtsConfig()
 SWITCHES = ("enable_thinking", "thinking")
-"""What templates call the variable that turns thoughts on or off."""
+"""Templates' names of the variable that turns thoughts on or off."""
 
 
 def open_chat_format(model: ModelConfig) -> WrapperFormat | RenderedFormat:
-    """The format of a config's open model. UserError where its tokenizer or template cannot be used."""
+    """Open the format of a config's open model. Raises UserError where its tokenizer or template cannot be used."""
     return chat_format(load_tokenizer(model.path, model.revision), model.path, model.template, model.thoughts)
 
 
@@ -422,10 +414,10 @@ def chat_format(
     variables: Mapping[str, Any] | None = None,
     thoughts: ThoughtsConfig = AS_THE_TEMPLATE,
 ) -> WrapperFormat | RenderedFormat:
-    """Wrappers where the template is exactly these, else every prompt rendered by the template. UserError for a
-    template that cannot be used, or knows no such settings.
+    """Return wrappers where the template is exactly these, else the format that renders every prompt by the template.
 
-    `variables`: of the template, such as enable_thinking.
+    `variables`: of the template, such as enable_thinking. Raises UserError for a template that cannot be used, or knows
+    no such settings.
     """
     check_template(tokenizer, where)
     if not variables and thoughts == AS_THE_TEMPLATE and keeps_thoughts(tokenizer, where):
@@ -445,7 +437,7 @@ def chat_format(
 
 
 def with_thoughts(chat: ChatFormat, thoughts: ThoughtsConfig) -> ChatFormat:
-    """The format of a role that thinks in another way than its model does elsewhere. UserError as `chat_format`."""
+    """Return the format of a role that thinks in another way than its model does elsewhere. Raises UserError."""
     if thoughts == AS_THE_TEMPLATE:
         return chat
     if not isinstance(chat, WrapperFormat | RenderedFormat):
@@ -465,7 +457,6 @@ def _with_thoughts(chat: WrapperFormat | RenderedFormat, thoughts: ThoughtsConfi
 
 
 def _switch(chat: RenderedFormat) -> str:
-    """The variable of a template that turns thoughts on or off. UserError where it has none."""
     asked = [ChatTurn("user", "u")]
     for name in SWITCHES:
         on, off = (replace(chat, variables={**chat.variables, name: value}) for value in (True, False))
@@ -484,7 +475,7 @@ THOUGHTS = (
     "<|channel>thought\n{}<channel|>",
     "<|channel|>analysis<|message|>{}<|end|>",
 )
-"""How models write a thought before an answer."""
+"""Forms of a thought before an answer."""
 
 
 def keeps_thoughts(tokenizer: Any, where: str) -> bool:

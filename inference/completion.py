@@ -1,4 +1,4 @@
-"""What an engine takes beside a prompt and what it returns, and the turns of a dialogue."""
+"""The inputs of an engine beside a prompt, its completions, and the turns of a dialogue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to sample one completion."""
+    """Settings of one completion."""
 
     temperature: float
     """0 decodes greedily."""
@@ -43,7 +43,7 @@ FinishReason = Literal["stop", "length", "context", "timeout"]
 
 @dataclass(frozen=True)
 class Completion:
-    """What an engine returns for one request."""
+    """The result of one request."""
 
     ids: tuple[int, ...]
     """The sampled token ids, the end-of-turn token included when finish_reason is 'stop'; `inserted` are not."""
@@ -65,7 +65,6 @@ class Completion:
 
     @property
     def new_tokens(self) -> int:
-        """The number of new tokens, as the engine or its service counts them."""
         return len(self.ids) if self.billed_tokens is None else self.billed_tokens
 
 
@@ -118,12 +117,12 @@ class ChatTurn:
     role: Literal["system", "user", "assistant", "tool"]
     text: str
     thought: str = field(default="", compare=False)
-    """Of an assistant's turn: what it thought before the text, without the markers."""
+    """An assistant's thought before the text, without the markers."""
     calls: tuple[FunctionCall, ...] = ()
     answers: str = field(default="", compare=False)
-    """Of a tool's result: the id of its call."""
+    """The id of the call whose result this is."""
     raw: str = field(default="", compare=False)
-    """Of a model's reply: all of it, as it was sampled."""
+    """A model's whole reply, as it was sampled."""
 
     @property
     def message(self) -> Message:

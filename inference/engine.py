@@ -18,7 +18,7 @@ class EngineError(Exception):
 
 
 class Engine(Protocol):
-    """What runs a language model. Engines take token ids and return the sampled ones, exactly; those over text say
+    """A language model that runs. Engines take token ids and return the sampled ones, exactly; those over text say
     otherwise in the completion, or by their `format` (`inference.http.chat_api`)."""
 
     @property
@@ -56,8 +56,8 @@ _question: ContextVar[str] = ContextVar("question", default="")
 
 @contextmanager
 def asking_about(question: str) -> Iterator[None]:
-    """What is asked of engines inside, also by tasks that are started there, is about one question: engines over
-    several servers ask the one that has its prefix in the cache, without every system having to name it."""
+    """Say that what is asked of engines inside, also by tasks that are started there, is about one question: engines
+    over several servers ask the one that has its prefix in the cache."""
     token = _question.set(question)
     try:
         yield
@@ -66,7 +66,7 @@ def asking_about(question: str) -> Iterator[None]:
 
 
 def current_question() -> str:
-    """The question of `asking_about`; empty outside of it."""
+    """Return the question of `asking_about`; empty outside of it."""
     return _question.get()
 
 

@@ -15,7 +15,7 @@ from ratchet.inference.engine import Engine
 
 
 def open_engine(model: ModelConfig, served: bool = False) -> Engine:
-    """The engine of one model. Imports are late: a client of a server needs no torch.
+    """Open the engine of one model. Imports are late: a client of a server needs no torch.
 
     `served`: its servers are known to be up, so the client waits for one that does not answer.
     """
@@ -65,15 +65,13 @@ async def close_engines(engines: Mapping[str, Engine]) -> None:
 
 
 def url_variable(name: str) -> str:
-    """The environment variable for the address of the model called `name` under `models`: RATCHET_URL_AGENT.
-
-    Several addresses, of replicas, are separated by commas.
-    """
+    """Return the environment variable for the addresses of the model `name`, separated by commas: RATCHET_URL_AGENT."""
     return _variable("URL", name)
 
 
 def concurrency_variable(name: str) -> str:
-    """The environment variable for the requests that each server of a model can hold: RATCHET_CONCURRENCY_AGENT."""
+    """Return the environment variable for the requests that each server of a model can hold:
+    RATCHET_CONCURRENCY_AGENT."""
     return _variable("CONCURRENCY", name)
 
 
@@ -82,7 +80,8 @@ def _variable(what: str, name: str) -> str:
 
 
 def addressed(name: str, model: ModelConfig) -> ModelConfig:
-    """The model with its servers' addresses: the config's own, or else the environment's; unchanged without either.
+    """Return the model with its servers' addresses: the config's own, or else the environment's; unchanged without
+    either.
 
     With an address of the environment comes what the server can hold, where the config has no `concurrency`.
     """
@@ -96,7 +95,8 @@ def addressed(name: str, model: ModelConfig) -> ModelConfig:
 
 
 def max_requests(name: str, model: ModelConfig) -> int:
-    """Requests that all servers of a model take at once, or the sequences that this process decodes at once."""
+    """Return the requests that all servers of a model take at once, or the sequences that this process decodes at
+    once."""
     model = addressed(name, model)
     if model.engine == "local":
         return min(model.batch, model.concurrency or model.batch)

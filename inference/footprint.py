@@ -24,7 +24,7 @@ class Footprint:
     parameters: int
     """The number of parameters of the language model; tied weights count once."""
     weight_bytes: int
-    """Of all weights, which a server loads: of a multimodal model its other parts too."""
+    """The bytes of all weights, which a server loads: of a multimodal model its other parts too."""
     kv_bytes_per_token: int
     """Bytes of the keys and values of all layers for one token."""
     kv_heads: int
@@ -36,11 +36,11 @@ class Footprint:
     """The inputs plus outputs of every linear layer that all-linear means; its LoRA of rank r has r times as many
     parameters."""
     active_parameters: int
-    """Of a mixture of experts, without the experts that a token does not pass; else all."""
+    """The parameters without the experts that a token does not pass, in a mixture of experts; else all."""
 
     def bytes_with(self, rounding: str | None, dtype: str, parameters: int | None = None) -> int:
-        """Bytes of the weights where linear layers are rounded as `rounding` says, a key of `ROUNDED_BYTES`; of the
-        language model with `parameters=size.parameters`, else of all parts."""
+        """Return the bytes of the weights where linear layers are rounded as `rounding` says, a key of `ROUNDED_BYTES`;
+        of the language model with `parameters=size.parameters`, else of all parts."""
         whole = self.weight_bytes if parameters is None else parameters * DTYPE_BYTES[dtype]
         saved = DTYPE_BYTES[dtype] - ROUNDED_BYTES[rounding] if rounding else 0
         return int(whole - saved * self.linear_parameters)
@@ -50,7 +50,8 @@ class Footprint:
 
 
 def footprint(path: str, revision: str | None, dtype: str) -> Footprint:
-    """The footprint of a local folder or hub name, counted on a model that is built without its weights. UserError."""
+    """Count the footprint of a local folder or hub name on a model that is built without its weights. Raises
+    UserError."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -163,8 +164,9 @@ PUBLISHED: dict[str, dict[str, Any]] = dict(_published())
 
 
 def read_shape(path: str, revision: str | None) -> Any:
-    """The configuration of a local folder or hub name, whose weights are not needed. Of a model of `PUBLISHED` that is
-    not on this machine it has the shape alone. What is wrong with the files raises whatever transformers raises."""
+    """Read the configuration of a local folder or hub name, whose weights are not needed. Of a model of `PUBLISHED`
+    that is not on this machine it has the shape alone. What is wrong with the files raises whatever transformers
+    raises."""
     from transformers import AutoConfig
 
     if path in PUBLISHED and revision is None and not Path(path).exists():

@@ -1,4 +1,4 @@
-"""What of Ratchet works with a model, from its tokenizer, chat template and configuration alone, without weights."""
+"""A check of what works with a model, from its tokenizer, chat template and configuration alone, without weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALLS = {
     "pairs": "tags for each argument",
     "words": "bare words",
 }
-"""How models write tool calls (`inference.tool_calls`)."""
+"""Ways to write tool calls (`inference.tool_calls`)."""
 
 
 class Finding(NamedTuple):
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
 
 
 def check_chat(tokenizer: Any, where: str = "the model", variables: Mapping[str, Any] | None = None) -> list[Finding]:
-    """What follows from a tokenizer and its chat template. UserError where the template cannot be used at all."""
+    """Check a tokenizer and its chat template. Raises UserError where the template cannot be used at all."""
     chat = chat_format(tokenizer, where, variables)
     return [
         Finding("chat format", "yes", _format(chat, where)),
@@ -46,7 +46,7 @@ def check_chat(tokenizer: Any, where: str = "the model", variables: Mapping[str,
 
 
 def check_weights(path: str, revision: str | None = None) -> list[Finding]:
-    """What follows from config.json. UserError where it cannot be read."""
+    """Check config.json. Raises UserError where it cannot be read."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -60,7 +60,7 @@ def check_weights(path: str, revision: str | None = None) -> list[Finding]:
 
 
 def weights_findings(model: Any, is_part: bool) -> list[Finding]:
-    """What follows from a language model, which may be part of a multimodal one, whatever its weights are."""
+    """Check a language model, which may be part of a multimodal one, whatever its weights are."""
     trained = trained_linears(model)
     linear = sorted({name.rpartition(".")[2] for name in trained})
     left = [", in the language model alone"] if is_part else []

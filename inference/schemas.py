@@ -15,7 +15,8 @@ from ratchet.inference.engine import EngineError
 from ratchet.inference.tool_calls import KEY, CallForm
 
 MAX_CHARACTERS = 1 << 15
-"""Of a schema's JSON. xgrammar takes seconds for 700 properties that may be left out, and minutes for more."""
+"""The limit of a schema's JSON. xgrammar takes seconds for 700 properties that may be left out, and minutes for
+more."""
 MAX_LEVELS = 100
 """Objects and lists inside each other: its time grows with their square."""
 
@@ -45,12 +46,12 @@ def schema_grammar(schema: str) -> str:
 
 
 def grammar_of(schema: dict[str, Any] | str) -> str:
-    """The grammar of what `SamplingParams.schema` asks for. Raises SchemaRefused."""
+    """Return the grammar of `SamplingParams.schema`. Raises SchemaRefused."""
     return schema if isinstance(schema, str) else schema_grammar(json.dumps(schema))
 
 
 def only_schema(schema: dict[str, Any] | str | None) -> dict[str, Any] | None:
-    """The JSON schema for a server that takes no other grammar. Raises SchemaRefused for a grammar."""
+    """Return the JSON schema for a server that takes no other grammar. Raises SchemaRefused for a grammar."""
     if isinstance(schema, str):
         raise SchemaRefused("a model that is reached as text takes no grammar but a JSON schema's; use an open model")
     return schema
@@ -83,7 +84,7 @@ def check_schema(schema: Any, grammar: bool) -> None:
 
 
 def _objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every object in a schema. SchemaRefused where they are too deep."""
+    """Yield every object in a schema. Raises SchemaRefused where they are too deep."""
     level: list[Any] = [schema]
     for _ in range(MAX_LEVELS):
         yield from (part for part in level if isinstance(part, dict))
@@ -95,7 +96,7 @@ def _objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _follow(part: Any, root: dict[str, Any]) -> None:
-    """SchemaRefused where a reference leads out of the schema, to nothing, or back to itself."""
+    """Raise SchemaRefused where a reference leads out of the schema, to nothing, or back to itself."""
     seen = set[str]()
     while isinstance(part, dict) and isinstance(reference := part.get("$ref"), str):
         if reference in seen:
@@ -121,9 +122,10 @@ ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|.)", re.DOTALL)
 
 
 def call_grammar(form: CallForm, tools: Sequence[Mapping[str, Any]]) -> str:
-    """The grammar of one call of one of these tools, in xgrammar's notation, which the in-process engine and vLLM read.
+    """Return the grammar of one call of one of these tools, in xgrammar's notation.
 
-    SchemaRefused where a tool's parameters are no schema that can constrain decoding, or the form has no grammar.
+    Raises SchemaRefused where a tool's parameters are no schema that can constrain decoding, or the form has no
+    grammar.
     """
     try:
         calls = [_one_call(form, tool["function"]) for tool in tools]

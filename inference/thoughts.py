@@ -1,4 +1,4 @@
-"""What a model says after its thoughts: drafts in a thought are no answer, no action and no score.
+"""Thoughts of a model apart from what it says: drafts in a thought are no answer, no action and no score.
 
 Reasoning models write a thought between markers before the answer. The markers here are those of published chat
 templates: XML-like tags (DeepSeek R1, Qwen 3, GLM 4.5, LFM 2.5, Nemotron 3, SmolLM 3, EXAONE Deep, Seed-OSS), [THINK]
@@ -38,20 +38,20 @@ MAX_OBJECTS = 16
 
 @dataclass(frozen=True)
 class Thinking:
-    """How a model thinks whose thoughts begin and end with single tokens."""
+    """The marks of a model whose thoughts begin and end with single tokens."""
 
     start: int | None
     """The token with which the model begins a thought; None where the prompt has begun it."""
     end: int
     """The token that closes a thought."""
     closing: tuple[int, ...]
-    """What the chat template writes between a thought and the answer, `end` included."""
+    """The ids that the chat template writes between a thought and the answer, `end` included."""
     budget: int | None = None
     """Tokens of a thought after which it is closed; None: it may take all tokens of the reply."""
 
 
 def without_thoughts(text: str) -> str:
-    """What follows the last closing marker of a thought; "" where a thought is opened and never closed.
+    """Return what follows the last closing marker of a thought; "" where a thought is opened and never closed.
 
     A reply may lack the opening marker, which some templates put into the prompt. A marker that a sentence or a JSON
     string mentions is text: it is quoted, punctuation follows it, or what stands around it is one whole JSON object. An
@@ -76,18 +76,15 @@ def without_thoughts(text: str) -> str:
 
 
 def split_thought(text: str) -> tuple[str, str]:
-    """(the thought without its markers, what follows it) of a reply."""
+    """Return (the thought without its markers, what follows it) of a reply."""
     rest = without_thoughts(text)
     before = text[: len(text) - len(rest)]
     return CLOSING.sub("", OPENING.sub("", before)).strip(), rest
 
 
 def thought_length(completion: Completion, opening: str, decode: Callable[[Sequence[int]], str]) -> int:
-    """How many of a completion's ids are its thought, up to the mark that closes it or what was inserted there; all
-    where nothing follows.
-
-    `opening`: what the prompt already says of the reply (`ChatFormat.reply_opening`).
-    """
+    """Count a completion's ids that are its thought, up to the mark that closes it or what was inserted there; all
+    where nothing follows. `opening`: the beginning of the reply in the prompt (`ChatFormat.reply_opening`)."""
     text = opening + completion.text
     said = without_thoughts(text)
     if not said and completion.text:
@@ -97,7 +94,7 @@ def thought_length(completion: Completion, opening: str, decode: Callable[[Seque
 
 
 def count_ids(ids: Sequence[int], wanted: str, decode: Callable[[Sequence[int]], str]) -> int:
-    """How many of the ids it takes to say the text that they begin with."""
+    """Count the ids that it takes to say the text that they begin with."""
     low, high = 0, len(ids) if wanted else 0
     while low < high:
         middle = (low + high) // 2
@@ -119,7 +116,6 @@ def _is_mentioned(text: str, marker: re.Match[str], within_line: bool = False) -
 
 
 def _is_object(text: str) -> bool:
-    """Return whether the text is one JSON object and nothing else."""
     if not text.lstrip().startswith("{"):
         return False
     try:

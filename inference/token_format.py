@@ -1,4 +1,4 @@
-"""What chat formats have in common whose model's tokenizer is known: text that cannot forge a control token, and the
+"""The common part of chat formats whose model's tokenizer is known: text that cannot forge a control token, and the
 messages of a program, which come in any order with tools, their calls and their results.
 
 There the template itself writes what is between messages, around sentinels that stand for them; what users, documents
@@ -35,14 +35,11 @@ class TokenFormat:
     """The control tokens that this template marks turns with."""
     control_pattern: re.Pattern[str]
     variables: Mapping[str, Any] = field(default_factory=dict)
-    """Of the template, such as enable_thinking."""
+    """Variables of the template, such as enable_thinking."""
     is_text: ClassVar[bool] = False
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of untrusted text: no control token is among them, whatever the text says.
-
-        Lone surrogates, which JSON can hold and UTF-8 cannot, become question marks.
-        """
+        """Encode untrusted text: no control token is among the ids. Lone surrogates become question marks."""
         text = replace_surrogates(text)
         found = self._encode(text, split=False)
         if self.control_ids.isdisjoint(found):
@@ -72,30 +69,25 @@ class TokenFormat:
         return text
 
     def count(self, ids: Sequence[int]) -> int:
-        """How many of the context's tokens a dialogue of these ids takes."""
         return len(ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, control tokens included."""
         # Not transformers' own: it may drop blanks before punctuation, and looks at every id in Python first, which
         # takes longer than all the rest.
         return str(self.tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=False))
 
     @cached_property
     def calls(self) -> CallForm | None:
-        """See `inference.chat.ChatFormat`."""
         return find_form(self.tokenizer, self.decode([self.end_of_turn]), self.control_pattern, self.variables)
 
     @cached_property
     def end_ids(self) -> tuple[int, ...]:
-        """See `inference.chat.ChatFormat`."""
         names = {*OTHER_ENDS, self.calls.end if self.calls else ""}
         others = {i for i in self.control_ids if self.tokenizer.convert_ids_to_tokens(i) in names}
         return (self.end_of_turn, *sorted(others - {self.end_of_turn}))
 
     @cached_property
     def vocabulary(self) -> int:
-        """One more than the largest token id."""
         return max(self.tokenizer.get_vocab().values()) + 1
 
     @property
@@ -106,14 +98,15 @@ class TokenFormat:
 
 
 def control_names(tokenizer: Any) -> dict[int, str]:
-    """Control tokens by id: special and added ones. Single letters and blanks, which some vocabularies add, are not."""
+    """Return control tokens by id: special and added ones. Single letters and blanks, which some vocabularies add, are
+    not."""
     known = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     names = {i: str(tokenizer.convert_ids_to_tokens(i)) for i in known}
     return {i: name for i, name in names.items() if len(name.strip()) > 1}
 
 
 def control_pattern(names: dict[int, str]) -> re.Pattern[str]:
-    """Finds control tokens in text, the longest first."""
+    """Compile a pattern that finds control tokens in text, the longest first."""
     return re.compile("|".join(map(re.escape, sorted(names.values(), key=len, reverse=True))) or r"(?!)")
 
 
@@ -123,10 +116,10 @@ def control_pattern(names: dict[int, str]) -> re.Pattern[str]:
 def format_turns(
     chat: TokenFormat, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]] = (), continues: bool = False
 ) -> list[Part]:
-    """The messages as the template writes them, up to where the assistant's turn begins.
+    """Return the messages as the template writes them, up to where the assistant's turn begins.
 
     `continues`: they follow an assistant's turn that has ended, whose ids are there; else they open a dialogue, for
-    which the template names the `tools`. UserError where the template refuses such messages.
+    which the template names the `tools`. Raises UserError where the template refuses such messages.
     """
     marks = [SENTINEL.format(f"m{number}") if turn.text else "" for number, turn in enumerate(turns)]
     messages = [template_message(chat, turn, mark) for turn, mark in zip(turns, marks, strict=True)]
@@ -179,12 +172,13 @@ def encode_pieces(chat: TokenFormat, pieces: Sequence[Piece], joins_heading: boo
 
 
 def template_ids(chat: TokenFormat, text: str) -> tuple[int, ...]:
-    """Ids of the template's own text, control tokens and all."""
+    """Encode the template's own text, control tokens and all."""
     return tuple(chat.tokenizer.encode(text, add_special_tokens=False))
 
 
 def harmless(chat: TokenFormat, value: Any) -> Any:
-    """JSON without control tokens and marks of messages in its texts, since the template writes them among its own."""
+    """Return JSON without control tokens and marks of messages in its texts, since the template writes them among its
+    own."""
     if isinstance(value, str):
         return chat.escape_control_tokens(value.replace(SENTINEL[0], SENTINEL[0] + "\u200b"))
     if isinstance(value, Mapping):
@@ -217,7 +211,8 @@ def template_message(chat: TokenFormat, turn: ChatTurn, text: str) -> dict[str, 
 
 
 def _after_assistant(chat: TokenFormat, messages: Sequence[dict[str, Any]]) -> str:
-    """What the template writes behind the end-of-turn token of an assistant's turn that these messages follow."""
+    """Return what the template writes behind the end-of-turn token of an assistant's turn that these messages
+    follow."""
     mark = SENTINEL.format("a")
     said: dict[str, Any] = {"role": "assistant", "content": mark}
     ids = [message["tool_call_id"] for message in messages if message["role"] == "tool"]

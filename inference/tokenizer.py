@@ -21,7 +21,7 @@ GGUF = "give the folder with safetensors that the GGUF file was made of"
 
 
 def load_tokenizer(path: str, revision: str | None = None) -> Any:
-    """The tokenizer of a local folder or hub name; never runs code that comes with a model."""
+    """Load the tokenizer of a local folder or hub name; never runs code that comes with a model."""
     is_name = path.count("/") == 1 and not path.startswith((".", "/", "~")) and not Path(path).parent.is_dir()
     looks_local = not is_name or Path(path) == SMALL_MODEL
     if looks_local and not Path(path).is_dir():
@@ -53,9 +53,7 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
 
 def _is_plain(folder: Path) -> bool:
     """Return whether AutoTokenizer would choose PreTrainedTokenizerFast, as it does for the folders that we make.
-
-    Choosing it directly saves every command about three seconds: AutoTokenizer imports torch to find it.
-    """
+    Choosing it directly saves every command about three seconds: AutoTokenizer imports torch to find it."""
     model = folder / "config.json"
     try:
         kind = read_json_file(model)["model_type"] if model.exists() else "llama"
@@ -99,10 +97,8 @@ def render_messages(
     tools: Sequence[Mapping[str, Any]] = (),
     variables: Mapping[str, Any] | None = None,
 ) -> str:
-    """The template's own text for messages as transformers has them, and the tools that they may call.
-
-    `variables`: of the template, such as enable_thinking.
-    """
+    """Return the template's own text for messages as transformers has them, and the tools that they may call.
+    `variables`: of the template, such as enable_thinking."""
     try:
         template = tokenizer.get_chat_template(tools=list(tools) or None)
         with time_limit(

@@ -1,4 +1,4 @@
-"""How models write tool calls: the form of each family, found by what the model's own chat template writes.
+"""Forms of tool calls: the form of each family of models, found by what the model's own chat template writes.
 
 A form is literal text around a tool's name and its arguments, and one of four ways to write these: an object that has
 the name too (Hermes, Qwen 2.5 and 3, Llama 3, older Mistral), JSON behind the name (gpt-oss, DeepSeek, newer Mistral),
@@ -32,7 +32,8 @@ tool is called."""
 PYTHON = "<|python_tag|>"
 PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 BARE = rf"\s*(?:{re.escape(PYTHON)}\s*)?"
-"""What may stand before a call that has no mark: Llama 3 puts the token of its built-in tools before others too."""
+"""A pattern of the text before a call that has no mark: Llama 3 puts the token of its built-in tools before others
+too."""
 JSON_TYPES: dict[type, str] = {
     **{str: "string", int: "integer", float: "number", bool: "boolean"},
     **{type(None): "null", list: "array", dict: "object"},
@@ -42,22 +43,22 @@ Tools = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class CallForm:
-    """How a family of models writes the calls of a turn, one or several."""
+    """The form in which a family of models writes the calls of a turn, one or several."""
 
     openings: tuple[str, ...]
-    """What stands before the arguments, `{name}` for the tool's name. The first is the template's own."""
+    """Texts before the arguments, `{name}` for the tool's name. The first is the template's own."""
     closing: str
     arguments: Literal["object", "json", "pairs", "words"]
     mark: str
     """A regular expression that finds where the calls begin; empty where an object is all of the turn."""
     key: str = "arguments"
-    """Of the arguments in an object."""
+    """The key of the arguments in an object."""
     pair: tuple[str, str] = ("", "")
-    """What stands before and behind the value of one argument, `{key}` for its name."""
+    """The texts before and behind the value of one argument, `{key}` for its name."""
     quote: str = ""
-    """What stands around a text among bare words."""
+    """The quotation mark of a text among bare words."""
     section: tuple[str, str] = ("", "")
-    """What stands around all calls."""
+    """The texts around all calls."""
     between: str = ""
     """A regular expression of what may stand between two calls."""
     end: str = ""
@@ -66,10 +67,11 @@ class CallForm:
     """True if the template takes a call's arguments as JSON text alone, as DeepSeek's do."""
 
     def read(self, text: str, tools: Tools = ()) -> tuple[str, tuple[FunctionCall, ...]]:
-        """(what is said before the calls, the calls) of what a model says after its thoughts; no calls in plain text.
+        """Return (what is said before the calls, the calls) of what a model says after its thoughts; no calls in plain
+        text.
 
         `tools`: those that were offered. Where arguments are written without quotes, their schemas tell texts from
-        numbers. ValueError for a call that is cut or cannot be read.
+        numbers. Raises ValueError for a call that is cut or cannot be read.
         """
         if not (re.search(self.mark, text) if self.mark else self._is_object(text)):
             return text, ()
@@ -79,7 +81,6 @@ class CallForm:
         return before.strip(), calls
 
     def _is_object(self, text: str) -> bool:
-        """Return whether a turn without a mark is a call, or was to be one."""
         try:
             value, _ = json.JSONDecoder().raw_decode(text.strip().removeprefix(PYTHON).strip())
         except (ValueError, RecursionError):
@@ -87,7 +88,6 @@ class CallForm:
         return isinstance(value, dict) and isinstance(value.get("name"), str) and self.key in value
 
     def _read(self, text: str, tools: Tools) -> tuple[str, tuple[FunctionCall, ...], int]:
-        """(the text before the calls, the calls, where they end). ValueError."""
         found = re.search(self.mark, text) if self.mark else re.match(BARE, text)
         if found is None:
             raise ValueError("no tool's call")
@@ -119,7 +119,6 @@ class CallForm:
         return _call(value["name"], value[self.key])
 
     def _read_arguments(self, text: str, at: int, parameters: Mapping[str, Any]) -> tuple[Any, int]:
-        """(the arguments, where they end)."""
         if self.arguments == "json":
             value, at = _read_json(text, at)
         elif self.arguments == "words":
@@ -214,10 +213,8 @@ FORMS = (
 def find_form(
     tokenizer: Any, end_of_turn: str, control: re.Pattern[str], variables: Mapping[str, Any]
 ) -> CallForm | None:
-    """The form of a tokenizer's chat template; None where it takes no tools, or writes calls in no known form.
-
-    `control`: finds control tokens. `variables`: of the template.
-    """
+    """Return the form of a tokenizer's chat template; None where it takes no tools, or writes calls in no known
+    form."""
     call = FunctionCall.of("probe_tool", {"a": "some words", "b": 1})
     name, asked = call.name, {"role": "user", "content": SENTINEL.format("u")}
     result = {"role": "tool", "content": "r", "tool_call_id": CALL_ID.format(0), "name": name}
@@ -256,7 +253,8 @@ def _end(
     control: re.Pattern[str],
     variables: Mapping[str, Any],
 ) -> str:
-    """The control token that the template writes behind a call which a result follows; "" where it takes no result."""
+    """Return the control token that the template writes behind a call which a result follows; "" where it takes no
+    result."""
     try:
         text = render_messages(tokenizer, messages, True, variables=variables).rpartition(messages[0]["content"])[2]
         found = control.search(text, form._read(text, ())[2])
@@ -266,8 +264,8 @@ def _end(
 
 
 def _object_forms(text: str, name: str) -> list[CallForm]:
-    """The form of a turn that is one object with the name and the arguments of a tool, in a list or not, between marks;
-    none where there is no such object."""
+    """Return the form of a turn that is one object with the name and the arguments of a tool, in a list or not, between
+    marks; none where there is no such object."""
     at = text.find(name)
     while at > 0 and (at := text.rfind("{", 0, at)) >= 0:
         try:
@@ -287,7 +285,7 @@ def _object_forms(text: str, name: str) -> list[CallForm]:
 
 
 def template_call(name: Any, arguments: Any, id: Any) -> dict[str, Any]:
-    """A call as templates and chat completions have it; what a program sent may be anything."""
+    """Return a call as templates and chat completions have it; what a program sent may be anything."""
     return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
 
 
@@ -302,7 +300,6 @@ def _call(name: str, arguments: Any) -> FunctionCall:
 
 
 def _parameters(tools: Tools, name: str) -> Mapping[str, Any]:
-    """The schemas of an offered tool's arguments."""
     for tool in tools:
         function = tool.get("function")
         if isinstance(function, Mapping) and function.get("name") == name:

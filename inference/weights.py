@@ -18,25 +18,23 @@ from ratchet.inference.adapters import CONFIG, read_adapter
 
 AGAIN = "if its files are damaged, copy or download it again"
 WHOLE, ALONE = "model.language_model.", "model."
-"""What the names of a language model's layers begin with: in a multimodal model, and alone."""
+"""The beginnings of a language model's layers' names: in a multimodal model, and alone."""
 KEY_MAPPING = {r"^language_model\.lm_head\.": "lm_head.", r"^(model\.)?language_model\.(model\.)?": ALONE}
 """Names of weights in files of multimodal models, of transformers before and after 4.52, to those alone."""
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-"""What configurations call the number of experts."""
+"""Configurations' names of the number of experts."""
 EXPERT_PARTS = {
     *("experts", "shared_experts", "shared_expert", "shared_expert_gate", "router", "gate"),
     *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "w1", "w2", "w3", "fc1_latent_proj", "fc2_latent_proj"),
 }
-"""What experts, routers and their layers are called."""
+"""Names of experts, routers and their layers."""
 MAMBA = {"mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h"}
 """Models that take the weights of `out_proj` past an adapter, which PEFT refuses."""
 
 
 def language_config(path: str, revision: str | None = None) -> tuple[Any, bool]:
-    """(the configuration of the language model in a local folder or hub name, whether it is part of a larger model).
-
-    What is wrong with the files raises whatever transformers raises.
-    """
+    """Return (the configuration of the language model in a local folder or hub name, whether it is part of a larger
+    model). What is wrong with the files raises whatever transformers raises."""
     from transformers import AutoConfig
 
     leave_unreachable_hub(path)
@@ -60,7 +58,7 @@ def is_multimodal(path: str, revision: str | None = None) -> bool:
 
 
 def load_causal_model(path: str, revision: str | None = None, **options: Any) -> Any:
-    """The language model of a local folder or hub name; `options` are those of transformers' `from_pretrained`.
+    """Load the language model of a local folder or hub name; `options` are those of transformers' `from_pretrained`.
 
     Raises UserError for files that are damaged, lack a tensor, do not fit config.json, are in a format that may run
     code (pickle), or need code that comes with the model.
@@ -98,13 +96,13 @@ def _load(path: str, revision: str | None, options: dict[str, Any], whole: bool)
 
 
 def layer_alone(name: str) -> str:
-    """The name of an adapter's layer, as its file has it, in the language model alone."""
+    """Return the name of an adapter's layer, as its file has it, in the language model alone."""
     name = name.removeprefix("base_model.model.")
     return re.sub(r"^(model\.)?language_model\.(model\.)?(?!lm_head)", ALONE, name)
 
 
 def linears(model: Any) -> dict[str, Any]:
-    """Every linear layer but the output head, by name."""
+    """Return every linear layer but the output head, by name."""
     import torch
 
     head = model.get_output_embeddings()
@@ -116,15 +114,15 @@ def linears(model: Any) -> dict[str, Any]:
 
 
 def trained_linears(model: Any) -> dict[str, Any]:
-    """The layers that `all-linear` means, by name: every linear layer but the output head, and of a mixture of experts
-    none of a feed-forward block: experts, routers and what is beside them keep the base model's weights."""
+    """Return the layers that `all-linear` means, by name: every linear layer but the output head, and of a mixture of
+    experts none of a feed-forward block: experts, routers and what is beside them keep the base model's weights."""
     has_experts = any((getattr(model.config, key, None) or 0) > 1 for key in EXPERTS)
     untrained = (EXPERT_PARTS if has_experts else set()) | ({"out_proj"} if model.config.model_type in MAMBA else set())
     return {name: module for name, module in linears(model).items() if untrained.isdisjoint(name.split("."))}
 
 
 def merge_adapter(model: Any, folder: str | Path, base: str) -> Any:
-    """The model with the adapter of a folder merged into its weights; `base` names the model in errors. UserError where
+    """Merge the adapter of a folder into the model's weights; `base` names the model in errors. Raises UserError where
     the adapter is damaged, or one of its layers finds no place."""
     from peft import PeftModel
     from peft.tuners.lora import LoraLayer
@@ -146,7 +144,7 @@ def merge_adapter(model: Any, folder: str | Path, base: str) -> Any:
 
 def _untie_changed_head(model: Any, layers: Iterable[str]) -> None:
     """Give the output head weights of its own where it shares the embedding's and an adapter is merged into one of the
-    two: the other would change as well. `layers`: the adapter's, as PEFT names them in its file."""
+    two: the other would change as well."""
     import torch
 
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()

@@ -26,15 +26,15 @@ class Pointer(Protocol):
 Files = tuple[Bytes, Words]
 """A posting file of n bytes, twice: uint8 [n], uint32 [n / 4]."""
 Tables = tuple[Words, Floats, Words, Numbers, Words]
-"""What goes with a posting file: the lengths of chunks [chunks], the weights of value numbers [values], the first value
-number of each code [256], and the keys and values of exceptions [exceptions]. A learned sparse index has no lengths, a
-BM25 index no weights and codes."""
+"""The companions of a posting file: the lengths of chunks [chunks], the weights of value numbers [values], the first
+value number of each code [256], and the keys and values of exceptions [exceptions]. A learned sparse index has no
+lengths, a BM25 index no weights and codes."""
 Store = tuple[tuple[Pointer, Pointer, Pointer, Pointer, Pointer, Pointer], int, bool]
-"""Of `retrieval.sparse.postings.store_of`."""
+"""The result of `retrieval.sparse.postings.store_of`."""
 Bm25Numbers = tuple[tuple[float, float, float], tuple[float, float, float]]
 """k1, b and the mean length of chunks: those that a shard's codes were made with, and those of the search."""
 Workspace = tuple[Halves, Halves, Places, Halves, Places, Doubles, Bytes, Halves]
-"""Of `retrieval.sparse.selection.new_workspace`."""
+"""The result of `retrieval.sparse.selection.new_workspace`."""
 Screen = tuple[Bytes, Bytes, Bytes, Numbers, Numbers, Bytes]
 """Coarse bounds [WINDOW] and, of each list: the bound of each code [lists, codes], of each class [lists, CLASSES]; of
 the BITS blocks that are added: where their masks and codes begin [lists], and the bounds of classes."""

@@ -14,8 +14,8 @@ from ratchet.core.parsing import parse
 from ratchet.inference.footprint import DTYPE_BYTES
 
 WORK_BYTES = 1_000_000_000
-"""What one encoder computes in: a layer of 1B parameters (8,192 wide inside) on 16,384 tokens takes 0.8 GB, and the
-logits of 1,024 tokens over 128,000 words 0.26 GB."""
+"""The working memory of one encoder: a layer of 1B parameters (8,192 wide inside) on 16,384 tokens takes 0.8 GB, and
+the logits of 1,024 tokens over 128,000 words 0.26 GB."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,8 @@ class EncoderMemory:
 
 
 def encoder_memory(config: Config) -> list[EncoderMemory]:
-    """What a command of the config may load on a GPU besides language models.
-
-    A model whose files are not on this machine is left out: it cannot be loaded here.
-    """
+    """Return what a command of the config may load on a GPU besides language models. A model whose files are not on
+    this machine is left out."""
     index, encoders = config.index, list[tuple[str, EncoderConfig | DenseConfig]]()
     if not is_missing(index) and index.url is None and index.kind in ENCODERS:
         settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
@@ -50,7 +48,6 @@ def encoder_memory(config: Config) -> list[EncoderMemory]:
 
 
 def _built_with(index: IndexConfig) -> dict[str, Any]:
-    """The encoder's settings that an index was built with; empty where it is not built."""
     from ratchet.retrieval.layout import read_manifest
 
     try:
@@ -60,7 +57,7 @@ def _built_with(index: IndexConfig) -> dict[str, Any]:
 
 
 def _parameters(config: EncoderConfig | DenseConfig) -> int:
-    """The number of parameters by config.json, with a vocabulary head where there is one; 0 where it is not here."""
+    """Count the parameters by config.json, with a vocabulary head where there is one; 0 where it is not here."""
     import torch
     from transformers import AutoConfig, AutoModel
 

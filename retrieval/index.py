@@ -48,7 +48,7 @@ def key_hashes(texts: Iterable[str]) -> np.ndarray:
 
 
 def mapping_of(array: Any) -> mmap.mmap:
-    """The mapping under an array of a file that is not empty."""
+    """Return the mapping under an array of a file that is not empty."""
     while not isinstance(array, mmap.mmap):
         array = array.base
     return array
@@ -88,11 +88,9 @@ class Shard:
             raise damaged(folder, "its files do not fit together")
 
     def __len__(self) -> int:
-        """Number of chunks."""
         return self.manifest.chunks
 
     def array(self, name: str) -> Any:
-        """One file as a read-only array, memory-mapped."""
         entry = self.manifest.files.get(name)
         if entry is None:
             raise damaged(self.folder, f"its manifest does not name {name}")
@@ -119,7 +117,7 @@ class Shard:
         )
 
     def chunk_texts(self, first: int = 0, last: int | None = None) -> Iterator[str]:
-        """What is indexed of chunks first .. last - 1: the chunk's text under its document's title."""
+        """Yield what is indexed of chunks first .. last - 1: the chunk's text under its document's title."""
         texts = memoryview(self.array("texts.utf8"))  # mapped again, for reading in order
         for chunk in range(first, len(self) if last is None else last):
             document = int(np.searchsorted(self.document_chunks, chunk, side="right")) - 1
@@ -127,7 +125,7 @@ class Shard:
             yield with_title(self.titles[document], bytes(texts[start:end]).decode())
 
     def find_documents(self, ids: Sequence[str]) -> np.ndarray:
-        """Numbers, from the shard's first, of those of these documents that it has: int64, ascending."""
+        """Return the numbers, from the shard's first, of those of these documents that it has: int64, ascending."""
         hashes, order = self.array("document_hashes"), self.array("document_order")
         wanted = key_hashes(ids)
         at = np.searchsorted(hashes, wanted)
@@ -155,7 +153,6 @@ class Ranking:
 
     @staticmethod
     def empty() -> Ranking:
-        """The ranking of a query that matches nothing."""
         return Ranking(np.empty(0), np.empty(0, np.int64))
 
 
@@ -185,11 +182,9 @@ class Store:
         return content_key([[shard.manifest.files[name].sha256 for name in names] for shard in self.shards])
 
     def __len__(self) -> int:
-        """Return the number of chunks."""
         return self.shards[-1].first_chunk + len(self.shards[-1]) if self.shards else 0
 
     def passage(self, chunk: int, score: float) -> Passage:
-        """Read one chunk as a passage with this score."""
         shard = self._shard_of(chunk)
         return shard.passage(chunk - shard.first_chunk, score)
 
@@ -224,13 +219,11 @@ class Index:
     """Chunks and an engine that ranks them; any number of threads may search it at once."""
 
     def __init__(self, store: Store, ranker: Ranker, digest: str) -> None:
-        """`ranker` ranks the chunks of `store`; `digest` is as for `Retriever`."""
         self.store = store
         self.ranker = ranker
         self.digest = digest
 
     def __len__(self) -> int:
-        """Return the number of chunks."""
         return len(self.store)
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:

@@ -64,7 +64,6 @@ class ShardManifest(Record):
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
         return sum(entry.bytes for entry in self.files.values())
 
     @property
@@ -77,7 +76,7 @@ class ShardManifest(Record):
 
 
 def damaged(folder: Path, problem: str) -> UserError:
-    """Make the error for a shard that cannot be used."""
+    """Return the error of a shard that cannot be used."""
     return UserError(
         f"{folder}: this part of the index cannot be used: {problem}. Delete {folder.name} and run "
         "`ratchet index --config ...` again, which builds only what is missing."
@@ -85,7 +84,7 @@ def damaged(folder: Path, problem: str) -> UserError:
 
 
 def unreadable(index: Path, problem: str) -> UserError:
-    """Make the error for an index of which no part can be used."""
+    """Return the error of an index of which no part can be used."""
     return UserError(
         f"{index}: the index cannot be used: {problem}. Delete this folder and rebuild it with "
         "`ratchet index --config ...`."
@@ -93,13 +92,13 @@ def unreadable(index: Path, problem: str) -> UserError:
 
 
 def check_format(index: Path, manifest: Any) -> None:
-    """UserError where the manifest of an index, or of one of its shards, is of another version of Ratchet."""
+    """Raise UserError where the manifest of an index, or of one of its shards, is of another version of Ratchet."""
     if isinstance(manifest, dict) and manifest.get("format") != FORMAT:
         raise unreadable(index, f"it has format {manifest.get('format')}, and this version reads format {FORMAT}")
 
 
 def read_shard_manifest(folder: Path) -> ShardManifest:
-    """The manifest of a shard, after checking that every file is there in its full size."""
+    """Read the manifest of a shard, after checking that every file is there in its full size."""
     try:
         data = read_json_file(folder / SHARD)
         check_format(folder.parent.parent, data)
@@ -130,7 +129,7 @@ K1, B = 0.9, 0.4
 
 
 class IndexSettings(Record):
-    """What decides an index's content."""
+    """The settings that decide an index's content."""
 
     kind: Literal["bm25", "sparse", "dense"]
     engine: Literal["ratchet", "lucene", "milvus"]
@@ -200,7 +199,7 @@ class Manifest(Record):
 
     format: int = FORMAT
     digest: str
-    """Of chunks and scoring: equal digest, equal search results."""
+    """A digest of chunks and scoring: equal digest, equal search results."""
     settings: IndexSettings
     tokenizer: str
     """Name of the tokenizer, for the reader."""
@@ -224,7 +223,7 @@ class Manifest(Record):
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an index folder."""
+    """Read the manifest of an index folder."""
     path = folder / MANIFEST
     try:
         data = read_json_file(path)
@@ -250,7 +249,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def searched_digest(manifest: Manifest, config: IndexConfig) -> str:
-    """The digest of an index that is searched as this config says: equal digest, equal search results."""
+    """Return the digest of an index that is searched as this config says: equal digest, equal search results."""
     if manifest.settings.kind != "bm25":
         return content_key(manifest.digest, config.faiss_search) if config.faiss_search else manifest.digest
     asked = config.k1, config.b, sorted(read_stop_words(config.stop_words))
@@ -258,7 +257,7 @@ def searched_digest(manifest: Manifest, config: IndexConfig) -> str:
 
 
 def read_shards(folder: Path, manifest: Manifest) -> list[ShardManifest]:
-    """The manifests of an index's shards, after checking that they are those that the index lists."""
+    """Read the manifests of an index's shards, after checking that they are those that the index lists."""
     shards = []
     for entry in manifest.shards:
         path = folder / SHARDS / entry.name
@@ -270,7 +269,7 @@ def read_shards(folder: Path, manifest: Manifest) -> list[ShardManifest]:
 
 
 def files_of(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> Iterator[tuple[str, FileEntry]]:
-    """(path below the index folder, entry) of every file that a checksum covers."""
+    """Yield (path below the index folder, entry) of every file that a checksum covers."""
     for entry, shard in zip(manifest.shards, shards, strict=True):
         for name, file in shard.files.items():
             yield f"{SHARDS}/{entry.name}/{name}", file
@@ -308,7 +307,7 @@ def write_stamps(folder: Path, stamps: dict[str, list[int]]) -> None:
 
 
 def stamp_of(path: Path) -> list[int]:
-    """Size and time of change (ns)."""
+    """Return size and time of change (ns)."""
     try:
         status = path.stat()
     except OSError as error:

@@ -32,7 +32,7 @@ def open_index(config: IndexConfig | str | Path) -> Retriever:
     """Open an index: `config` is a config's `index` section, or the path of an index folder.
 
     A config's index is a search server or a folder. Encoder models are loaded by the first query that needs them.
-    Raises UserError, which says what to do, where there is no index, or a damaged one.
+    Raises UserError where there is no index, or a damaged one.
     """
     if not isinstance(config, IndexConfig):
         return open_folder(config)
@@ -116,10 +116,8 @@ def _ranker(folder: Path, manifest: Manifest, store: Store, config: IndexConfig)
 
 
 def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, Any]) -> Callable[[], Any]:
-    """Return a function that loads the encoder with the first query, so that opening an index stays quick.
-
-    Other threads wait for it. An encoder other than the one that the index was built with is a UserError.
-    """
+    """Return a function that loads the encoder with the first query, so that opening an index stays quick. An encoder
+    other than the one that the index was built with is a UserError."""
     lock = threading.Lock()
 
     @functools.cache

@@ -70,7 +70,7 @@ class EvidenceRecord(Record):
     """Keys."""
     passage: Passage
     text: str
-    """What it was looked up for, such as the claim."""
+    """The text that it was looked up for, such as the claim."""
     question_id: str
     time: float
     """Unix time."""
@@ -98,9 +98,9 @@ class Piece:
 
     key: str
     by_question: dict[str, EvidenceRecord] = field(default_factory=dict)
-    """By question: its latest record."""
+    """The latest record of each question."""
     order: Order = (float("-inf"), 0, "")
-    """Of the latest of them all."""
+    """The order of the latest of them all."""
 
     def add(self, record: EvidenceRecord) -> None:
         known = self.by_question.get(record.question_id)
@@ -109,18 +109,18 @@ class Piece:
             self.order = max(self.order, record.newness())
 
     def order_without(self, question_id: str | None) -> Order | None:
-        """Of the latest that another question left; None where no other has. None leaves out nobody."""
+        """Return the order of the latest that another question left; None where no other has. None leaves out
+        nobody."""
         if question_id not in self.by_question:
             return self.order
         others = (record.newness() for record in self.by_question.values() if record.question_id != question_id)
         return max(others, default=None)
 
     def records(self) -> list[EvidenceRecord]:
-        """One of each question that left it, from old to new."""
         return sorted(self.by_question.values(), key=EvidenceRecord.order)
 
     def as_seen_by(self, question_id: str) -> EvidenceRecord | None:
-        """What the first of the other questions left; None where no other has left it.
+        """Return what the first of the other questions left; None where no other has left it.
 
         So whatever a question leaves itself changes neither what it is given, nor how well that fits, nor its order.
         """
@@ -161,7 +161,7 @@ class Pieces:
         return self._newest(scope, entity, None)
 
     def as_seen_by(self, question_id: str, scope: str, entity: str) -> list[EvidenceRecord]:
-        """What other questions left, within the limit that there is without this question's own pieces."""
+        """Return what other questions left, within the limit that there is without this question's own pieces."""
         seen = (piece.as_seen_by(question_id) for piece in self._newest(scope, entity, question_id))
         return [record for record in seen if record is not None]
 
@@ -183,13 +183,12 @@ class MemoryFiles:
         """By segment: the last line that was read."""
 
     def append(self, record: EvidenceRecord) -> None:
-        """Durable when it returns."""
         if self._segment is None:
             self._segment = Segment(self.folder / f"{self.writer}.jsonl")
         self._segment.append(record)
 
     def read_new(self) -> list[EvidenceRecord]:
-        """What has come since the last call, of all segments. Raises UserError, and reads the same again then."""
+        """Read what has come since the last call, of all segments. Raises UserError, and reads the same again then."""
         records, read = list[EvidenceRecord](), {}
         for path in self.segments():
             try:
@@ -219,7 +218,7 @@ def _fresh_name() -> str:
 
 @dataclass(frozen=True)
 class MemoryLimits:
-    """What is recalled of a piece, and when."""
+    """Limits of what is recalled."""
 
     characters: int = 4000
     """Characters of a piece that is recalled, and of the text that it was looked up for. The rest is cut."""
@@ -253,8 +252,8 @@ class Memory:
     def recall(
         self, entities: Sequence[str], text: str, scope: str, question_id: str, embed: Embed | None = None
     ) -> list[EvidenceRecord]:
-        """Evidence under these entities that other questions left, best first; each passage once. One that is cut has
-        an id that says so.
+        """Return evidence under these entities that other questions left, best first; each passage once. One that is
+        cut has an id that says so.
 
         With `embed`, by meaning: of entities with near names too, but only what fits `text`, such as the claim.
         """
@@ -273,7 +272,8 @@ class Memory:
     def remember(
         self, entities: Sequence[str], passages: Sequence[Passage], text: str, scope: str, question_id: str
     ) -> int:
-        """Leave passages under these entities, the best first; how many pieces of an entity are new to the scope.
+        """Leave passages under these entities, the best first; returns how many pieces of an entity are new to the
+        scope.
 
         They are on disk when it returns. What other questions know already is not written again.
         """
@@ -313,7 +313,6 @@ class Memory:
         return new
 
     def questions(self, scope: str) -> set[str]:
-        """The questions that left evidence in a scope."""
         with self._lock:
             return self._read().questions(scope)
 
@@ -327,13 +326,11 @@ class Memory:
             self.files.close()
 
     def _under(self, keys: Sequence[str], scope: str, question_id: str) -> list[tuple[str, EvidenceRecord]]:
-        """What is known under each entity, with its key."""
         with self._lock:
             pieces = self._read()
             return [(key, record) for key in keys for record in pieces.as_seen_by(question_id, scope, key)]
 
     def _near(self, asked: Sequence[str], scope: str, embed: Embed) -> list[str]:
-        """The entities of the memory whose names are these, or near them."""
         with self._lock:
             names = self._read().entities(scope)
         if not names:
@@ -343,8 +340,8 @@ class Memory:
         return [name for name, like in zip(names, near, strict=True) if like or name in asked]
 
     def _best(self, fitting: Iterable[tuple[str, EvidenceRecord, float]]) -> list[EvidenceRecord]:
-        """Each text once: the best fitting first, then what is under the most entities, then the newest. `fitting`: the
-        entity, the record and how well it fits."""
+        """Return each text once: the best fitting first, then what is under the most entities, then the newest.
+        `fitting`: the entity, the record and how well it fits."""
         groups: dict[str, list[tuple[str, EvidenceRecord, float]]] = {}
         for found in fitting:
             groups.setdefault(found[1].content(), []).append(found)
@@ -365,7 +362,7 @@ class Memory:
 
 
 def _keys(entities: Sequence[str]) -> list[str]:
-    """Each once, in order; what has no letter or number is no entity."""
+    """Return the keys of the entities, each once, in order; what has no letter or number is no entity."""
     return list(dict.fromkeys(key for key in map(entity_key, entities) if key))
 
 
@@ -375,8 +372,7 @@ def memory_of(config: Config) -> Memory:
 
 
 class _VectorCache:
-    """Encodes each text once in a process. Threads may ask at once; two that ask for the same new text may both have it
-    encoded."""
+    """Encodes each text once in a process. Threads may ask at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -384,7 +380,7 @@ class _VectorCache:
         self._known: dict[str, np.ndarray] = {}
 
     def of(self, texts: Sequence[str], embed: Embed) -> np.ndarray:
-        """float32 [n, dimension]; n must not be 0. What is not known yet is encoded in one batch."""
+        """Return float32 [n, dimension]; n must not be 0. What is not known yet is encoded in one batch."""
         import numpy as np  # late: `ratchet status` loads this module too, and needs no arrays
 
         with self._lock:

@@ -22,10 +22,10 @@ LONGEST_ACRONYM = 4
 
 
 def entity_key(name: str) -> str:
-    """The entity behind a name: case, blanks, punctuation and a leading article make no other entity.
+    """Return the entity behind a name: case, blanks, punctuation and a leading article make no other entity.
 
-    Signs stay (C, C++ and C# differ; 5, -5 and 5% too), and so do accents. A word of two to four letters that is all
-    in capitals is an acronym and another entity than the word: WHO is not The Who. Empty where the name has no letter,
+    Signs stay (C, C++ and C# differ; 5, -5 and 5% too), and so do accents. A word of two to four letters that is all in
+    capitals is an acronym and another entity than the word: WHO is not The Who. Empty where the name has no letter,
     number or sign.
     """
     text = DOT.sub("", INITIAL.sub(r"\1", without_invisible(name).translate(PLAIN)))
@@ -75,10 +75,8 @@ ENDS = frozenset('.!?…:;\n"“”„«»')
 
 
 def names_in(text: str) -> list[str]:
-    """Runs of words that begin with a capital, each once: what stands in for entities where nobody extracts them.
-
-    The first word of a sentence counts if it is none of the words above.
-    """
+    """Return runs of words that begin with a capital, each once: what stands in for entities where nobody extracts
+    them. The first word of a sentence counts if it is none of the words above."""
     names, run = [], list[str]()
     opens = opened = True  # whether this word begins a sentence, and whether the run does
     for token in [*TOKEN.findall(without_invisible(text)), "."]:
@@ -100,13 +98,12 @@ def names_in(text: str) -> list[str]:
 
 
 def _is_ordinary(name: str) -> bool:
-    """Return whether a lone first word, written as first words are, is more likely none."""
     word = name[0].lower() + name[1:]
     return word in OPENERS or (word.islower() and bool(DERIVED.fullmatch(word)))
 
 
 def by_shared_names(texts: Sequence[str]) -> list[int]:
-    """The places of all texts, those that share a name (`names_in`) one after the other.
+    """Return the places of all texts, those that share a name (`names_in`) one after the other.
 
     The first text is followed by those that share a name with it, these by those that share one with them, and so on;
     then comes the first that is left. Otherwise the order stays.

@@ -27,14 +27,12 @@ class Retriever(Protocol):
 
 
 class NoIndex:
-    """What a system searches where its config has no index: a search raises UserError."""
+    """The index of a config without one: a search raises UserError."""
 
     digest = "no index"
 
     def __init__(self, config: IndexConfig) -> None:
-        """`config` is the section that is missing."""
         self._config = config
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        """Raise UserError."""
         raise AssertionError(f"index.path is {self._config.path}")  # the section's own error comes first

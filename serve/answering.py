@@ -1,4 +1,4 @@
-"""What is served, and how one question is answered within the limits: apart from the form of requests."""
+"""The served systems, and the answering of one question within the limits, apart from the form of requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ServedModel:
     adapter: str | None
     """A LoRA folder; None: the base model."""
     form: Form
-    """Of its questions: a system that gives a verdict is asked a claim."""
+    """The form of its questions: a system that gives a verdict is asked a claim."""
 
 
 class Answerer:
@@ -46,7 +46,6 @@ class Answerer:
         self._runner, self._turns = runner, Turns(limits.concurrent, limits.waiting)
 
     def model(self, name: str) -> ServedModel:
-        """The model of this name. Raises ApiError."""
         if name not in self.models:
             message = f"there is no model {name[:100]!r}{did_you_mean(name[:100], self.models)}"
             raise ApiError(404, message, param="model", code="model_not_found")
@@ -55,7 +54,8 @@ class Answerer:
     def question(
         self, model: ServedModel, text: str, form: Form | None = None, labels: tuple[Label, ...] = ()
     ) -> Question:
-        """The question that a client asks; a claim has the labels of FEVER unless others are given. Raises ApiError."""
+        """Return the question that a client asks; a claim has the labels of FEVER unless others are given. Raises
+        ApiError."""
         if not text.strip():
             raise ApiError(400, "the question is empty", param="messages")
         if len(text) > self.limits.question_characters:
@@ -72,7 +72,7 @@ class Answerer:
             raise ApiError(400, error.errors()[0]["msg"], param="labels") from None
 
     async def work(self, model: ServedModel, question: Question) -> AsyncGenerator[Event | Trajectory]:
-        """Answer in one's turn: every step when it ends, and at last the trajectory. Closing it cancels the work.
+        """Answer in one's turn: yield every step when it ends, and at last the trajectory. Closing it cancels the work.
 
         Raises ApiError, also where the work failed, which is never an answer.
         """
@@ -99,7 +99,7 @@ class Answerer:
 
 
 def served_models(systems: Mapping[str, System], adapter: str | None, trained: str) -> list[ServedModel]:
-    """Every system with the adapter, where there is one and it has a role that is trained, and on the base model."""
+    """Return every system with the adapter, where it has a role that is trained, and on the base model."""
     models: list[ServedModel] = []
     for name, system in systems.items():
         title = short_name(system.config.name) if name == SYSTEM else name

@@ -59,13 +59,13 @@ class AnswerRequest(ChatRequest):
     """A chat request, and what a question may have besides its text."""
 
     form: Form | None = None
-    """What the text is; default: what the model takes."""
+    """The form of the text; default: the model's."""
     labels: tuple[AnyLabel, ...] = Field((), max_length=50)
     """For a system that gives a verdict: the labels, as {name, meaning, stance} or by their names alone."""
 
 
 def question_of(answerer: Answerer, model: ServedModel, request: AnswerRequest) -> Question:
-    """The question: the last message, which is a user's; a system reads no others. Raises ApiError."""
+    """Return the question: the last message, which is a user's; a system reads no others. Raises ApiError."""
     extra = request.model_extra or {}
     for name, reason in REFUSED.items():
         if extra.get(name):
@@ -136,7 +136,6 @@ class Completion:
 
 
 def _said(trajectory: Trajectory) -> dict[str, Any]:
-    """Content and annotations; a refusal where there is no answer."""
     if not trajectory.answer:
         reason = f"The system gave no answer ({trajectory.status}). {trajectory.error}".strip()
         return {"content": "", "refusal": reason}
@@ -148,7 +147,7 @@ def _finish_reason(trajectory: Trajectory) -> str:
 
 
 def citation(passage: Passage, answer: str) -> dict[str, Any]:
-    """A supporting document as OpenAI's url_citation of the whole answer, and the passage itself beside it."""
+    """Return a supporting document as OpenAI's url_citation of the whole answer, and the passage itself beside it."""
     name = passage.document_id
     url = name if name.startswith(("http://", "https://")) else f"document:{quote(name, safe='')}"
     place = {"start_index": 0, "end_index": len(answer), "title": passage.title or name, "url": url}
@@ -156,7 +155,7 @@ def citation(passage: Passage, answer: str) -> dict[str, Any]:
 
 
 def step_of(event: Event) -> dict[str, Any]:
-    """A step for programs, with whole passages."""
+    """Return a step for programs, with whole passages."""
     step = describe_step(event)
     found = None if step.passages is None else [passage.model_dump(mode="json") for passage in step.passages]
     words = {"role": step.role, "text": step.text, "problem": step.problem, "found": step.found}
@@ -168,7 +167,7 @@ def _line(event: Event) -> str:
 
 
 def usage(trajectory: Trajectory) -> dict[str, Any]:
-    """The tokens of all model calls."""
+    """Return the tokens of all model calls."""
     calls = trajectory.model_calls
     prompt, new = sum(call.prompt_tokens for call in calls), sum(call.new_tokens for call in calls)
     cached = {"cached_tokens": sum(call.cached_tokens for call in calls)}
@@ -182,7 +181,7 @@ def usage(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def facts(trajectory: Trajectory) -> dict[str, Any]:
-    """What OpenAI's form has no place for."""
+    """Return what OpenAI's form has no place for."""
     return {
         "system": trajectory.system,
         "policy": trajectory.policy,
@@ -198,7 +197,7 @@ def facts(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def create_app(answerer: Answerer, key: str | None = None) -> FastAPI:
-    """The app. `key`: what clients must send."""
+    """Return the app. `key` is what clients must send."""
     app = open_app("Ratchet", key=key, max_body_bytes=answerer.limits.body_bytes, public=(*FILES, "/health"))
     add_health(app)
     started = int(time.time())

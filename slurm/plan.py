@@ -61,7 +61,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a command line asks to submit."""
+    """The request of a command line."""
 
     experiment: ExperimentRun
     site: Site
@@ -83,7 +83,7 @@ class JobRequest:
 
 
 def plan(job: str, request: JobRequest) -> list[Job]:
-    """The jobs in the order of their submission. UserError where an input of one of them is missing."""
+    """Return the jobs in the order of their submission. Raises UserError where an input of one of them is missing."""
     config = request.config
     if config.members and job not in ("train", "round", "selftrain"):
         raise UserError(f"{job}: this config's tasks are its members'; submit theirs, or `selftrain` for all of them")
@@ -125,7 +125,6 @@ def _index_jobs(request: JobRequest) -> list[Job]:
 
 
 def _stage_job(request: JobRequest, stage: Stage) -> Job:
-    """The job of one stage, with resources of its own."""
     name = "rewards" if stage.id == "score" else stage.id.replace(".", "-")
     if stage.id == "train":
         script = stage.command[stage.command.index(TRAIN[-1]) - len(TRAIN) + 1 :]
@@ -140,7 +139,7 @@ def _stage_job(request: JobRequest, stage: Stage) -> Job:
 
 
 def _selftrain_job(job: str, request: JobRequest) -> Job:
-    """The job of `ratchet selftrain`, which runs servers only while a stage needs them, so one GPU is enough."""
+    """Return the job of `ratchet selftrain`, which runs servers only while a stage needs them, so one GPU is enough."""
     config, accelerate = request.config, request.site.accelerate
     models: set[str] = set()
     for member in load_members(config).values():
@@ -177,7 +176,7 @@ def _sweep_jobs(request: JobRequest) -> list[Job]:
 
 
 def gpus_of(experiment: ExperimentRun, names: Iterable[str]) -> int:
-    """The GPUs of the models that run in the job: the most that one model needs, as models share GPUs."""
+    """Return the GPUs of the models that run in the job: the most that one model needs, as models share GPUs."""
     gpus = [0]
     for name in names:
         model = experiment.config.models[name]
@@ -189,7 +188,7 @@ def gpus_of(experiment: ExperimentRun, names: Iterable[str]) -> int:
 
 
 def training_gpus(request: JobRequest, alone: bool = True) -> int:
-    """The number of GPUs of each node: the site file's for `train` if `alone`, else accelerate's num_processes, else
+    """Return the GPUs of each node: the site file's for `train` if `alone`, else accelerate's num_processes, else
     one."""
     if request.config.models[request.config.training.model].device == "cpu":
         return 0
@@ -202,7 +201,7 @@ def training_gpus(request: JobRequest, alone: bool = True) -> int:
 
 
 def accelerate_launch(request: JobRequest, gpus: int, nodes: int = 1) -> tuple[str, ...]:
-    """`accelerate launch` with options for the machines of the job, not for the one that submits.
+    """Return `accelerate launch` with options for the machines of the job, not for the one that submits.
 
     Over several nodes, each runs this command with one process for each of its GPUs, or one without a GPU.
     """
@@ -227,7 +226,6 @@ def _check_round(job: str, request: JobRequest) -> None:
 
 
 def _check_inputs(job: str, request: JobRequest) -> None:
-    """Check that the outputs of earlier jobs that this job reads exist."""
     experiment = request.experiment
     folder, shell = experiment.run.round(request.round), f"ratchet slurm {{}} {' '.join(experiment.arguments)}"
     index = request.config.index

@@ -155,7 +155,7 @@ class Site(Section):
 
 
 def resources_of(site: Site, job: str) -> Resources:
-    """The resources of a job: our defaults, overridden by the site's `default`, then by its key for this job."""
+    """Return the resources of a job: our defaults, overridden by the site's `default`, then by its key for this job."""
     resources: Resources = Jobs.model_fields[job].default
     for name in (name for name in ("default", job) if name in site.jobs.model_fields_set):
         given: Resources = getattr(site.jobs, name)

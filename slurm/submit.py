@@ -43,7 +43,6 @@ class Submission:
         return self.run / "slurm"
 
     def job_name(self, job: Job) -> str:
-        """The job's name in squeue, which names the run."""
         parts = [*self.run.parts[-2:], self.label, job.name]
         return ".".join(file_name(part) for part in parts if part)
 
@@ -103,7 +102,6 @@ class Submission:
         ]
 
     def _on_nodes(self, resources: Resources, gpus: int) -> list[str]:
-        """What starts the command on every node, where there are several."""
         if resources.nodes == 1:
             return []
         # srun does not take the CPUs of a task over from sbatch (SLURM 22.05 and later).
@@ -115,7 +113,6 @@ class Submission:
         return ["srun", *counts, "--kill-on-bad-exit=1", "bash", str(NODE_SCRIPT)]
 
     def _run(self, job: Job, gpus: int) -> list[str]:
-        """The command that the script runs: the job's, inside the image if there is one."""
         site, python = self.site, self.site.jobs_python
         command = [python if argument == sys.executable else argument for argument in job.command]
         if site.apptainer is None:
@@ -128,7 +125,7 @@ class Submission:
 
 
 def script_of(submission: Submission, jobs: Sequence[Job]) -> str:
-    """A shell script that submits the jobs, to inspect them, followed by the script that each of them runs."""
+    """Write a shell script that submits the jobs, to inspect them, followed by the script that each of them runs."""
     lines = [f"mkdir -p {shlex.quote(str(submission.logs.absolute()))}"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in submission.environment().items()]
     for job in jobs:

@@ -69,7 +69,7 @@ Places = dict[type[Section], list[str]]
 
 
 def reference() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     tables = list(_tables("", Config, "##"))
     parts = [HEAD, _index(tables), *tables, SYSTEMS]
     for name in known_systems():
@@ -110,7 +110,6 @@ def _tables(key: str, root: type[Section], heading: str) -> Iterator[str]:
 
 
 def _collect(key: str, section: type[Section], places: Places) -> None:
-    """Every section below this one, with the keys where it stands."""
     if section in places:
         if not any(key.startswith(f"{known}.") for known in places[section]):
             places[section].append(key)
@@ -122,7 +121,6 @@ def _collect(key: str, section: type[Section], places: Places) -> None:
 
 
 def _sections(annotation: Any) -> Iterator[tuple[str, type[Section]]]:
-    """(what follows the key, section) of each section in a field's type."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield "", annotation
     for argument in get_args(annotation) if get_origin(annotation) is not Literal else ():
@@ -171,7 +169,6 @@ def _default(field: FieldInfo) -> str:
 
 
 def _field_docs(section: type[Section]) -> dict[str, str]:
-    """The text below each field of a section, and of the sections that it is derived from."""
     docs: dict[str, str] = {}
     for kind in reversed(section.__mro__):
         if not issubclass(kind, Section) or kind is Section:
@@ -190,7 +187,7 @@ def _joined(text: str | None) -> str:
 
 
 def _first_sentence(text: str | None) -> str:
-    """Of a module's docstring: up to the first full stop that is followed by a line's end or a capital letter."""
+    """Return a docstring up to the first full stop that is followed by a line's end or a capital letter."""
     paragraph = _joined((text or "").strip().split("\n\n")[0])
     return re.split(r"(?<=[a-z0-9)]\.) (?=[A-Z])", paragraph, maxsplit=1)[0]
 

@@ -50,8 +50,8 @@ def terminal_page(recording: str, command: str, parts: Sequence[tuple[str, str]]
 def take(
     source: str, path: Path, width: int, height: int, scheme: str = "light", seconds: float = 0, whole: bool = False
 ) -> None:
-    """A picture of a file, an address or, where it begins with a tag, the text of a page, `seconds` after it is opened.
-    `whole`: as high as the page is."""
+    """Take a picture of a file, an address or, where it begins with a tag, the text of a page, `seconds` after it is
+    opened. With `whole` it is as high as the page."""
     with sync_playwright() as started:
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"])

@@ -80,7 +80,7 @@ JSON value, so that an answer or a document cannot pose as another part of the p
 
 
 def reference() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     parts = [HEAD.replace("{judge}", _list(builtin_prompts())).replace("{shared}", _list(SHARED))]
     for name in known_systems():
         own = {

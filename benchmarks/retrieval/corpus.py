@@ -181,7 +181,6 @@ def few_lists(documents: int, lists: int, seed: int, min_share: float = 0.001, m
 
 
 def columns_of(rows: Rows) -> Columns:
-    """Transpose documents to posting lists."""
     lengths = np.empty(0, np.int64)
     if rows.kind == "bm25":
         lengths = np.add.reduceat(rows.values, rows.offsets[:-1], dtype=np.int64)
@@ -191,7 +190,6 @@ def columns_of(rows: Rows) -> Columns:
 
 
 def rows_of(columns: Columns) -> Rows:
-    """Transpose posting lists to documents."""
     shape = columns.documents, columns.vocabulary
     rows = csc_array((columns.values, columns.chunks, columns.offsets), shape).tocsr()
     terms = rows.indices.astype(np.int32)

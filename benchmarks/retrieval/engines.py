@@ -34,18 +34,16 @@ class Engine:
 
     name = ""
     input_form = "vectors"
-    """What `prepare` returns; the build is timed from there."""
+    """The form that `prepare` returns; the build is timed from there."""
     kinds: tuple[Kind, ...] = ("bm25", "learned")
     """The vectors it can index."""
     weighted = True
     """True if it takes query weights; one that does not is judged with weights of 1."""
 
     def prepare(self, rows: Rows) -> Any:
-        """Return the corpus in the form that `build` takes; not timed."""
         return rows
 
     def build(self, prepared: Any, folder: Path) -> None:
-        """Build the index from `prepared` in an empty folder; timed."""
         raise NotImplementedError
 
     def open(self, folder: Path) -> None:
@@ -221,7 +219,6 @@ def _ranked(scores: np.ndarray, chunks: np.ndarray) -> Ranking:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -135,7 +135,7 @@ class Oracle:
         return scores
 
     def judge(self, found: Sequence[Ranking], queries: Sequence[Query], k: int) -> str:
-        """How exact an engine's rankings are, the worst of all queries.
+        """Say how exact an engine's rankings are, the worst of all queries.
 
         bits       the same documents in the same order, the same scores to the last bit of a float64
         float64    the same documents, scores within 1e-12

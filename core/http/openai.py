@@ -251,7 +251,7 @@ class Turns:
         self._free = asyncio.Semaphore(running)
         self._running, self._taken, self._most = running, 0, running + waiting
         self._began: dict[object, float] = {}
-        """When the work on each of those that are worked on began."""
+        """The start of the work on each request that is worked on."""
         self._took: deque[float] = deque(maxlen=2 * running)
         """Seconds of the work on the last ones that ended."""
 

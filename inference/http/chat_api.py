@@ -72,12 +72,11 @@ class TextFormat:
         return "".join(map(chr, ids))
 
     def count(self, ids: Sequence[int]) -> int:
-        """An estimate of the tokens. The service's own count is in its answer."""
+        """Estimate the tokens. The service's own count is in its answer."""
         return -(-len(self.decode(ids).encode()) // BYTES_PER_TOKEN)
 
     @property
     def digest(self) -> str:
-        """Of the format: how tokens are counted changes no text."""
         return content_key("text")[:16]
 
 
@@ -122,7 +121,7 @@ class ChatApiEngine:
         adapter: str | None = None,
         messages: Sequence[Message] = (),
     ) -> Completion:
-        """See `Engine.generate`. `prompt` holds the characters of `messages`, which are what is sent."""
+        """Send `messages`, whose characters are `prompt`."""
         if adapter is not None:
             raise UserError(
                 f"{adapter}: {self._name} is a closed model (engine: chat-api), which takes no adapter; evaluate it "
@@ -150,7 +149,7 @@ class ChatApiEngine:
         await self.connection.close()
 
     def _explained(self, error: StatusError, params: SamplingParams) -> Exception:
-        """The error, or where every request would meet it a UserError that says what to set."""
+        """Return the error, or where every request would meet it a UserError that says what to set."""
         if error.status == 404:
             return UserError(
                 f"{error}\nIs `url` complete (it mostly ends in /v1), and is {self._name!r} a model of this service?"
@@ -166,7 +165,7 @@ class ChatApiEngine:
 
 
 def chat_request(model: ModelConfig, name: str, messages: Sequence[Message], params: SamplingParams) -> dict[str, Any]:
-    """The body of POST /chat/completions, with no parameter whose value is the service's own default. Raises
+    """Return the body of POST /chat/completions, with no parameter whose value is the service's own default. Raises
     SchemaRefused for a grammar that is no schema."""
     told, schema = model.chat_api, only_schema(params.schema)
     body: dict[str, Any] = {
@@ -190,10 +189,10 @@ def chat_request(model: ModelConfig, name: str, messages: Sequence[Message], par
 
 
 def chat_completion(data: Any, prompt_tokens: int, chat: ChatFormat) -> Completion:
-    """The completion in a response of POST /chat/completions; its ids are the characters of the text.
+    """Read the completion in a response of POST /chat/completions; its ids are the characters of the text.
 
-    A refusal is the model's answer. `prompt_tokens` counts where the response has no usage. EngineError where the
-    response is invalid, or the service withheld it.
+    A refusal is the model's answer. `prompt_tokens` counts where the response has no usage. Raises EngineError where
+    the response is invalid, or the service withheld it.
     """
     answer = parse_response(TextResponse, data)
     choice, usage = answer.choices[0], answer.usage

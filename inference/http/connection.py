@@ -100,7 +100,7 @@ class Connection:
         await self._client.aclose()
 
     async def json(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """A successful answer, decoded. Raises what `request` raises."""
+        """Return a successful answer, decoded. Raises what `request` raises."""
         answer = await self.request(method, path, body)
         try:
             return read_json(answer.body)
@@ -110,10 +110,8 @@ class Connection:
     async def request(
         self, method: str, path: str, body: dict[str, Any] | None = None, transient: frozenset[int] = TRANSIENT
     ) -> Answer:
-        """A successful answer.
-
-        Raises EngineError (StatusError among others), ServerLost, and UserError for a wrong key.
-        """
+        """Return a successful answer. Raises EngineError (StatusError among others), ServerLost, and UserError for a
+        wrong key."""
         # A lone surrogate, which a prompt may have from a document, has no UTF-8 encoding: it becomes '?'.
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode(errors="replace")
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -175,7 +173,6 @@ class Connection:
             self._away_since = None
 
     def _log_waiting(self, problem: Exception, since: float) -> None:
-        """Log one line, however many requests wait."""
         if self._away_since is None:
             self._away_since = since
             logger.warning("waiting for %s, up to %s: %s", self.url, duration(self._timeout), problem)
@@ -203,7 +200,6 @@ class Connection:
         return StatusError(f"{self.url} answered {status}: {line}", status, codes, text)
 
     def _one_line(self, message: object) -> str:
-        """The message as one short line, without our key."""
         text = str(message)
         if self._key:
             text = text.replace(self._key, "***")
@@ -211,7 +207,6 @@ class Connection:
 
 
 def _read_error(answer: Answer) -> tuple[set[str], str]:
-    """(codes, message) of an error response."""
     try:
         data = read_json(answer.body)
     except ValueError:
@@ -237,7 +232,6 @@ def _keep_alive() -> list[tuple[int, int, int]]:
 
 
 def _base_url(model: ModelConfig) -> str:
-    """The server's address without a slash at the end."""
     if not model.url:
         local = f"http://127.0.0.1:8000/v1, and {HOW_TO_START}"
         example = "https://api.openai.com/v1" if model.engine == "chat-api" else local
@@ -379,11 +373,11 @@ def parse_response(kind: type[A], data: Any) -> A:
 def token_request(
     model: str, prompt: Sequence[int], params: SamplingParams, room: int, chat: ChatFormat, send_seed: bool
 ) -> dict[str, Any]:
-    """The body of vLLM's POST /completions: token ids in, token ids out. `room`: new tokens that the context allows.
+    """Return the body of vLLM's POST /completions. `room`: new tokens that the context allows.
 
-    Every sampling setting that a model's generation_config.json may set is sent: the server would otherwise apply
-    those (Qwen2.5: top_k 20, repetition_penalty 1.05) and sample another distribution than the other engines.
-    EngineError for a schema together with log-probabilities, which vLLM does not support.
+    Every sampling setting that a model's generation_config.json may set is sent: the server would otherwise apply those
+    (Qwen2.5: top_k 20, repetition_penalty 1.05). Raises EngineError for a schema together with log-probabilities, which
+    vLLM does not support.
     """
     if params.schema is not None and params.logprobs:
         raise EngineError("vLLM gives log-probabilities under the grammar, not the model's own; ask for one of the two")
@@ -411,9 +405,9 @@ def token_request(
 
 
 def token_completion(data: Any, prompt: Sequence[int], params: SamplingParams, chat: ChatFormat) -> Completion:
-    """The completion in a response of POST /completions, its ids exactly those that the server sampled.
+    """Read the completion in a response of POST /completions, its ids exactly those that the server sampled.
 
-    EngineError where the response is invalid, or the server changed the prompt; NoTokenIds where it has no ids.
+    Raises EngineError where the response is invalid, or the server changed the prompt; NoTokenIds where it has no ids.
     """
     answer = parse_response(TokenResponse, data)
     choice = answer.choices[0]

@@ -38,7 +38,7 @@ from ratchet.inference.http.connection import (
 from ratchet.inference.schemas import SchemaRejected
 
 RELOADS = 3
-"""How often one request reloads its adapter: a restarted server has lost it."""
+"""The most times that one request reloads its adapter: a restarted server has lost it."""
 PROBE = "The first thing to know is"
 """The prompt of the check of adapters: less than a block of a prefix cache, so that it is computed each time."""
 
@@ -226,10 +226,7 @@ class ReplicaEngine:
 
 
 async def check_adapter(folder: str, name: str, base: str, server: Connection) -> None:
-    """UserError if the server answers a fixed prompt with the adapter `name` exactly as with `base`.
-
-    EngineError if a response is malformed, and what `Connection.request` raises.
-    """
+    """Raise UserError if the server answers a fixed prompt with the adapter `name` exactly as with `base`."""
     # Rounding depends on what else is in a batch, so one after the other is asked.
     plain, adapted = await _greedy(base, server), await _greedy(name, server)
     if adapted == plain:
@@ -241,7 +238,6 @@ async def check_adapter(folder: str, name: str, base: str, server: Connection) -
 
 
 async def _greedy(model: str, server: Connection) -> TokenChoice:
-    """A greedy completion of the fixed prompt, with the log-probability of each token."""
     body = {
         "model": model,
         "prompt": PROBE,

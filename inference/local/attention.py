@@ -56,7 +56,7 @@ class Packed:
 
 
 def tile_tokens(group: int) -> int:
-    """Tokens of a tile where `group` query heads share a key head."""
+    """Return the tokens of a tile where `group` query heads share a key head."""
     return max(1, (SUMS * 2 // 3) // group)
 
 
@@ -144,7 +144,7 @@ def attend_tiles(query: Array, layer: int, scale: float, out: Array, packed: Pac
 
 
 def attend_range(query: Array, layer: int, scale: float, out: Array, packed: Packed, first: int, end: int) -> None:
-    """`attend_tiles` of the tiles from one of the cuts to another."""
+    """Compute `attend_tiles` for the tiles from one of the cuts to another."""
     keys, values = packed.pool.keys[layer], packed.pool.values[layer]
     kv_heads, dim = keys.shape[1:3]
     group = query.shape[1] // kv_heads

@@ -109,7 +109,6 @@ class BlockPool:
             self._after.setdefault(known, {})[block] = tuple(ids)
 
     def _forget(self, block: int) -> None:
-        """Find a block no more: its memory is used for something else."""
         if (key := self._key_of.pop(block, None)) is not None:
             del self._cached[key]
             del self._node_of[block]

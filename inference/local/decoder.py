@@ -159,7 +159,6 @@ class Product:
 
     @property
     def size(self) -> int:
-        """Number of weights."""
         return self._shape[0] * sum(self._shape[1])
 
 
@@ -182,7 +181,7 @@ class Part:
     blocks: Array
     places: Array
     more: torch.Tensor
-    """What is added to the residual stream next: [tokens, size], in the format that its product gave, or empty."""
+    """The next addition to the residual stream: [tokens, size], in the format that its product gave, or empty."""
 
 
 @dataclass(frozen=True)
@@ -240,12 +239,11 @@ class Decoder:
         weights = sum(product.size for product in (one.joined, one.output, one.gate_and_up, one.down))
         width = self._heads * base.layers[0].self_attn.head_dim
         self.token_work = 1.2 * weights / (2 * width)
-        """What one token takes without attention, in tokens that it would attend to in the same time: by the numbers of
+        """One token's work without attention, in tokens that it would attend to in the same time: by the numbers of
         multiplications, and a fifth more for what is between the products (SmolLM2-135M with AVX512-BF16)."""
 
     @staticmethod
     def is_known(model: Any) -> bool:
-        """Return whether a model is one whose layers this runs."""
         return type(model).__name__ in KNOWN and model.config.hidden_act == "silu"
 
     @torch.inference_mode()
@@ -296,7 +294,7 @@ class Decoder:
         return last[None]
 
     def _between(self, number: int, part: Part, packed: Packed, adapters: LoraBank) -> None:
-        """What is between the attention of two layers: the end of one, and the beginning of layer `number`."""
+        """Compute the end of one layer behind its attention, and the beginning of layer `number` before it."""
         x, rest = part.x, (adapters, part.groups, packed.threads, packed.sharing)
         if number > 0:
             layer = self._layers[number - 1]

@@ -118,8 +118,8 @@ class LocalEngine:
             self._load[place] -= tokens
 
     def _choose(self, root: str, prompt: Sequence[int], new: int) -> tuple[int, int]:
-        """(the scheduler, the tokens that it is given). A prompt that another one has computed counts twice: it delays
-        the request, and it takes time from all others."""
+        """Return (the scheduler, the tokens that it is given). A prompt that another one has computed counts twice: it
+        delays the request, and it takes time from all others."""
         question = root, current_question() or hash(tuple(prompt))
         if len(self._last) >= MOST_QUESTIONS:
             self._last.clear()
@@ -131,7 +131,7 @@ class LocalEngine:
 
     @property
     def stats(self) -> Stats:
-        """Of all schedulers together."""
+        """The totals of all schedulers."""
         each = [scheduler.stats for scheduler in self._schedulers]
         return Stats(sum(one.steps for one in each), sum(one.prefilled for one in each))
 
@@ -160,7 +160,7 @@ MOST_AHEAD = 16
 
 @dataclass(frozen=True)
 class Advance:
-    """What a step does for one request."""
+    """The part of a step that one request takes."""
 
     known: int
     """Tokens of the request that are computed."""
@@ -181,7 +181,7 @@ class Stats:
 
 @dataclass(eq=False)
 class Request:
-    """What is asked of the model, and how far it is."""
+    """A request to the model, and its progress."""
 
     prompt: list[int]
     params: SamplingParams
@@ -292,7 +292,6 @@ class Scheduler:
         return Chunk([*ids, *step.ahead], request.computed, request.blocks, request.adapter, allowed)
 
     def _advance(self, request: Request, step: Advance, logits: Array) -> None:
-        """Take what a step computed, and sample the tokens that come after it."""
         before, prompt = request.computed, len(request.prompt)
         request.computed += step.known
         self.stats.prefilled += max(0, min(request.computed, prompt) - before)
@@ -319,7 +318,7 @@ class Scheduler:
             self._finish(request, reason)
 
     def _schedule(self) -> dict[Request, Advance]:
-        """What this step does for each request that it advances; admits waiting requests."""
+        """Decide what this step does for each request that it advances, and admit waiting requests."""
         steps: dict[Request, Advance] = {}
         budget = PREFILL_TOKENS
         for request in list(self._running):
@@ -402,12 +401,10 @@ class Scheduler:
         return True
 
     def _free_blocks(self, request: Request) -> None:
-        """Free a request's blocks; cached ones can still be found, the others are computed again."""
         self.model.pool.free(request.blocks)
         request.blocks, request.computed, request.cached_blocks = [], 0, 0
 
     def _cache_full_blocks(self, request: Request) -> None:
-        """Add the blocks that are full now to the prefix cache."""
         pool = self.model.pool
         while (request.cached_blocks + 1) * BLOCK <= request.computed:
             i = request.cached_blocks
@@ -424,7 +421,6 @@ class Scheduler:
             self.model.pool.cache_beginning(request.root, parent, request.blocks[full], ids)
 
     def _sample_next(self, request: Request, logits: Array, choice: Choice) -> int:
-        """Sample the next token. EngineError if none can be sampled."""
         allowed, params = choice.allowed, request.params
         token = sample(
             logits if allowed is None else logits[allowed],
@@ -447,7 +443,6 @@ class Scheduler:
         return int(token if allowed is None else allowed[token])
 
     def _append(self, request: Request, token: int, logits: Array) -> FinishReason | None:
-        """Add a sampled token to its request; returns why the request ends with it, or None."""
         request.ids.append(token)
         if request.params.logprobs:
             request.logprobs.append(float(log_probability(logits, token)))

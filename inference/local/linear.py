@@ -35,14 +35,15 @@ from ratchet.inference.local.vectors import FAST_MATH, Array, as_float
 from ratchet.inference.weights import layer_alone, linears
 
 MOST_ALLOWED = 4096
-"""Of more allowed tokens than this the whole row is computed: looking weights up one by one takes longer each."""
+"""The most allowed tokens whose weights are looked up one by one; of more, the whole row is computed."""
 MAX_PRODUCTS = 128
 """The number of products whose compiled code oneDNN and torch keep. There is one for each number of tokens in a step
 and each shape of weights. It takes half a megabyte, and 1,024 would be kept; to compile it again takes 1 ms."""
 
 
 class Progress:
-    """How far each part of some work is, for parts that need what those before them did. Threads may use it at once."""
+    """The progress of each part of some work, for parts that need what those before them did. Threads may use it at
+    once."""
 
     def __init__(self, parts: int) -> None:
         self._steps: list[float] = [0] * parts
@@ -169,7 +170,6 @@ SHARED_WEIGHTS = 1 << 20
 
 @inner(fastmath=FAST_MATH, error_model="numpy")
 def _logit(hidden: Array, weights: Array) -> Any:  # pragma: no cover - compiled
-    """hidden @ weights: [size] each, in the formats of `whole_rows`."""
     total: Any = np.float32(0.0)
     for k in range(len(hidden)):
         total += hidden[k] * as_float(weights[k])
@@ -205,7 +205,7 @@ def share_work(threads: ThreadPoolExecutor, cuts: Sequence[int], work: Callable[
 
 
 def as_numbers(tensor: torch.Tensor) -> Array:
-    """A tensor as the kernels take it: float32, or the bits of bfloat16."""
+    """Return a tensor as the kernels take it: float32, or the bits of bfloat16."""
     return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor.float()).numpy()
 
 
@@ -337,7 +337,7 @@ class LoraBank:
         return self._count
 
     def groups_within(self, first: int, end: int) -> list[Group]:
-        """The adapters of a step's tokens first <= t < end, with rows counted from `first`."""
+        """Return the adapters of a step's tokens first <= t < end, with rows counted from `first`."""
         found = []
         for group in self.groups:
             rows = group.rows
@@ -355,7 +355,7 @@ class LoraBank:
         output: torch.Tensor,
         groups: Sequence[Group],
     ) -> torch.Tensor:
-        """What several layers with the input x [tokens, inputs] give, side by side, and what the adapters add to it.
+        """Add to `output`, which several layers give side by side for x [tokens, inputs], what the adapters add to it.
 
         `outputs` are their numbers of outputs, `groups` the adapters of these tokens. The result is in the format of
         activations where an adapter adds to it.
@@ -393,7 +393,6 @@ class LoraBank:
 
 
 def _add(output: torch.Tensor, x: torch.Tensor, pair: Pair, rows: torch.Tensor | None) -> None:
-    """Add an adapter's part to some rows of a layer's output; None: to all."""
     if rows is None:
         output.addmm_(x @ pair[0], pair[1])
     else:

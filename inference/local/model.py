@@ -39,8 +39,8 @@ from ratchet.inference.weights import load_causal_model
 
 
 def why_unpaged(config: Any, limit: int) -> str:
-    """Why sequences of up to `limit` tokens of a model need more than pages of keys and values; empty where they do
-    not. `config`: the model's."""
+    """Say why sequences of up to `limit` tokens of a model need more than pages of keys and values; empty where they do
+    not."""
     for layer in DynamicCache(config=config).layers:
         window = getattr(layer, "sliding_window", None)
         if type(layer) is not DynamicLayer and (window is None or window < limit):
@@ -62,7 +62,7 @@ def use_plain_attention(model: Any) -> None:
 
 
 def what_runs(model: Any, device: str, has_decoder: bool, unpaged: str) -> Iterator[str]:
-    """Lines for the log where it is not our decoder that runs a model; `unpaged` as `why_unpaged` gives it."""
+    """Yield lines for the log where it is not our decoder that runs a model."""
     name = type(model).__name__
     if device == "cuda":
         yield "vLLM is the engine for GPUs (engine: vllm); engine: local is made for CPUs"
@@ -101,7 +101,7 @@ read by each, in place of a part of each product."""
 
 
 def even_cuts(work: Array, parts: int) -> list[int]:
-    """Bounds of `parts` ranges of items that have nearly the same sum of `work`."""
+    """Return bounds of `parts` ranges of items that have nearly the same sum of `work`."""
     shares = np.searchsorted(np.cumsum(work) - work / 2, work.sum() * np.arange(1, parts) / parts)
     return [0, *(int(share) for share in shares), len(work)]
 
@@ -158,7 +158,7 @@ class PackedModel:
         most = min(cores, MOST_WORKERS, config.batch) if self.device.type == "cpu" else 1
         self.workers = config.workers or most
         self.threads = max(1, cores // self.workers)
-        """Of one worker."""
+        """Threads of one worker."""
         blocks = max(2, int(config.cache_gb * 1e9 / block_bytes / self.workers))
         self._cache = (layers, kv_heads, head_dim, blocks, self._dtype, self.device)
         self._rounds_prompts = self.device.type == "cpu" and suits(dtype, head_dim)
@@ -178,10 +178,7 @@ class PackedModel:
             logger.warning("%s: %s", config.path, line)
 
     def _why_pages_differ(self) -> str:
-        """Why packed tokens over pages give other logits than the model alone; empty where they do not.
-
-        Two short sequences share a step, and one goes on in a second step.
-        """
+        """Say why packed tokens over pages give other logits than the model alone; empty where they do not."""
         ids = np.linspace(0, self.vocabulary - 1, 24).astype(int).tolist()
         try:
             self.forward([Chunk(ids[:7], 0, [0], 0), Chunk(ids[7:18], 0, [1], 0)])
@@ -194,7 +191,7 @@ class PackedModel:
         return "" if (paged - plain).norm() <= 0.02 * plain.norm() else "its tokens do more than attend to those before"
 
     def copy_for_worker(self) -> PackedModel:
-        """The same weights with a cache, adapters and threads of its own; for before an adapter is loaded."""
+        """Return the same weights with a cache, adapters and threads of its own; for before an adapter is loaded."""
         other = copy.copy(self)
         shared = (*self.model.parameters(), *self.model.buffers(), self._threads)
         other.model = copy.deepcopy(self.model, {id(one): one for one in shared})
@@ -261,7 +258,6 @@ class PackedModel:
         return torch.cat(rows)
 
     def _next_logits(self, ids: list[int], allowed: Sequence[Array | None], cache: DynamicCache | None) -> torch.Tensor:
-        """Logits [1, vocabulary] of the token after these, which come after those of a cache."""
         self._head.allowed = allowed
         row = torch.tensor([ids], device=self.device)
         logits = self.model(input_ids=row, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1).logits
@@ -342,7 +338,7 @@ class PackedModel:
 
 
 def model_fingerprint(config: ModelConfig) -> str:
-    """Digest of a model: its configuration, tokenizer and weights, and the precision it runs in.
+    """Return a digest of a model: its configuration, tokenizer and weights, and the precision it runs in.
 
     Of weight files, the size, the header and 64 KB out of every 1/32 of the file are read: enough to tell any two
     trained versions apart without reading 15 GB at every start. A hub model is identified by name and revision.

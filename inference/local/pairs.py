@@ -53,7 +53,7 @@ def add_pairs(builder: Any, total: Any, a: Any, b: Any) -> Any:
 
 
 def pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any, what: Any) -> Any:
-    """The address of an array's element `at`, as one of `what`."""
+    """Return the address of an array's element `at`, as one of `what`."""
     return builder.bitcast(element(context, builder, kind, array, at), what.as_pointer())
 
 
@@ -203,7 +203,6 @@ def value_mix(typing: Any, weights: Any, values: Any, at: Any, pairs: Any, width
 
 
 def _round(builder: Any, low: Any, high: Any) -> Any:
-    """Two vectors of float32 as one of bfloat16, one after the other."""
     return call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", HALVES, high, low)
 
 

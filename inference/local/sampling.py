@@ -25,7 +25,7 @@ from ratchet.inference.local.vectors import FAST_MATH, Array, exp
 from ratchet.inference.schemas import SchemaRefused
 
 NO_TOKEN, NOT_FINITE = -1, -2
-"""What `sample` returns in place of a token."""
+"""`sample` returns these in place of a token."""
 LARGEST = np.float32(1e30)
 
 
@@ -66,10 +66,8 @@ class Grammars:
                 raise SchemaRefused(f"this JSON schema cannot constrain decoding: {error}: {text}") from error
 
     def matcher(self, schema: dict[str, Any] | str, policy: str) -> Matcher:
-        """A matcher at the start of a schema, or of a grammar, that is compiled.
-
-        `policy`: what samples, the base model or an adapter; each has habits of its own.
-        """
+        """Return a matcher at the start of a compiled schema or grammar, for the base model or an adapter
+        (`policy`)."""
         return Matcher(self._compiled[_text(schema)], self._vocabulary, self._expected(policy))
 
 
@@ -108,7 +106,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Choice:
-    """What may come at one place of a completion."""
+    """The tokens that may come at one place of a completion."""
 
     mask: Array | None = None
     """Bits of the tokens that a grammar allows, 32 per integer; None: there is none, or `allowed` says it."""
@@ -176,8 +174,8 @@ def few_tokens(mask: Array, size: int) -> Array | None:
 
 @inner(error_model="numpy")
 def _likeliest(ids: Array, weights: Array, count: int, mass: float) -> tuple[int, float]:  # pragma: no cover - compiled
-    """Of the first `count` tokens, the fewest likeliest whose weights sum to more than `mass`, or all: put first, the
-    least likely of them last. Returns how many they are, and the sum. Of equal ones the lower ids are the likelier.
+    """Put the fewest likeliest of the first `count` tokens whose weights sum to more than `mass`, or all, first, the
+    least likely of them last; returns how many they are, and the sum. Of equal ones the lower ids are the likelier.
 
     Hoare's selection, by sums: a vocabulary is not sorted, which takes as long as all else of a small model's token.
     """
@@ -246,7 +244,6 @@ def _weights(logits: Array, size: int, top: float, inverse: float) -> float:  # 
 
 @inner(fastmath=FAST_MATH, error_model="numpy")
 def _held(weights: Array, size: int, cut: float) -> tuple[float, int]:  # pragma: no cover - compiled
-    """The sum and the number of the weights above 0 that are at least `cut`."""
     held: Any = 0.0
     count = 0
     for v in range(size):

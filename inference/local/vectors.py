@@ -94,7 +94,7 @@ def exp(typing: Any, x: Any) -> Any:
 
 
 def at_offset(builder: Any, place: Any, offset: Any) -> Any:
-    """The address of what stands `offset` elements behind `place`."""
+    """Return the address `offset` elements behind `place`."""
     return builder.gep(place, [offset if isinstance(offset, ir.Value) else ir.Constant(I64, offset)])
 
 

@@ -68,12 +68,13 @@ class MemoryEstimate:
         return KV_BYTES in self.spec.settings.arguments
 
     def demand(self, by_concurrency: bool) -> float:
-        """What it gets of the rest, relative to others; 0 where kv-cache-memory-bytes fixes its keys and values."""
+        """Return its share of the rest, relative to others; 0 where kv-cache-memory-bytes fixes its keys and values."""
         requests = (self.spec.concurrency or 0) if by_concurrency else self.spec.calls
         return 0.0 if self.has_fixed_kv else requests / self.spec.settings.copies * self.spec.tokens * self.token
 
     def concurrency(self, kv: float) -> int:
-        """The requests in flight with `kv` bytes of keys and values on each GPU; models.*.concurrency if it is set."""
+        """Return the requests in flight with `kv` bytes of keys and values on each GPU; models.*.concurrency if it is
+        set."""
         limit = int(self.spec.settings.arguments.get(MAX_NUM_SEQS, MAX_IN_FLIGHT))
         least = 1 if self.spec.is_measured else DEFAULT_CONCURRENCY  # vLLM lets those wait that it cannot hold
         return self.spec.concurrency or min(limit, max(least, int(kv / (self.token * self.spec.tokens))))
@@ -101,7 +102,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(spec: ServerSpec, size: Footprint) -> MemoryEstimate:
-    """The memory of a server."""
+    """Estimate the memory of a server."""
     arguments, model, devices = spec.settings.arguments, spec.model, spec.settings.split
     # Every adapter has its slot on the GPU from the start; vLLM's default is one.
     adapters = int(arguments.get(LORAS, 1)) * size.lora_parameters(spec.lora_rank) * DTYPE_BYTES[model.dtype]
@@ -167,7 +168,7 @@ def plan_cpu_memory(
 def placement_lines(
     specs: Sequence[ServerSpec], sizes: Mapping[str, Footprint], placements: Mapping[str, Placement]
 ) -> list[str]:
-    """The arithmetic behind the placements, one line for each server."""
+    """Return the arithmetic behind the placements, one line for each server."""
     lines = []
     for spec in specs:
         placement, need = placements[spec.name], estimate_memory(spec, sizes[spec.name])
@@ -202,7 +203,6 @@ def _assign(needs: Sequence[MemoryEstimate], gpus: Sequence[Gpu]) -> list[tuple[
 
 
 def _usable_bytes(gpu: Gpu) -> int:
-    """The free bytes of a GPU that servers may take."""
     return int(gpu.free - gpu.kept - SPARE_FRACTION * gpu.total)
 
 
@@ -285,7 +285,7 @@ CARDS = {
 
 
 def card_of(name: str) -> Card:
-    """The card of a name, in whatever case and with whatever between its words. UserError for others."""
+    """Return the card of a name, in whatever case and with whatever between its words. Raises UserError for others."""
     by_letters = {_letters(known): card for known, card in CARDS.items()}
     card = by_letters.get(_letters(name).removeprefix("nvidia").removeprefix("geforce"))
     if card is None:
@@ -297,7 +297,7 @@ def card_of(name: str) -> Card:
 
 
 def card_asked(name: str | None, gb: float | None) -> Card | None:
-    """The card that --gpu or --gpu-gb gives, if one of them does. Raises UserError."""
+    """Return the card that --gpu or --gpu-gb gives, if one of them does. Raises UserError."""
     if name and gb:
         raise UserError("--gpu and --gpu-gb: give one of them, a card's name or its memory")
     if gb:
@@ -324,7 +324,7 @@ class Gpu:
 
 
 def visible_gpus(python: str = "") -> list[Gpu]:
-    """The GPUs that `python` sees; empty without one, or where its torch is a build for CPUs.
+    """Return the GPUs that `python` sees; empty without one, or where its torch is a build for CPUs.
 
     A process of its own queries CUDA, which would otherwise hold some of every GPU's memory until this one ends.
     """
@@ -343,12 +343,13 @@ def visible_gpus(python: str = "") -> list[Gpu]:
 
 
 def planned_gpus(count: int, gb: float) -> list[Gpu]:
-    """GPUs of another machine, with all their memory free."""
+    """Return GPUs of another machine, with all their memory free."""
     return [Gpu(str(i), int(gb * 1e9), int(gb * 1e9)) for i in range(count)]
 
 
 def keep_free(gpus: Sequence[Gpu], taken: Iterable[tuple[str, int]]) -> list[Gpu]:
-    """The GPUs with memory kept for what a command puts on them; `taken`: (device, bytes), such as ("auto", 10**9).
+    """Return the GPUs with memory kept for what a command puts on them; `taken`: (device, bytes), such as ("auto",
+    10**9).
 
     The command's process counts the visible GPUs from 0, and `auto` and `cuda` are the first of them.
     """
@@ -361,7 +362,7 @@ def keep_free(gpus: Sequence[Gpu], taken: Iterable[tuple[str, int]]) -> list[Gpu
 
 
 def available_memory() -> int:
-    """Bytes of main memory that are available, file caches included, and no more than this process may use."""
+    """Return the bytes of main memory that are available, file caches included, within this process's limit."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return min(int(line.split()[1]) * 1024, usable_memory())

@@ -44,7 +44,7 @@ class ServerFailure(Exception):
 
 
 def reserve_port() -> socket.socket:
-    """A free loopback port, reserved for as long as the socket is open.
+    """Reserve a free loopback port for as long as the socket is open.
 
     The socket is bound and does not listen, so a server that sets SO_REUSEADDR (all do) can take the port, lose it when
     it dies, and take it again under the same address.
@@ -135,7 +135,6 @@ class Server:
             raise ServerFailure(f"{self.title} serves {names}, not {self.served_name!r}; {self._log_tail()}")
 
     async def wait_until_exit(self) -> None:
-        """Wait until the process has ended."""
         if self.process is not None:
             await self.process.wait()
 
@@ -148,12 +147,11 @@ class Server:
         await self.process.wait()
 
     def exit_message(self) -> str:
-        """The exit status and the end of the log, as an error message."""
         status = self.process.returncode if self.process else None
         return f"{self.title} ended with status {status}; {self._log_tail()}"
 
     def _log_tail(self) -> str:
-        """The last lines of the log, after earlier errors in it: vLLM's last lines seldom name the cause."""
+        """Return the last lines of the log, after earlier errors in it: vLLM's last lines seldom name the cause."""
         try:
             lines = self.log.read_text(errors="replace").rpartition("\n== ")[2].splitlines()[1:]
         except OSError:
@@ -188,9 +186,10 @@ class Supervisor:
         self._command: asyncio.subprocess.Process | None = None
 
     async def run(self, command: Sequence[str], environment: Mapping[str, str], ready: Callable[[], None]) -> int:
-        """The command's exit status; without a command, servers run until a signal ends them in order, which gives 0.
+        """Run the command and return its exit status; without a command, servers run until a signal ends them, which
+        gives 0.
 
-        UserError if a server does not become ready, ServingFailed if one dies too often.
+        Raises UserError if a server does not become ready, ServingFailed if one dies too often.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -247,7 +246,6 @@ class Supervisor:
                 watch.result()
 
     async def _watch(self, server: Server, ready_event: asyncio.Event) -> None:
-        """Keep one server running, within its budget of restarts."""
         while True:
             began = time.monotonic()
             print_status(f"starting {server.title}; its log is {server.log}")

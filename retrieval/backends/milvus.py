@@ -45,7 +45,7 @@ class VectorSpace:
     """The vectors that a collection holds."""
 
     digest: str
-    """Of the encoder and of the chunks that it encoded."""
+    """A digest of the encoder and of the chunks that it encoded."""
     sparse: bool
     dimension: int
     """Length of a dense vector, or size of the vocabulary."""
@@ -53,7 +53,7 @@ class VectorSpace:
 
 
 def collection_name(space: VectorSpace) -> str:
-    """The finished collection's name."""
+    """Return the finished collection's name."""
     return f"{PREFIX}{content_key('milvus', asdict(space), None)[:16]}"
 
 
@@ -66,8 +66,7 @@ def build_milvus(
     """Fill the collection and return its name; a complete collection is left as it is.
 
     `uri`: a file that ends in .db, for Milvus Lite and one process at a time; else http(s)://host:port of a server.
-    `vectors` are those of all chunks in order, in pieces of any length. What an interrupted build left is sent again.
-    `advance` gets the rows done.
+    `vectors` are those of all chunks in order, in pieces of any length. `advance` gets the rows done.
     """
     name = collection_name(space)
     with _Server(uri) as server:
@@ -111,7 +110,7 @@ class MilvusRanker:
     """
 
     def __init__(self, uri: str, space: VectorSpace, encode_queries: Callable[[Sequence[str]], Vectors]) -> None:
-        """A collection that is missing, half-filled or not of `space` is a UserError."""
+        """Raise UserError for a collection that is missing, half-filled or not of `space`."""
         self._uri, self._space, self._encode = uri, space, encode_queries
         self._name = collection_name(space)
         self._server = _Server(uri)
@@ -136,7 +135,6 @@ class MilvusRanker:
             raise UserError(f"{where} has {stored} of {self._space.chunks} chunks; drop it and build it again")
 
     def __len__(self) -> int:
-        """Number of chunks."""
         return self._space.chunks
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
@@ -184,7 +182,6 @@ def _ranking(hits: list[dict[str, Any]]) -> Ranking:
 
 
 def _batches(pieces: Iterable[Vectors], space: VectorSpace) -> Iterator[list[dict[str, Any]]]:
-    """Rows for Milvus, BATCH at a time."""
     vectors = (vector for piece in pieces for vector in _rows(piece, space, documents=True))
     rows = ({"id": number, "vector": vector} for number, vector in enumerate(vectors))
     while batch := list(islice(rows, BATCH)):
@@ -192,7 +189,7 @@ def _batches(pieces: Iterable[Vectors], space: VectorSpace) -> Iterator[list[dic
 
 
 def _rows(vectors: Vectors, space: VectorSpace, documents: bool) -> Iterator[Any]:
-    """Every row as the client takes it: a float32 array, or a dict of weights.
+    """Yield every row as the client takes it: a float32 array, or a dict of weights.
 
     Milvus refuses a sparse vector without weights. A document without terms gets one in a dimension past the
     vocabulary, which no query has.

@@ -70,7 +70,7 @@ class SearchAnswer(BaseModel):
     """The passages of one query."""
 
     digest: str
-    """Of the index that answered."""
+    """The digest of the index that answered."""
     passages: list[Result]
 
 
@@ -98,7 +98,7 @@ class ErrorAnswer(BaseModel):
 CONNECT_TIMEOUT = 10.0
 """Seconds to open a connection; an answer may take all of `timeout`."""
 MAX_BYTES = 256 << 20
-"""Of one answer: 1,000 passages, the server's most, of 268,000 bytes each."""
+"""The limit of one answer: 1,000 passages, the server's most, of 268,000 bytes each."""
 TRANSIENT = frozenset({429, 502, 503})
 """Statuses of a busy server, or of a proxy whose server is starting again."""
 HOW_TO_START = "start one with: ratchet index serve --index NAME=FOLDER"
@@ -178,7 +178,6 @@ class RemoteIndex:
             ) from None
 
     def _request(self, method: str, path: str, body: bytes, tries: int) -> Answer:
-        """A successful answer, after at most `tries` tries."""
         try:
             return retry(lambda: self._attempt(method, path, body), replace(self._backoff, tries=tries))
         except TryAgain as fault:
@@ -216,12 +215,11 @@ class _NoServer(TryAgain):
 
 
 def _encoded(value: Any) -> bytes:
-    """JSON in UTF-8. Half a surrogate pair, which a model's JSON can hold and UTF-8 cannot, becomes '?'."""
+    """Encode JSON in UTF-8. Half a surrogate pair, which a model's JSON can hold, becomes '?'."""
     return json.dumps(value, ensure_ascii=False).encode(errors="replace")
 
 
 def _error_text(answer: Answer) -> str:
-    """Return the server's error message in a short line."""
     try:
         message = ErrorAnswer.model_validate_json(answer.body).error
     except ValidationError:

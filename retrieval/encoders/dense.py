@@ -60,7 +60,8 @@ class DenseEncoder:
         self.max_length: int = model.max_seq_length
         self.dimension: int = model.get_embedding_dimension()
         self.digest = content_key("dense", files_digest, config.dtype, self.max_length, *prefixes)
-        """Of weights, tokenizer and settings. Equal digest, equal vectors but for rounding by device and batch."""
+        """A digest of weights, tokenizer and settings. Equal digest, equal vectors but for rounding by device and
+        batch."""
         tokenizer = copy.deepcopy(getattr(model, "tokenizer", None))
         # Models that look words up in a table read texts of any length, and have tokenizers of another kind.
         limited = hasattr(tokenizer, "model_max_length") and (self.max_length or UNLIMITED) < UNLIMITED
@@ -161,7 +162,7 @@ def shared_encoder(config: DenseConfig) -> DenseEncoder:
 
 
 def model_folder(config: DenseConfig) -> Path:
-    """The model's files on this disk."""
+    """Return the model's files on this disk."""
     path, package = Path(config.path), PACKAGED.get(config.path)
     if config.revision is not None and (package is not None or path.is_dir()):
         raise UserError(f"{config.path}: revision is of a model on the hub, and this one is on this machine; remove it")
@@ -191,13 +192,13 @@ def model_folder(config: DenseConfig) -> Path:
 
 
 def model_names(path: str, folder: Path) -> list[str]:
-    """What the model may be called: by the config, its folder, the hub's cache and its own config.json."""
+    """Return what the model may be called: by the config, its folder, the hub's cache and its own config.json."""
     names = [Path(path).name, folder.name, *(part for part in folder.parts if part.startswith("models--"))]
     return [*names, str(_values(folder / "config.json").get("_name_or_path", ""))]
 
 
 def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) -> tuple[str, str]:
-    """What to put before (queries, documents) of this model.
+    """Return the prefixes of (queries, documents) for this model.
 
     The model's own prompts if it has any; else, for E5 by its name, those of Wang et al. 2022 ("Text Embeddings by
     Weakly-Supervised Contrastive Pre-training", section 4) or, for the instruction-tuned ones, of Wang et al. 2024
@@ -217,7 +218,6 @@ def default_prefixes(prompts: Mapping[str, str | None], names: Sequence[str]) ->
 
 
 def _values(path: Path) -> dict[str, Any]:
-    """What a model's JSON file says; nothing where there is none, as for a model without a transformer."""
     try:
         values = read_json_file(path)
     except (OSError, ValueError):
@@ -235,7 +235,7 @@ def _digest(folder: Path) -> str:
 
 
 MAX_BYTES = 64 << 20
-"""Of one response: 64 vectors of 4,096 numbers, as text, are about 6 MB."""
+"""The limit of one response: 64 vectors of 4,096 numbers, as text, are about 6 MB."""
 BACKOFF = Backoff(tries=5)
 BATCH = 64
 """Texts of one request."""
@@ -320,13 +320,12 @@ class RemoteEmbedder:
         raise TryAgain(problem, read_retry_after(answer.headers))
 
     def _line(self, message: object) -> str:
-        """The message in a short line, without the key."""
         text = str(message)
         return short_line(text.replace(self._key, "***") if self._key else text)
 
 
 def read_vectors(body: bytes, count: int) -> np.ndarray:
-    """float64 [count, dimension] of a response, in the order of the texts. Raises ValueError for anything else."""
+    """Read float64 [count, dimension] of a response, in the order of the texts. Raises ValueError for anything else."""
     answer = read_json(body)
     data = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(data, list) or len(data) != count or not all(isinstance(entry, dict) for entry in data):

@@ -1,4 +1,4 @@
-"""How many tokens of a text an encoder reads: it cuts off the rest silently; here that is counted and reported."""
+"""Limits of encoders: one cuts off the tokens of a text past its limit silently; here that is counted and reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Embed = Callable[[Sequence[str]], "np.ndarray"]
 
 
 def end_of(embed: Embed, text: str) -> tuple[str, int]:
-    """The end of a text that the embedder reads, and how many tokens before it are left out.
+    """Return the end of a text that the embedder reads, and how many tokens before it are left out.
 
     A model of this process reads no more than its limit; what a server reads is not known, and taken to be all.
     """
@@ -59,7 +59,7 @@ class TokenLimit:
         return f"{'any number of' if self.tokens is None else self.tokens} tokens of tokenizer {self._digest}"
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text as the encoder would have to read it: with its prefix and special tokens."""
+        """Count the tokens of each text as the encoder would have to read it: with its prefix and special tokens."""
         if self.tokens is None or not texts:
             return [0] * len(texts)
         lengths: list[int] = []
@@ -70,11 +70,11 @@ class TokenLimit:
         return lengths
 
     def over(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens of each text are past the limit."""
+        """Count the tokens of each text past the limit."""
         return [max(length - (self.tokens or 0), 0) for length in self.lengths(texts)]
 
     def end_of(self, text: str) -> tuple[str, int]:
-        """The end of a text that the encoder reads, and how many tokens before it are left out."""
+        """Return the end of a text that the encoder reads, and how many tokens before it are left out."""
         start = bisect_left(range(len(text)), True, key=lambda start: not self.over([text[start:]])[0])
         whole, end = self.lengths([text, text[start:]])
         return text[start:], whole - end

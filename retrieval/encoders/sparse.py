@@ -54,8 +54,8 @@ class SparseEncoder:
         """`model` is a transformers model with an output embedding; `tokenizer` its own fast one, which is changed.
         `config` has a `max_length`."""
         self.digest = digest
-        """Of weights, tokenizer and settings. Equal digest, equal vectors but for the rounding of floats, which batches
-        and devices may differ in."""
+        """A digest of weights, tokenizer and settings. Equal digest, equal vectors but for the rounding of floats,
+        which batches and devices may differ in."""
         self._config = config
         self._scale = scale
         self._device = model.device
@@ -96,7 +96,6 @@ class SparseEncoder:
 
     @torch.inference_mode()
     def _encode_batch(self, rows: list[list[int]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(terms, codes) of every row; rows have at least one token."""
         lengths = [len(row) for row in rows]
         ids = torch.tensor([row + [0] * (max(lengths) - len(row)) for row in rows])  # any token will do: it is masked
         mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
@@ -138,10 +137,8 @@ class SparseEncoder:
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Positions of texts to run together: like lengths with like, longest * count <= batch_tokens or a single text.
-
-    Texts without any token are in no batch.
-    """
+    """Yield positions of texts to run together: like lengths with like, longest * count <= batch_tokens or a single
+    text. Texts without any token are in no batch."""
     batch: list[int] = []
     for at in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if lengths[at] == 0:
@@ -186,7 +183,7 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
 
 
 def usable_device(name: str) -> torch.device:
-    """The device that a config names. Raises UserError where it cannot be used here."""
+    """Return the device that a config names. Raises UserError where it cannot be used here."""
     try:
         device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
         torch.empty(1, device=device)
@@ -197,7 +194,8 @@ def usable_device(name: str) -> torch.device:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """model.safetensors, or its parts. UserError where the index of the parts names one that is not there."""
+    """Return model.safetensors, or its parts. Raises UserError where the index of the parts names one that is not
+    there."""
     single, parts = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file() or not parts.is_file():
         return [single] if single.is_file() else []
@@ -224,7 +222,6 @@ def _base_folder(adapter: Path) -> Path:
 
 
 def _shape(base: Path) -> tuple[Any, Literal["lion", "splade"]]:
-    """The model's configuration (transformers) and the kind of encoder that it makes."""
     from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
 
     try:

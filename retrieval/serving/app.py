@@ -35,10 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 1, key: str | None = None) -> FastAPI:
-    """The server's app over indexes by name. Every index must allow searches from several threads at once.
-
-    `key`: what clients must send.
-    """
+    """Make the server's app over indexes by name. Every index must allow searches from several threads at once."""
     pool = ThreadPoolExecutor(threads, "search")
 
     @contextlib.asynccontextmanager
@@ -81,7 +78,6 @@ def create_app(indexes: Mapping[str, Retriever], limits: Limits, threads: int = 
 
 
 def _checked(served: Mapping[str, Retriever], name: str, body: SearchRequest, limits: Limits) -> Retriever:
-    """The index of that name, if the request keeps all limits; HTTPException where not."""
     if name not in served:
         raise HTTPException(404, f"no index {name!r}{did_you_mean(name, served)}")
     depth, length = body.k + body.offset, len(body.query)

@@ -51,13 +51,13 @@ class Tool:
     about: str
     arguments: type[BaseModel]
     run: Callable[[Any], Awaitable[Results]]
-    """Of checked arguments. Raises one of REFUSALS."""
+    """A function of checked arguments. Raises one of REFUSALS."""
     local: bool = True
     """True if it reads only what the server holds."""
 
 
 def tool_server(tools: Mapping[str, Tool]) -> Server[Any]:
-    """The MCP server of these tools, by name."""
+    """Make the MCP server of these tools, by name."""
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(
@@ -105,7 +105,7 @@ def _refusal(message: str) -> types.CallToolResult:
 
 
 async def serve_stdio(server: Server[Any], close: Callable[[], Awaitable[None]]) -> None:
-    """Until stdin ends, then `close`. SIGTERM and Ctrl-C end it too."""
+    """Serve until stdin ends, SIGTERM or Ctrl-C, then call `close`."""
     from mcp.server.stdio import stdio_server
 
     async def serve() -> None:
@@ -128,7 +128,7 @@ MAX_RESULTS = 20
 MAX_OFFSET = 1_000
 """Ranks below it are not paged to: they cost more than they say."""
 MAX_CHARACTERS = 40_000
-"""Of one answer; what is left out follows at its `next_offset`."""
+"""The limit of one answer; what is left out follows at its `next_offset`."""
 MAX_BODY = 1 << 20
 """Bytes of a request, which holds a query."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -150,7 +150,7 @@ class FetchArguments(Section):
 
 
 def create_server(retriever: Retriever, sources: Mapping[str, Source]) -> Server[Any]:
-    """Raises UserError where a source's name cannot be a tool's."""
+    """Make the MCP server. Raises UserError where a source's name cannot be a tool's."""
 
     async def search_index(query: str, k: int, offset: int) -> list[Passage]:
         return await asyncio.to_thread(retriever.search, query, k, offset)
@@ -197,15 +197,13 @@ def _fetching(index: Index) -> Callable[[FetchArguments], Awaitable[Results]]:
 
 
 def _page(passages: Sequence[Passage], offset: int, more: bool) -> Results:
-    """As many passages as fit, and where the next page begins."""
     results = results_of(passages, MAX_CHARACTERS)
     more = bool(results) and (more or len(results) < len(passages))
     return Results(results=results, next_offset=offset + len(results) if more else 0)
 
 
 def guarded_app(server: Server[Any], key: str | None) -> ASGIApp:
-    """The server's app over streamable HTTP, at /mcp, behind a guard that checks hosts and keys. `key`: what clients
-    must send."""
+    """Return the server's app over streamable HTTP, at /mcp, behind a guard that checks hosts and keys."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     anyone = TransportSecuritySettings(enable_dns_rebinding_protection=False)

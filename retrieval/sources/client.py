@@ -34,7 +34,7 @@ from ratchet.core.text import short_line
 from ratchet.retrieval.retriever import SourceError
 
 MAX_BYTES = 8 << 20
-"""Of one response, unpacked."""
+"""The limit of one response, unpacked."""
 TIMEOUT = 30.0
 """Seconds of one try, to its last byte."""
 DEADLINE = 180.0
@@ -70,7 +70,7 @@ class Access:
     secret: str = field(default="", repr=False)
     """The key, to be struck from a service's own words."""
     refused: str = ""
-    """What a user can do about 401 and 403, for the message."""
+    """Advice for 401 and 403."""
 
 
 class Pace:
@@ -113,7 +113,8 @@ class WebClient:
         self._open: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
     async def fetch(self, request: Request, check: Callable[[str], object]) -> str:
-        """The body of a successful response. SourceError. `check` raises Busy for one to be asked for again."""
+        """Return the body of a successful response. Raises SourceError. `check` raises Busy for one to be asked for
+        again."""
         failed, spent = 0, 0.0
         while True:
             await asyncio.sleep(PACE.turn(self._host, self._interval))
@@ -165,7 +166,7 @@ class WebClient:
         return await send_request(client, sent, MAX_BYTES)
 
     def _client(self) -> httpx.AsyncClient:
-        """Connections belong to an event loop, and a source may outlive one."""
+        """Return the client of this event loop, which a source may outlive."""
         loop = asyncio.get_running_loop()
         if self._open is None or self._open[0] is not loop:
             self._open = (loop, open_async_client(headers=dict(self._access.headers), timeout=None))
@@ -198,7 +199,8 @@ class ResponseCache:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, service: str, request: dict[str, Any], query: str, fetch: Callable[[], Awaitable[str]]) -> str:
-        """The response's text. Of equal requests at once, one is sent and the others wait for it. SourceError."""
+        """Return the response's text. Of equal requests at once, one is sent and the others wait for it. Raises
+        SourceError."""
         key = content_key(service, request)
         path = self._folder / service / f"{key}.json"
         lock = self._locks.setdefault(key, asyncio.Lock())

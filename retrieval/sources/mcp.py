@@ -71,7 +71,7 @@ def results_of(passages: Sequence[Passage], max_characters: int) -> list[Result]
 
 
 def read_results(structured: Any, source: str, max_characters: int) -> tuple[list[Passage], int] | None:
-    """(passages, next offset) of an answer in this shape; None for any other. At most `max_characters` of text.
+    """Return (passages, next offset) of an answer in this shape; None for any other. At most `max_characters` of text.
 
     Ids get the source's name in front, so that no server can pass its texts off as another source's.
     """
@@ -97,7 +97,7 @@ def read_results(structured: Any, source: str, max_characters: int) -> tuple[lis
 
 
 def _short(passage: Passage, max_characters: int) -> Passage:
-    """With a text that can be shown and is no longer than that; the id says where it was cut."""
+    """Cut the passage's text, which the id then says."""
     text = short_text(passage.text, max_characters)
     return passage.with_text(text) if len(passage.text) > max_characters else passage.model_copy(update={"text": text})
 
@@ -114,13 +114,13 @@ except ImportError as error:
 ABOUT_CHARACTERS = 300
 SCHEMA_CHARACTERS = 8_000
 MESSAGE_CHARACTERS = 500
-"""Of an error."""
+"""The limit of an error."""
 MAX_CHARACTERS = 40_000
-"""Of one answer that are read; a longer one is cut."""
+"""The limit of one answer; a longer one is cut."""
 TIMEOUT = 60.0
 """Seconds of one request."""
 MAX_BYTES = 32 << 20
-"""Of one answer; a tool's text is cut long before that."""
+"""The limit of one answer; a tool's text is cut long before that."""
 MAX_PAGES = 20
 """Most pages of a listing, or of one search."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
@@ -136,8 +136,7 @@ class McpSource:
     """One connection, opened at the first use and shared by all calls; opened once more where it broke."""
 
     def __init__(self, name: str, config: McpConfig) -> None:
-        """Raises UserError where the command or a key that the config names is not there, or the environment's proxies
-        or certificates cannot be used."""
+        """Raise UserError where the command or a key that the config names is not there, or no client can be made."""
         self.name, self._config = name, config
         once_set = {"search_tool": "", "query_argument": "query", "max_characters": MAX_CHARACTERS}
         settings = config.model_dump(mode="json", exclude={"service", "env", "key_env"}) | once_set
@@ -154,7 +153,8 @@ class McpSource:
         self._tools: dict[str, ToolSpec] = {}
 
     async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
-        """By the server's search tool. One that takes neither `k` nor `offset` has one page, whatever is asked for."""
+        """Search by the server's search tool. One that takes neither `k` nor `offset` has one page, whatever is asked
+        for."""
         if not query.strip() or k < 1:
             return []
         tool = await self._search_tool()
@@ -235,7 +235,6 @@ class McpSource:
         return result
 
     def _read(self, tool: str, result: types.CallToolResult) -> tuple[ToolResult, int]:
-        """What was found, and the offset of what follows."""
         most = MAX_CHARACTERS
         ours = read_results(result.structured_content, self.name, most)
         if ours is not None:
@@ -300,11 +299,9 @@ class _Connection:
         self._task = loop.create_task(self._own())
 
     def usable(self) -> bool:
-        """Not once its event loop has ended, which has ended its task."""
         return not self._task.done() and not self._closing.is_set()
 
     async def client(self) -> Client:
-        """Once it is open. Raises SourceError where it cannot be opened."""
         return await asyncio.shield(self._ready)
 
     def start_closing(self) -> None:
@@ -316,7 +313,6 @@ class _Connection:
             await asyncio.wait({self._task})
 
     def log_tail(self) -> str:
-        """The end of what the command wrote to stderr."""
         if self._log is None:
             return self._log_end
         begin = max(0, os.fstat(self._log.fileno()).st_size - MESSAGE_CHARACTERS)
@@ -404,7 +400,6 @@ async def _limit_body(response: httpx2.Response) -> None:
 
 
 def _query_argument(tool: ToolSpec) -> str:
-    """The argument that takes the query: `query`, or the first that the tool needs."""
     needed = [name for name in tool.schema.get("required", []) if isinstance(name, str)]
     return "query" if "query" in tool.schema.get("properties", {}) or not needed else needed[0]
 
@@ -416,7 +411,8 @@ def _first_error(error: BaseException) -> BaseException:
 
 
 def _spec(tool: types.Tool) -> ToolSpec | None:
-    """Without what could steer whoever reads it: None where its name is none, or its schema goes on and on."""
+    """Describe a tool without what could steer whoever reads it; None where its name is none, or its schema goes on and
+    on."""
     schema = _plain_schema(tool.input_schema)
     if not TOOL_NAME.fullmatch(tool.name) or len(json.dumps(schema)) > SCHEMA_CHARACTERS:
         return None
@@ -432,13 +428,11 @@ def _plain_schema(value: Any) -> Any:
 
 
 def _max_results(schema: Any) -> int:
-    """The largest value that a schema allows for a number of results."""
     most = schema.get("maximum") if isinstance(schema, dict) else None
     return most if isinstance(most, int) and most > 0 else 1_000
 
 
 def _texts(result: types.CallToolResult) -> tuple[list[str], list[str]]:
-    """Every text of an answer, and a line for each part that is no text and is left out."""
     texts, left_out = list[str](), list[str]()
     for content in result.content:
         if isinstance(content, types.TextContent):
@@ -456,5 +450,5 @@ def _texts(result: types.CallToolResult) -> tuple[list[str], list[str]]:
 
 
 def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Half a surrogate pair, which a model's JSON can hold and UTF-8 cannot, becomes '?'."""
+    """Replace half of a surrogate pair, which a model's JSON can hold and UTF-8 cannot, by '?'."""
     return read_json(json.dumps(arguments))

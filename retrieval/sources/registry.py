@@ -43,7 +43,7 @@ def open_sources(
     retriever: Retriever,
     embedder: EmbedderConfig = DEFAULT_EMBEDDER,
 ) -> dict[str, Source]:
-    """The sources by name. Connects nowhere yet. `embedder`: the config's, for `summarise`. UserError."""
+    """Open the sources by name; connects nowhere yet. `embedder`: the config's, for `summarise`. Raises UserError."""
     return {name: _open(name, config, retriever, embedder) for name, config in configs.items()}
 
 
@@ -113,7 +113,6 @@ def _from_environment(variable: str) -> str:
 
 
 def _printable(text: str, where: str) -> str:
-    """What a header may hold; the text itself, which may be a key, is not shown."""
     if not PRINTABLE.fullmatch(text):
         raise UserError(f"{where} holds characters that are not printable ASCII")
     return text

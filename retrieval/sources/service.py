@@ -38,7 +38,7 @@ BUSY = re.compile(
     | "(?:status|code|statusCode)":\s*"?(?:429|50[0234])\b""",
     re.I | re.X,
 )
-"""How services say in an answer of status 200 that they have none now."""
+"""Words of services that have no answer now, in one of status 200."""
 
 
 class InvalidResponse(ValueError):
@@ -51,22 +51,18 @@ class InvalidResponse(ValueError):
 
 
 def plain(text: str) -> str:
-    """`plain_text` with single blanks and at most one empty line between two lines.
-
-    A prompt is built from tokens, so that no text of a passage can be a turn.
-    """
+    """Return `plain_text` with single blanks and at most one empty line between two lines."""
     lines = [" ".join(line.split()) for line in plain_text(text).split("\n")]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
 def keywords(query: str, max_words: int = 20) -> list[str]:
-    """The query's words that carry its topic, in order and once each; all its words where none does."""
+    """Return the query's words that carry its topic, in order and once each; all its words where none does."""
     return list({term.casefold(): term for term in content_terms(query, NO_TOPIC)}.values())[:max_words]
 
 
 def shorter_queries(query: str) -> list[str]:
-    """The query's keywords, then half of them, the first ones, and so on down to one word. Whoever writes a query puts
-    the most important words first."""
+    """Return the query's keywords, then half of them, the first ones, and so on down to one word."""
     words, shorter = keywords(query), []
     while words:
         shorter.append(" ".join(words))
@@ -86,7 +82,7 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def objects_in(value: Any, key: str) -> list[dict[str, Any]]:
-    """The objects in value[key], which must be a list."""
+    """Return the objects in value[key], which must be a list."""
     items = value.get(key) if isinstance(value, dict) else None
     if not isinstance(items, list):
         raise InvalidResponse(f"{key!r} is no list")
@@ -94,12 +90,12 @@ def objects_in(value: Any, key: str) -> list[dict[str, Any]]:
 
 
 def text_of(value: Any) -> str:
-    """A text field, or nothing: services leave out what they do not have, or say null."""
+    """Return a text field, or nothing: services leave out what they do not have, or say null."""
     return value if isinstance(value, str) else ""
 
 
 def read_xml(text: str) -> ElementTree.Element:
-    """The root element. Nothing is fetched, and expat refuses entities that grow without measure."""
+    """Return the root element. Nothing is fetched, and expat refuses entities that grow without measure."""
     try:
         return ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
@@ -109,7 +105,7 @@ def read_xml(text: str) -> ElementTree.Element:
 REDUNDANCY = 0.3
 """Weight of being like a sentence that was taken already, against 0.7 of being like the whole."""
 MAX_SENTENCES = 200
-"""Of one text; what follows is left out."""
+"""The limit of one text; what follows is left out."""
 # A full stop that ends no sentence stands after one of these, or after a single letter.
 ABBREVIATED = (
     "al approx ca cf dr e.g ed eds eq etc fig figs i.e jr mr mrs ms p pp prof resp sec sr st vol vs u.s u.k "
@@ -124,13 +120,11 @@ class Summariser:
     """Shortens texts to their most central sentences."""
 
     def __init__(self, embed: Embed, name: object, max_sentences: int) -> None:
-        """`name`: what the embedder is, for the digest. `max_sentences`: of a summary."""
         self.max_sentences = max_sentences
         self.digest = content_key("summariser", 2, name, REDUNDANCY)
         self._embed = embed
 
     def summaries(self, texts: Sequence[str]) -> list[str]:
-        """At most `max_sentences` sentences of each text."""
         return list(map(self._summary, texts))
 
     def _summary(self, text: str) -> str:
@@ -141,7 +135,7 @@ class Summariser:
 
 
 def central(vectors: np.ndarray, max_sentences: int) -> list[int]:
-    """The rows to take, in ascending order; of equals the first."""
+    """Return the rows to take, in ascending order; of equals the first."""
     rows = vectors.astype(np.float64)
     centroid = rows.mean(axis=0)
     likeness = rows @ (centroid / (np.linalg.norm(centroid) or 1.0))
@@ -158,7 +152,7 @@ def central(vectors: np.ndarray, max_sentences: int) -> list[int]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, without the blanks between them. A line's end ends one too."""
+    """Return the sentences of a text, without the blanks between them. A line's end ends one too."""
     parts, start = [], 0
     for end in END.finditer(text):
         if not end[0].startswith("\n") and not _ends(text[start : end.end()], text[end.end() :]):
@@ -262,7 +256,8 @@ class WebService(ProcessedSource):
         return list(by_id.values())[:k]
 
     async def _results(self, query: str, k: int, offset: int) -> list[SearchResult]:
-        """Of the query; where it finds nothing and every word must match, of the first shorter one that does."""
+        """Search; where that finds nothing and every word must match, with the first shorter query that finds
+        something."""
         results = await self.fetch_results(query, k, offset)
         for shorter in shorter_queries(query) if self.matches_all_words else ():
             if results or (offset and await self.fetch_results(query, 1, 0)):

@@ -281,7 +281,6 @@ def _pubmed_result(article: Element) -> SearchResult:
 
 
 def _part(part: Element) -> str:
-    """One part of an abstract, with its label (BACKGROUND, RESULTS...) where it has one."""
     text, label = plain_line(element_text(part)), plain_line(part.get("Label", ""))
     return f"{label}: {text}" if label and text else text
 
@@ -395,7 +394,7 @@ def _read_openalex(text: str) -> list[SearchResult]:
 
 
 def abstract(index: Any) -> str:
-    """The text of {word: [positions]}, or nothing."""
+    """Return the text of {word: [positions]}, or nothing."""
     if not isinstance(index, dict):
         return ""
     words = {

@@ -39,7 +39,6 @@ class ToolSpec:
 
     name: str
     about: str
-    """One line for the model that may call it."""
     schema: dict[str, Any]
     """JSON schema of its arguments."""
 
@@ -57,9 +56,8 @@ class Source(Protocol):
     """A search service or tool server."""
 
     name: str
-    """Its name in the config."""
     digest: str
-    """Of its settings: equal digest, same service asked in the same way."""
+    """A digest of its settings: equal digest, same service asked in the same way."""
 
     async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         """Ranks offset .. offset + k - 1; fewer where there are no more. Raises SourceError."""
@@ -97,14 +95,14 @@ class SearchSource:
 
 
 def load_source(name: str, config: PluginConfig) -> tuple[Plugin, Section]:
-    """The code of a source and its settings, checked. Raises UserError."""
+    """Return the code of a source and its settings, checked. Raises UserError."""
     plugin = load_plugin("sources", config.name, ("Settings", "Source"), f"sources.{name}.name")
     with plugin.errors("is not a source as retrieval/sources/source.py describes it"):
         return plugin, parse(plugin.module.Settings, config.settings, "", f"sources.{name}.settings")
 
 
 def open_plugin_source(name: str, config: PluginConfig) -> Source:
-    """The source, with a digest of its code, its settings and what it says itself. Raises UserError."""
+    """Open the source, with a digest of its code, its settings and what it says itself. Raises UserError."""
     plugin, settings = load_source(name, config)
     with plugin.errors("Source cannot be made"):
         source = plugin.module.Source(name, settings)

@@ -56,7 +56,6 @@ def _vector(element: ir.Type, count: int) -> Any:
 
 
 def _lanes(builder: Any, value: Any, first: int, count: int) -> Any:
-    """`count` elements of a vector from the element `first` on."""
     places = ir.Constant(_vector(I32, count), list(range(first, first + count)))
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), places)
 

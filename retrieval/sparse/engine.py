@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 
 def run_tasks(pool: Executor, threads: int, run: Callable[[Job], Result], tasks: Sequence[Job]) -> list[Result]:
-    """`run` of every task, in their order, on at most so many threads.
+    """Return `run` of every task, in their order, on at most so many threads.
 
     The caller takes tasks as well. So it never waits for a thread of the pool to start, which on a busy machine takes
     longer than a short search.
@@ -264,7 +264,6 @@ class Engine:
         self._fetch = sum(shard.files[0].nbytes for shard in self._shards) > usable_memory() // 2
 
     def __len__(self) -> int:
-        """Number of chunks."""
         return self._chunks
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
@@ -284,7 +283,6 @@ class Engine:
         return self._select(self._prepare(queries), k, threads)
 
     def _sizes(self, begins: Numbers) -> Numbers:
-        """int64 [terms of all queries]: postings of each term in all shards."""
         sizes = np.zeros(begins.shape[1], np.int64)
         for i, shard in enumerate(self._shards):
             count_postings(shard.words, begins[i], sizes)
@@ -317,7 +315,6 @@ class Engine:
 
     @contextmanager
     def _workspace(self) -> Iterator[Workspace]:
-        """Lend a workspace of the kernels to one thread."""
         try:
             workspace = self._workspaces.pop()
         except IndexError:
@@ -326,7 +323,7 @@ class Engine:
         self._workspaces.append(workspace)
 
     def _numbers_of(self, shard: Postings, asked: Bm25 | None, built: Bm25 | None) -> tuple[Bm25Numbers, Numbers]:
-        """What `search_shard` takes as `bm25` and `levels`."""
+        """Return `bm25` and `levels` of `search_shard`."""
         if asked is None or built is None:
             return ((0.0, 0.0, 1.0), (0.0, 0.0, 1.0)), code_levels(narrow=False)
         made = float(built.k1), float(built.b), shard.mean_length
@@ -415,7 +412,6 @@ class _Batch:
     """[terms of all queries]."""
 
     def words(self, low: int, high: int) -> int:
-        """Words of the posting files that queries low .. high - 1 read."""
         span = slice(self.offsets[low], self.offsets[high])
         return int((self.ends[:, span] - self.begins[:, span]).sum())
 

@@ -98,7 +98,6 @@ def lows_shape(entries: int, window_chunks: int) -> tuple[int, int, int]:
 
 @inner(forceinline=True)
 def _low_part(data: Bytes | Pointer, lows: int, entry: int, width: int) -> int:
-    """The low bits of an entry."""
     bit = entry * width
     return (load_32(data, lows + (bit >> 3)) >> (bit & 7)) & ((1 << width) - 1)
 
@@ -152,7 +151,7 @@ def _list_8(typing: Any, chunks: Any, entry: Any, byte: Any, first: Any, places:
 
 @intrinsic
 def _join_32(typing: Any, chunks: Any, entry: Any, data: Any, lows: Any, width: Any, orders: Any, shifts: Any) -> Any:
-    """Of 32 entries from a multiple of 32 on: chunks[i], the place of its mark, becomes the chunk."""
+    """Make chunks[i], the place of its mark, the chunk, for 32 entries from a multiple of 32 on."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kinds, kind = signature.args, ir.VectorType(I8, 64)
@@ -248,7 +247,7 @@ Array = TypeVar("Array", bound=np.ndarray)
 
 @inner(forceinline=True)
 def head_bytes(kind: int, entries: int, window_chunks: int) -> int:
-    """Bytes of a block's data, or of a short list's, that stand before its codes."""
+    """Return the bytes of a block's data, or of a short list's, that stand before its codes."""
     if kind == LOWS:
         width, marks, counts = lows_shape(entries, window_chunks)
         return marks + counts + ((entries * width + 7) >> 3)
@@ -259,19 +258,19 @@ def head_bytes(kind: int, entries: int, window_chunks: int) -> int:
 
 @inner(forceinline=True)
 def code_bytes(entries: int, narrow: bool) -> int:
-    """Bytes of so many codes, with the places of those that are not narrow."""
+    """Return the bytes of so many codes, with the places of those that are not narrow."""
     return (entries + 1) >> 1 if narrow else entries + ((entries + 1) >> 1)
 
 
 @inner(forceinline=True)
 def block_bytes(kind: int, entries: int, window_chunks: int, narrow: bool) -> int:
-    """Bytes of a block's data."""
+    """Return the bytes of a block's data."""
     return head_bytes(kind, entries, window_chunks) + code_bytes(entries, narrow)
 
 
 @inner(forceinline=True)
 def code_at(data: Bytes | Pointer, codes: int, entry: int, narrow: bool) -> int:
-    """The code of an entry, where a block's codes begin at byte `codes`."""
+    """Return the code of an entry, where a block's codes begin at byte `codes`."""
     if narrow:
         return (load_8(data, codes + (entry >> 1)) >> (4 * (entry & 1))) & 15
     return load_8(data, codes + entry)
@@ -311,7 +310,7 @@ def find_entry(
 
 @inner
 def exception(keys: Numbers | Pointer, values: Words | Pointer, count: int, key: int, otherwise: int) -> int:
-    """The value of a key among so many keys, which ascend."""
+    """Return the value of a key among so many keys, which ascend."""
     low, left = 0, count
     while left > 1:
         half = left >> 1

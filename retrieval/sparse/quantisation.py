@@ -34,7 +34,7 @@ C = TypeVar("C", int, Numbers)
 
 
 def wide_code(narrow: C) -> C:
-    """The code, or the codes, that narrow ones above 0 stand for."""
+    """Return the code, or the codes, that narrow ones above 0 stand for."""
     return NARROW_FIRST + NARROW_STEP * narrow
 
 
@@ -50,7 +50,7 @@ RATIOS = _ratios()
 
 @inner(inline="always")
 def length_norm(length: int, k1: float, b: float, mean_length: float) -> float:
-    """What a chunk's length adds to tf in BM25's denominator: k1 * (1 - b + b * length / mean length)."""
+    """Return a chunk's term in BM25's denominator: k1 * (1 - b + b * length / mean length)."""
     return k1 * (1.0 - b + b * (length / mean_length))
 
 

@@ -32,13 +32,10 @@ def pointer(typing: Any, array: Any) -> Any:
 
 
 def _place(context: Any, builder: Any, kind: Any, data: Any, at: Any) -> Any:
-    """The address of data[at]; `data` is an array or a `pointer`."""
     return builder.gep(data, [at]) if isinstance(kind, CPointer) else element(context, builder, kind, data, at)
 
 
 def _loader(bits: int) -> Any:
-    """Make the intrinsic that reads a number of so many bits."""
-
     @intrinsic
     def read(typing: Any, data: Any, at: Any) -> Any:
         """The number from the byte data[at] on, the lowest byte first: a uint64 where it fills one, else an int64.
@@ -71,7 +68,7 @@ def fetch(typing: Any, data: Any, at: Any) -> Any:
 
 @intrinsic
 def count_bits(typing: Any, word: Any) -> Any:
-    """How many bits of a uint64 are set."""
+    """Count the bits of a uint64 that are set."""
     return types.int64(types.uint64), lambda context, builder, signature, values: builder.ctpop(values[0])
 
 
@@ -114,7 +111,7 @@ def nth_bit(word: np.uint64, n: int) -> np.int64:
 
 @inner(forceinline=True)
 def rank_in(data: Bytes | Pointer, masks: int, place: int, narrow: bool) -> int:
-    """How many entries of a BITS block stand before bit `place` of the 512 bits from data[masks] on.
+    """Count the entries of a BITS block before bit `place` of the 512 bits from data[masks] on.
 
     As many as bits are set; of narrow codes, every 64 whose number is odd have one entry more.
     """

@@ -45,15 +45,13 @@ class Analyzer:
         self._cached_term = lru_cache(maxsize=1 << 16)(self.term)
 
     def term(self, word: str) -> str:
-        """The index term of one word."""
         return str(self._stemmer.stemWord(word)) if self._stemmer else word
 
     def terms(self, text: str) -> list[str]:
-        """The index terms of a document's text in order, repeats included."""
+        """Return the index terms of a document's text in order, repeats included."""
         return list(map(self._cached_term, split_words(text)))
 
     def query_terms(self, query: str) -> list[str]:
-        """The terms of a query in order, repeats included, without stop words."""
         return self.terms(" ".join(content_terms(query, self._stop_words)) if self._stop_words else query)
 
 
