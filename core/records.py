@@ -211,7 +211,7 @@ ParseState = Literal["free", "ok", "malformed"]
 
 
 Repair = Literal["fence", "text", "syntax", "type", "case", "null", "unknown_field", "explanation", "length"]
-"""Faults of a JSON reply that were tolerated. fence: a code fence that is not ```json. text: words or other objects around the
+"""Tolerated faults of a JSON reply. fence: a code fence that is not ```json. text: words or other objects around the
 last object. syntax: JSON5, such as a comma too many. type: a value of another type, such as "1" for 1. case: a name
 in other capitals. null: for a field that may be absent. unknown_field: one that nobody asked for. explanation: a
 missing reason that no code reads. length: a list or text as long as the grammar of a short reply lets it be, of which
