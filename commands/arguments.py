@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields
+from functools import partial
+from typing import Any, TypeVar
+
+L = TypeVar("L")
 
 
-def positive_integer(text: str) -> int:
+def positive_integer(text: str, least: int = 1) -> int:
     """Read an argument of 1 or more; 14_000_000 and 14,000,000 will do as well."""
     try:
         number = int(text.replace(",", ""))
     except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of 1 or more")
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of {least} or more")
     return number
 
 
@@ -105,12 +108,22 @@ PORTS = {"index serve": 8088, "mcp": 8089, "serve": 8090, "report": 8091}
 """By server, the port that it listens at by default: each has its own, so that all of them run on one machine."""
 
 
-def server_arguments(server: str, limits: Mapping[str, str]) -> tuple[Argument, ...]:
-    """Return the arguments of a command that serves over HTTP."""
+def server_arguments(server: str, limits: Any = None) -> tuple[Argument, ...]:
+    """Return the arguments of a command that serves over HTTP. `limits` is a dataclass with the help of each field."""
     port = PORTS[server]
+    given = []
+    for each in fields(limits) if limits else ():
+        kind = partial(positive_integer, least=each.metadata.get("least", 1)) if each.type == "int" else positive_number
+        about = f"{each.metadata['help']} (default: {'none' if each.default is None else '%(default)s'})"
+        given.append(Argument(f"--{each.name.replace('_', '-')}", type=kind, default=each.default, help=about))
     return (
         Argument("--port", type=int, default=port, help=f"default: {port}; 0: any free one"),
         Argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone"),
         Argument("--key-file", metavar="FILE", help="the key that clients must send (or: RATCHET_API_KEY)"),
-        *(Argument(f"--{name}", help=text) for name, text in limits.items()),
+        *given,
     )
+
+
+def limits_of(options: argparse.Namespace, limits: type[L]) -> L:
+    """Return the limits of a server that the command line gives."""
+    return limits(**{each.name: getattr(options, each.name) for each in fields(limits)})  # type: ignore[arg-type]

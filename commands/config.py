@@ -7,16 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import BaseModel
-
-from ratchet.core.config import Config, load_config, parse
+from ratchet.core.config import Config, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.questions.manifest import check_version, remembered_overrides
 
-L = TypeVar("L", bound=BaseModel)
 IN_LOOP = "RATCHET_IN_LOOP"
 """The environment variable of a command that the self-training loop runs, which records the command's stage itself."""
 
@@ -68,9 +64,3 @@ def round_or_best(run: RunFolder, given: int | None) -> RoundFolder:
     from ratchet.rounds.records import best_round
 
     return run.round(given or best_round(run) or 1)
-
-
-def limits_of(arguments: argparse.Namespace, limits: type[L]) -> L:
-    """The limits that the command line gives. Raises UserError."""
-    given = {name: value for name in limits.model_fields if (value := getattr(arguments, name)) is not None}
-    return parse(limits, given, "limits")

@@ -1,15 +1,8 @@
-"""ratchet questions check --config X: check a config's questions, before anything is sampled.
-
-ratchet questions evidence NAME[/SPLIT][:PATH] ... --out FILE.jsonl[.gz]: a corpus of benchmarks' own evidence.
-
-NAME is a benchmark (docs/reference/benchmarks.md), SPLIT one of its splits or else all that are there, PATH its file or
-folder, or else data/NAME. The file that is written is one for a config's `index.documents`.
-"""
+"""Check a config's questions before anything is sampled, and write a corpus of benchmarks' own evidence."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from ratchet.core.config import Config
@@ -20,13 +13,12 @@ from ratchet.questions.evidence import Corpus, EvidenceSource
 ENDINGS = (".jsonl", ".jsonl.gz")
 
 
-def write_evidence(names: list[str], out: Path, without: Sequence[str] = ()) -> None:
-    """Write the corpus, and print how many documents each benchmark gave. `without`: benchmarks, as in `names`, whose
-    questions' gold documents are left out."""
-    if not out.name.endswith(ENDINGS):
-        raise UserError(f"--out {out}: must end in {' or '.join(ENDINGS)}, as index.documents takes it")
+def evidence(options: argparse.Namespace) -> None:
+    """Write a corpus of benchmarks' own evidence, and print how many documents each benchmark gave."""
+    if not options.out.name.endswith(ENDINGS):
+        raise UserError(f"--out {options.out}: must end in {' or '.join(ENDINGS)}, as index.documents takes it")
     corpus = Corpus()
-    for name in names:
+    for name in options.names:
         source = EvidenceSource.parse(name)
         count = corpus.add(source)
         if not count:
@@ -35,12 +27,12 @@ def write_evidence(names: list[str], out: Path, without: Sequence[str] = ()) -> 
                 "it, and remove it from the command"
             )
         print(f"{name}: {count} documents")
-    for name in without:
+    for name in options.without:
         print(f"{name}: {corpus.remove_gold(EvidenceSource.parse(name))} gold documents are left out")
     if not corpus.parts:
         raise UserError("--without leaves no document; nothing was written")
-    corpus.write(out)
-    print(f"{len(corpus.parts)} documents in {out}; in a config: index.documents: [{out}]")
+    corpus.write(options.out)
+    print(f"{len(corpus.parts)} documents in {options.out}; in a config: index.documents: [{options.out}]")
 
 
 def check(config: Config, options: argparse.Namespace) -> None:
@@ -75,8 +67,3 @@ def check(config: Config, options: argparse.Namespace) -> None:
             print(plain_line(f"{source}: not read: {skipped}"))
     for warning in [*flaws, *warnings, *leaks, *check_corpus(evaluated, config.index, mode)]:
         print(plain_line(warning))
-
-
-def evidence(options: argparse.Namespace) -> None:
-    """Write a corpus of benchmarks' own evidence."""
-    write_evidence(options.names, options.out, options.without)

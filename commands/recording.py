@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,23 +35,56 @@ def recorded_stages(
 ) -> Iterator[None]:
     """Record in the run's ledger which of these stages of round `number` the block finishes, unless it raises.
 
-    `adapter`: the adapter that the block samples with, trains on or evaluates. UserError where the inputs of the stages
-    are incomplete or out of date, unless `anyway`.
+    `adapter`: the adapter that the block samples with, trains on or evaluates. None is recorded where the command does
+    what is no stage of its run, such as sampling with another adapter. The stages of a config's members are recorded in
+    the members' own runs. Raises what `outdated_inputs` raises.
     """
     if os.environ.get(IN_LOOP):
         yield
         return
-    with record_by_hand(config, ids, number, adapter, anyway):
+    run = RunFolder(config.folder)
+    digests = Digests(run)
+    outdated = outdated_inputs(config, *ids, number=number, adapter=adapter, anyway=anyway, digests=digests)
+    digest = Adapter(adapter).digest(digests) if adapter is not None else None
+    stages = [
+        stage
+        for stage in planned_stages(config)
+        if stage.id in ids and (stage.round, stage.member) == (number, "")
+        if (digest is None and "adapter" not in stage.reads)
+        or (digest is not None and "adapter" in stage.reads and stage.reads["adapter"].digest(digests) == digest)
+    ]
+    with record_when_done(run, stages, digests, outdated):
         yield
 
 
 def outdated_inputs(
-    config: Config, *ids: StageId, number: int = 1, adapter: Path | None = None, anyway: bool = False
+    config: Config,
+    *ids: StageId,
+    number: int = 1,
+    adapter: Path | None = None,
+    anyway: bool = False,
+    digests: Digests | None = None,
 ) -> str:
-    """Say what is out of date of the inputs of these stages, for a command that reads them and is no stage; empty where
-    nothing is. Raises UserError unless `anyway`."""
-    digests = Digests(RunFolder(config.folder))
-    return check_inputs(config, ids, number, adapter, anyway, planned_stages(config), digests)
+    """Say what is out of date of the inputs of a command that does these stages of round `number` with this adapter.
+
+    Empty where nothing is. Raises UserError with the commands that bring them up to date, unless `anyway`.
+    """
+    run, planned = RunFolder(config.folder), planned_stages(config)
+    stages = [stage for stage in planned if stage.id in ids and (stage.round, stage.member) == (number, "")]
+    reads = {name: one for stage in stages for name, one in stage.reads.items() if name not in OF_ADAPTERS or adapter}
+    if adapter is not None:
+        reads["adapter"] = _planned_adapter(adapter, planned)
+    running, known = {stage.key for stage in stages}, latest_entries(run)
+    outdated, again = outdated_stages(planned, reads.values(), running, known, digests or Digests(run))
+    if outdated and not anyway:
+        commands = "".join(f"\n  {typed_command(stage)}" for stage in again)
+        raise UserError(
+            f"{config.folder}: {outdated}, and this command uses what came of it. Bring it up to date first:{commands}"
+            "\nWith --anyway this command uses what is there, and the run's records say so."
+        )
+    if outdated:
+        print(f"warning: {outdated}; --anyway uses what is there", file=sys.stderr)
+    return outdated
 
 
 @contextlib.contextmanager
@@ -86,30 +119,6 @@ def _is_complete(stage: Stage, digests: Digests) -> bool:
     return TrajectoryStore(trajectories.folder).missing()[0] == 0
 
 
-@contextlib.contextmanager
-def record_by_hand(
-    config: Config, ids: Collection[StageId], number: int, adapter: Path | None, anyway: bool = False
-) -> Iterator[None]:
-    """Record those of the run's stages that have one of these ids, belong to round `number` and use this adapter.
-
-    None may: a command can do what is no stage of its run, such as sampling with another adapter. The stages of a
-    config's members are recorded in the members' own runs. Before the block it does what `check_inputs` does.
-    """
-    run = RunFolder(config.folder)
-    planned, digests = planned_stages(config), Digests(run)
-    outdated = check_inputs(config, ids, number, adapter, anyway, planned, digests)
-    digest = Adapter(adapter).digest(digests) if adapter is not None else None
-    stages = [
-        stage
-        for stage in planned
-        if stage.id in ids and (stage.round, stage.member) == (number, "")
-        if (digest is None and "adapter" not in stage.reads)
-        or (digest is not None and "adapter" in stage.reads and stage.reads["adapter"].digest(digests) == digest)
-    ]
-    with record_when_done(run, stages, digests, outdated):
-        yield
-
-
 def planned_stages(config: Config) -> list[Stage]:
     """Return every stage of the config's run; none where the config lacks what a later stage needs."""
     try:
@@ -124,36 +133,6 @@ def stages_to_do_again(config: Config) -> list[str]:
     known, digests = latest_entries(run), Digests(run)
     shown = (problem_of(stage, known, digests) for stage in planned_stages(config) if stage.id != "report")
     return [problem for problem in shown if problem]
-
-
-def check_inputs(
-    config: Config,
-    ids: Collection[StageId],
-    number: int,
-    adapter: Path | None,
-    anyway: bool,
-    planned: Sequence[Stage],
-    digests: Digests,
-) -> str:
-    """Say what is out of date of the inputs of a command that does these stages of round `number` with this adapter.
-
-    Empty where nothing is. Raises UserError with the commands that bring them up to date, unless `anyway`.
-    """
-    stages = [stage for stage in planned if stage.id in ids and (stage.round, stage.member) == (number, "")]
-    reads = {name: one for stage in stages for name, one in stage.reads.items() if name not in OF_ADAPTERS or adapter}
-    if adapter is not None:
-        reads["adapter"] = _planned_adapter(adapter, planned)
-    running, known = {stage.key for stage in stages}, latest_entries(RunFolder(config.folder))
-    outdated, again = outdated_stages(planned, reads.values(), running, known, digests)
-    if outdated and not anyway:
-        commands = "".join(f"\n  {typed_command(stage)}" for stage in again)
-        raise UserError(
-            f"{config.folder}: {outdated}, and this command uses what came of it. Bring it up to date first:{commands}"
-            "\nWith --anyway this command uses what is there, and the run's records say so."
-        )
-    if outdated:
-        print(f"warning: {outdated}; --anyway uses what is there", file=sys.stderr)
-    return outdated
 
 
 def _planned_adapter(folder: Path, planned: Sequence[Stage]) -> Artefact:

@@ -16,8 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ratchet.retrieval.serving as index_server
+from ratchet.commands.arguments import limits_of
 from ratchet.commands.ask import open_runner
-from ratchet.commands.config import limits_of, open_config
+from ratchet.commands.config import open_config
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError, fault_in
 from ratchet.core.http.server import address_of, listen, read_key, serve_until_stopped
@@ -25,7 +27,6 @@ from ratchet.core.installed import need_extra
 from ratchet.core.processor import usable_cores
 from ratchet.core.runfolder import RunFolder
 from ratchet.inference.adapters import read_uniform_adapter
-from ratchet.retrieval.backends import remote
 from ratchet.retrieval.loader import open_folder, open_index
 from ratchet.retrieval.retriever import Retriever
 from ratchet.retrieval.sources.registry import open_sources
@@ -81,7 +82,7 @@ def _adapter(run: RunFolder, given: str | None) -> str | None:
 
 def serve_index(options: argparse.Namespace) -> None:
     """Serve the indexes that the command line names."""
-    limits = limits_of(options, remote.Limits)
+    limits = limits_of(options, index_server.Limits)
     need_extra("server", "ratchet index serve")
     key = read_key(options.host, options.key_file)
     from ratchet.retrieval.serving.app import create_app

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import ratchet.retrieval.serving as index_server
+from ratchet import serve
 from ratchet.commands.arguments import (
     ACCELERATE,
     ADAPTER,
@@ -128,16 +130,7 @@ COMMANDS = {
                 "--index", action="append", default=[], metavar="NAME=FOLDER", help="an index (repeatable); or --config"
             ),
             Argument("--threads", type=positive_integer, help="default: one for each core"),
-            *server_arguments(
-                "index serve",
-                {
-                    "body-bytes": "most bytes of a request's body (default: 8388608)",
-                    "depth": "most k + offset (default: 1000)",
-                    "query-characters": "most characters of a query (default: 131072)",
-                    "concurrent": "most requests at once; more are answered 503 with Retry-After (default: 64)",
-                    "seconds": "most seconds of a request, then it is answered 504 (default: none)",
-                },
-            ),
+            *server_arguments("index serve", index_server.Limits),
         ),
         config="optional",
     ),
@@ -146,7 +139,7 @@ COMMANDS = {
         "serve:mcp",
         (
             Flag("--http", "serve streamable HTTP; default: stdin and stdout"),
-            *server_arguments("mcp", {}),
+            *server_arguments("mcp"),
         ),
     ),
     "search": Command(
@@ -503,16 +496,7 @@ COMMANDS = {
             ),
             Flag("--no-baselines", "serve the config's own system alone"),
             Argument("--drain", type=int, default=30, metavar="SECONDS", help="what runs may take at the end (30)"),
-            *server_arguments(
-                "serve",
-                {
-                    "concurrent": "most requests answered at once (default: 4)",
-                    "waiting": "most requests that wait for their turn; more are answered 429 (default: 32)",
-                    "seconds": "most seconds of a request with its waiting, then it is answered 504 (default: 600)",
-                    "question-characters": "most characters of a question (default: 20000)",
-                    "body-bytes": "most bytes of a request's body (default: 4194304)",
-                },
-            ),
+            *server_arguments("serve", serve.Limits),
         ),
     ),
     **{

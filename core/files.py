@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import regex
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from ratchet.core.errors import UserError, raise_error
@@ -380,21 +380,13 @@ def read_segment(path: Path, kind: type[R]) -> Iterator[R]:
     return (line.parse(data, kind) for line, data in read_lines(path))
 
 
+class JsonObject(RootModel[dict[str, Any]]):
+    """Any object of JSON."""
+
+
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read a segment of lines without a record class, such as a training's log; a torn last line is skipped. Raises
-    UserError."""
-    if not path.exists():
-        return []
-    *lines, _ = path.read_bytes().split(b"\n")
-    values = []
-    for number, line in enumerate(lines, 1):
-        try:
-            values.append(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}:{number}: damaged ({error}); restore the file, or delete this line") from error
-        if not isinstance(values[-1], dict):
-            raise UserError(f"{path}:{number}: damaged (no JSON object); restore the file, or delete this line")
-    return values
+    """Read a segment of lines without a record class, such as a training's log; a torn last line is skipped."""
+    return [line.root for line in read_segment(path, JsonObject)]
 
 
 def read_segments(folder: Path, kind: type[R]) -> Iterator[R]:

@@ -26,11 +26,20 @@ class _Below:
 
 @dataclass(frozen=True)
 class RoundFolder:
-    """runs/<name>/round-<n>: trajectories, scores, selection, rows, adapter and evaluation of one round."""
+    """runs/<name>/round-<n>: trajectories, scores, selection, rows, adapter and evaluation of one round.
+
+    Below it, control-<name> has the rows, training and adapter of a control.
+    """
 
     path: Path
+    trained_control: TrainedControl | None = None
+    """The control that is trained here; None for the round itself."""
 
-    trajectories = _Below("trajectories")
+    @property
+    def trajectories(self) -> Path:
+        """The round's, of which a random selection takes others; with gold answers they are others themselves."""
+        return (self.path.parent if self.trained_control == "random" else self.path) / "trajectories"
+
     scores = _Below("scores")
     selection = _Below("selection.json")
     rows = _Below("rows.parquet")
@@ -46,51 +55,15 @@ class RoundFolder:
 
     @property
     def number(self) -> int:
-        return int(self.path.name.removeprefix(ROUND))
+        return int((self.path.parent if self.trained_control else self.path).name.removeprefix(ROUND))
 
-    @property
-    def trained_control(self) -> TrainedControl | None:
-        """The control that is trained here; None for the round itself."""
-        return None
-
-    def control(self, name: TrainedControl) -> ControlFolder:
+    def control(self, name: TrainedControl) -> RoundFolder:
         """Return the folder of what is trained on other data than the selection (evaluation.controls)."""
-        return (GoldFolder if name == "gold" else ControlFolder)(self.path / f"control-{name}")
+        return RoundFolder(self.path / f"control-{name}", name)
 
     def read_selection(self) -> Selection | None:
         """Read the selection; None before trajectories were selected. Raises UserError for a damaged file."""
         return read_record(self.selection, Selection, "make it again with `ratchet score`")
-
-
-class _Beside(_Below):
-    """The path of a name beside the folder that an object stands for."""
-
-    def __get__(self, folder: RoundFolder | RunFolder, kind: type) -> Path:
-        return folder.path.parent / self.name
-
-
-class ControlFolder(RoundFolder):
-    """round-<n>/control-<name>: another selection of the round's trajectories, with rows, training and adapter."""
-
-    trajectories = _Beside("trajectories")
-
-    @property
-    def number(self) -> int:
-        return RoundFolder(self.path.parent).number
-
-    @property
-    def trained_control(self) -> TrainedControl | None:
-        return "random"
-
-
-class GoldFolder(ControlFolder):
-    """round-<n>/control-gold: trajectories of its own too, with gold answers in place of what was sampled."""
-
-    trajectories = _Below("trajectories")
-
-    @property
-    def trained_control(self) -> TrainedControl | None:
-        return "gold"
 
 
 @dataclass(frozen=True)

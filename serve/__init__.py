@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from dataclasses import dataclass, field
 
 
-class Limits(BaseModel):
-    """The limits of the server and of one request."""
+@dataclass(frozen=True)
+class Limits:
+    """The limits of the server and of one request, with the help of their arguments."""
 
-    model_config = ConfigDict(frozen=True)
-
-    concurrent: int = Field(4, gt=0, description="requests answered at once")
-    waiting: int = Field(32, ge=0, description="requests that wait for their turn; more are answered 429")
-    seconds: float = Field(600.0, gt=0, description="seconds of a request with its waiting, then it is answered 504")
-    question_characters: int = Field(20_000, gt=0, description="characters of a question")
-    body_bytes: int = Field(4 << 20, gt=0, description="bytes of a request's body")
+    concurrent: int = field(default=4, metadata={"help": "most requests answered at once"})
+    waiting: int = field(
+        default=32, metadata={"help": "most requests that wait for their turn; more are answered 429", "least": 0}
+    )
+    seconds: float = field(
+        default=600.0, metadata={"help": "most seconds of a request with its waiting, then it is answered 504"}
+    )
+    question_characters: int = field(default=20_000, metadata={"help": "most characters of a question"})
+    body_bytes: int = field(default=4 << 20, metadata={"help": "most bytes of a request's body"})

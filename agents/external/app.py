@@ -44,7 +44,7 @@ from ratchet.core.http.guard import bearer_token
 from ratchet.core.http.openai import ApiError, EventStream, run_until_disconnect
 from ratchet.core.http.server import address_of, listen, serve_beside
 from ratchet.core.records import Passage
-from ratchet.retrieval.backends.remote import Limits
+from ratchet.retrieval.serving import Limits
 
 HOST = "127.0.0.1"
 HEADER = "x-ratchet-trajectory"

@@ -180,36 +180,29 @@ def _data(event: Mapping[str, Any]) -> str:
 
 async def _with_pauses(events: AsyncGenerator[T]) -> AsyncGenerator[T | None]:
     """Yield the events, and None whenever none came for KEEP_ALIVE_SECONDS. Closing it closes them."""
-    following: asyncio.Future[T] | None = None
+    arrived: asyncio.Queue[T | None] = asyncio.Queue()
+
+    async def read() -> None:
+        async with contextlib.aclosing(events):
+            async for event in events:
+                arrived.put_nowait(event)
+
+    reading = asyncio.ensure_future(read())
+    reading.add_done_callback(lambda _: arrived.put_nowait(None))
     try:
         while True:
-            following = following or asyncio.ensure_future(_next(events))
-            await asyncio.wait({following}, timeout=KEEP_ALIVE_SECONDS)
-            if not following.done():
+            try:
+                event = await asyncio.wait_for(arrived.get(), KEEP_ALIVE_SECONDS)
+            except TimeoutError:
                 yield None
                 continue
-            try:
-                event = following.result()
-            except _End:
-                return
-            following = None
+            if event is None:
+                break
             yield event
+        reading.result()
     finally:
-        if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-        await events.aclose()
-
-
-class _End(Exception):
-    """The events have ended: a task cannot raise StopAsyncIteration."""
-
-
-async def _next(events: AsyncIterator[T]) -> T:
-    try:
-        return await anext(events)
-    except StopAsyncIteration:
-        raise _End from None
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

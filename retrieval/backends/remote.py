@@ -19,18 +19,6 @@ from ratchet.core.text import short_line
 from ratchet.retrieval.retriever import SourceError
 
 
-class Limits(BaseModel):
-    """The limits of one request."""
-
-    model_config = ConfigDict(frozen=True)
-
-    body_bytes: int = Field(8 << 20, gt=0, description="bytes of a request's body")
-    depth: int = Field(1000, gt=0, description="k + offset")
-    query_characters: int = Field(131_072, gt=0, description="characters of a query")
-    concurrent: int = Field(64, gt=0, description="requests at once; more are answered 503 with Retry-After")
-    seconds: float | None = Field(None, gt=0, description="seconds of a request, then it is answered 504")
-
-
 def _valid_text(text: str) -> str:
     try:
         text.encode()

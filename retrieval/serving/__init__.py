@@ -15,6 +15,4 @@ class Limits:
     concurrent: int = field(
         default=64, metadata={"help": "most requests at once; more are answered 503 with Retry-After"}
     )
-    seconds: float | None = field(
-        default=None, metadata={"help": "most seconds of a request, then it is answered 504"}
-    )
+    seconds: float | None = field(default=None, metadata={"help": "most seconds of a request, then it is answered 504"})

@@ -22,11 +22,11 @@ from ratchet.core.http.app import add_health, open_app
 from ratchet.core.http.openai import plain_error_response
 from ratchet.retrieval.backends.remote import (
     IndexesAnswer,
-    Limits,
     SearchAnswer,
     SearchRequest,
     ServedIndex,
 )
+from ratchet.retrieval.serving import Limits
 
 if TYPE_CHECKING:
     from ratchet.retrieval.retriever import Retriever

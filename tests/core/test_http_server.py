@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from ratchet.agents.external import app as gateway
-from ratchet.retrieval.backends.remote import Limits
+from ratchet.retrieval.serving import Limits
 from ratchet.retrieval.serving.app import create_app as search_app
 from ratchet.retrieval.serving.mcp import create_server, guarded_app
 from tests.helpers.listening import listening

@@ -13,7 +13,7 @@ from ratchet.core.errors import UserError
 from ratchet.core.http.environment import certificates
 from ratchet.core.http.retry import Backoff
 from ratchet.core.records import Passage
-from ratchet.retrieval.backends.remote import Limits
+from ratchet.retrieval.serving import Limits
 from ratchet.retrieval.serving.app import create_app
 from tests.helpers.listening import listening
 

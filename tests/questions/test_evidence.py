@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ratchet.commands.questions import write_evidence
+from ratchet.commands.questions import evidence
 from ratchet.core.config import SplitConfig
 from ratchet.core.errors import UserError
 from ratchet.index_build.documents import read_documents
@@ -28,7 +29,7 @@ STANCES = [
 def corpus(tmp_path: Path, *names: str, without: Sequence[str] = ()) -> dict[str, tuple[str, str]]:
     """id to (title, text), as an index would read it."""
     out = tmp_path / "corpus.jsonl.gz"
-    write_evidence(list(names), out, without)
+    evidence(Namespace(names=names, out=out, without=without))
     return {document.id: (document.title, document.text) for _, document in read_documents(out)}
 
 

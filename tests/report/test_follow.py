@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from ratchet.commands.recording import record_by_hand
+from ratchet.commands.recording import recorded_stages
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_jsonl
@@ -116,7 +116,7 @@ def test_a_run_that_is_sampled_is_followed_with_its_rate(tmp_path: Path) -> None
 def test_a_training_is_followed_by_its_steps_and_losses(tmp_path: Path) -> None:
     config = make_config(tmp_path, train=3)
     folder = RoundFolder(config.folder / "round-1")
-    with record_by_hand(config, ["sample", "score"], 1, None):
+    with recorded_stages(config, "sample", "score"):
         add_sampling(config, folder, samples=2)
     folder.training.mkdir(parents=True)
     lines = [{"step": 0, "dev_loss": 0.9}, {"step": 1, "loss": 1.25}, {"step": 2, "loss": 0.5}]
@@ -127,7 +127,7 @@ def test_a_training_is_followed_by_its_steps_and_losses(tmp_path: Path) -> None:
 
 def test_the_ledger_says_what_is_done_and_the_run_folder_is_only_read(tmp_path: Path) -> None:
     config = make_config(tmp_path, train=3)
-    with record_by_hand(config, ["sample"], 1, None):
+    with recorded_stages(config, "sample"):
         add_sampling(config, RoundFolder(config.folder / "round-1"), samples=2)
     before = {path: path.stat().st_mtime_ns for path in config.folder.rglob("*")}
     with watched(config) as client:

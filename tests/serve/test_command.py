@@ -82,7 +82,6 @@ def test_an_answer_that_has_started_is_finished_before_the_server_ends(
         (["--host", "0.0.0.0"], r"--host 0\.0\.0\.0: others can reach this address.*--key-file"),
         (["--key-file", "nowhere"], "--key-file nowhere: cannot read"),
         (["--port", "70000"], "a port is a number"),
-        (["--seconds", "0"], "seconds"),
         (["--adapter", "nowhere"], r"nowhere/adapter_config\.json: cannot read"),
         (["--set", "system.name=mrga"], "did you mean 'mrag'"),
     ],

@@ -76,8 +76,6 @@ def test_the_command_serves_folders_and_ends_in_order(folder: Path) -> None:
         (["--index", "vеlm=x"], r"character 2 is 'е' \(U\+0435 CYRILLIC SMALL LETTER IE\)"),
         (["--index", "=x"], "the name is empty"),
         (["--index", "a={}", "--index", "a={}"], "already an index 'a'"),
-        (["--index", "a={}", "--depth", "0"], "limits: depth"),
-        (["--index", "a={}", "--seconds", "soon"], "limits: seconds"),
     ],
 )
 def test_mistakes_on_the_command_line(
