@@ -37,11 +37,12 @@ import torch
 from accelerate import PartialState
 from datasets import Dataset
 from tokenizers import Tokenizer, models
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config, TrainerCallback
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from ratchet.core.config import LoraConfig, ModelConfig, TrainingConfig
 from ratchet.core.files import read_log
+from ratchet.inference.footprint import PUBLISHED
 from ratchet.training.batches import as_tree
 from ratchet.training.callback import TrainingCallback
 from ratchet.training.lora import add_lora, compute_type, has_fused_layers, on_cpu
@@ -50,27 +51,9 @@ from ratchet.training.rows import TokenRow, rows_table
 from ratchet.training.trainer import RowTrainer, silence_libraries, trainer_config
 
 SHAPES: dict[str, Any] = {
-    "qwen2.5-7b": lambda: Qwen2Config(
-        hidden_size=3584,
-        num_hidden_layers=28,
-        num_attention_heads=28,
-        num_key_value_heads=4,
-        intermediate_size=18944,
-        vocab_size=152064,
-        max_position_embeddings=32768,
-        rope_theta=1e6,
-        tie_word_embeddings=False,
-    ),
-    "smollm2-135m": lambda: LlamaConfig(
-        hidden_size=576,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        intermediate_size=1536,
-        vocab_size=49152,
-        max_position_embeddings=8192,
-        rope_theta=1e5,
-        tie_word_embeddings=True,
+    "qwen2.5-7b": lambda: AutoConfig.for_model(**PUBLISHED["Qwen/Qwen2.5-7B"]),
+    "smollm2-135m": lambda: AutoConfig.for_model(
+        **PUBLISHED["HuggingFaceTB/SmolLM2-135M"], max_position_embeddings=8192
     ),
     "tiny": lambda: LlamaConfig(
         hidden_size=64,

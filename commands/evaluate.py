@@ -86,7 +86,8 @@ def members(config: Config, options: argparse.Namespace) -> None:
     rows: list[tuple[str, Results]] = []
     for name, member in load_members(config).items():
         folder = RunFolder(config.folder / name).round(options.round)
-        for split, results in _stored_results(folder, member.evaluation).items():
+        for split in member.evaluation.question_sets:
+            results = read_results(results_path(folder, split))
             if results is None or results.comparison(TRAINED) is None:
                 raise UserError(
                     f"{folder.path}: {name} was not evaluated with the shared adapter on {split!r} yet; "
@@ -94,10 +95,6 @@ def members(config: Config, options: argparse.Namespace) -> None:
                 )
             rows.append((name, results))
     print_members(rows)
-
-
-def _stored_results(folder: RoundFolder, evaluation: EvaluationConfig) -> dict[str, Results | None]:
-    return {split: read_results(results_path(folder, split)) for split in evaluation.question_sets}
 
 
 def open_round(config: Config, options: argparse.Namespace) -> tuple[RoundFolder, list[str]]:

@@ -189,11 +189,7 @@ def _dry_run(config: Config, stages: Mapping[tuple[str, ...], str], planned: Seq
         if shown:
             yield f"{', '.join(models)} ({shown}):"
         yield from lines
-        yield from _commands(specs, placements)
-
-
-def _commands(specs: Sequence[ServerSpec], placements: dict[str, Placement]) -> Iterator[str]:
-    for spec in specs:
-        placement = placements[spec.name]
-        environment = [f"{name}={shell_line([v])}" for name, v in server_environment(spec, placement).items()]
-        yield " ".join([*environment, shell_line(server_command(spec, placement, "PORT"))])
+        for spec in specs:
+            placement = placements[spec.name]
+            environment = [f"{name}={shell_line([v])}" for name, v in server_environment(spec, placement).items()]
+            yield " ".join([*environment, shell_line(server_command(spec, placement, "PORT"))])

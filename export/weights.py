@@ -107,12 +107,12 @@ def _merge(model: TrainedModel, folder: Path, dtype: str) -> None:
     from transformers.utils import cached_file, logging
 
     from ratchet.inference.tokenizer import load_tokenizer
-    from ratchet.inference.weights import load_whole_model, merge_adapter
+    from ratchet.inference.weights import load_causal_model, merge_adapter
 
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", category=FutureWarning)  # peft asks transformers in an old way
     base = model.base
-    whole = load_whole_model(base.path, base.revision, dtype=torch.float32)
+    whole = load_causal_model(base.path, base.revision, whole=True, dtype=torch.float32)
     merged = merge_adapter(whole, model.folder, base.path)
     merged.to(getattr(torch, dtype)).save_pretrained(folder)
     load_tokenizer(base.path, base.revision).save_pretrained(folder)

@@ -128,8 +128,10 @@ def list_shards(config: IndexConfig, plan: Plan, name: str) -> Manifest:
         _check_new_ids(target, manifest, known)
     build_engine_index(config, target, manifest)
     manifest.write(target)
-    if old is not None:
-        drop_older_engine_index(config, target, old)
+    if old is not None and config.engine == "milvus":  # another collection has taken its place
+        from ratchet.retrieval.backends.milvus import drop_milvus
+
+        drop_milvus(milvus_uri(target, config.milvus), vector_space(old, open_store(target, old)))
     return manifest
 
 
@@ -326,14 +328,6 @@ def build_engine_index(config: IndexConfig, target: Path, manifest: Manifest) ->
         _finish_lucene(config, target, open_store(target, manifest))
     elif config.engine == "milvus":
         _finish_milvus(config, target, manifest, open_store(target, manifest))
-
-
-def drop_older_engine_index(config: IndexConfig, target: Path, manifest: Manifest) -> None:
-    """Delete what an engine holds of an older manifest, now that another one has taken its place."""
-    if config.engine == "milvus":
-        from ratchet.retrieval.backends.milvus import drop_milvus
-
-        drop_milvus(milvus_uri(target, config.milvus), vector_space(manifest, open_store(target, manifest)))
 
 
 def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:

@@ -149,10 +149,5 @@ def _source(path: Path, known: Sequence[PlannedSource]) -> PlannedSource:
         raise UserError(f"{path}: cannot read ({error.strerror}); check the path in the config") from error
     if before is not None and before.stamps == stamps:
         return before
-    return PlannedSource(path=str(path), sha256=source_digest(path), stamps=stamps)
-
-
-def source_digest(path: Path) -> str:
-    """Return the sha256 of a source: of the file's bytes, or of the names and digests of those files of a folder that
-    are read."""
-    return tree_digest(path, source_files(path)) if path.is_dir() else file_digest(path)
+    sha256 = tree_digest(path, files) if path.is_dir() else file_digest(path)
+    return PlannedSource(path=str(path), sha256=sha256, stamps=stamps)

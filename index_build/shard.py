@@ -29,11 +29,9 @@ class ContentWriter(Protocol):
 
     def add(self, texts: Sequence[str]) -> None:
         """Add the next chunks, by what is indexed of each."""
-        ...
 
     def write(self, files: FolderWriter) -> dict[str, Any]:
         """Write its files; returns terms, postings, total_length and top for the shard's manifest."""
-        ...
 
     def close(self) -> None: ...
 
@@ -51,7 +49,8 @@ def build_shard(
     `settings` is the key of the index settings; `content` makes the shard's content, given a folder for temporary
     files; `advance` is called with the number of documents that were done.
     """
-    with building_folder(target) as folder:
+    # The lock lies beside the folder: inside, it would have to be deleted a moment before the folder has its name.
+    with Lock(lock_of(target), f"the shard {target}", wait=0), new_folder(target) as folder:
         files = FolderWriter(folder)
         cut_chunks = cut_tokens = 0
         inner = content(folder)
@@ -144,14 +143,6 @@ def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-@contextlib.contextmanager
-def building_folder(target: Path) -> Iterator[Path]:
-    """`new_folder`, of which a lock refuses a second builder. It lies beside the folder: inside, it would have to be
-    deleted a moment before the folder has its name."""
-    with Lock(lock_of(target), f"the shard {target}", wait=0), new_folder(target) as folder:
-        yield folder
-
-
 def lock_of(target: Path) -> Path:
     """Return the lock of the process that builds `target`."""
     return target.with_name(f".{target.name}.lock")
@@ -167,7 +158,11 @@ class ArrayWriter:
         self.bytes = 0
 
     def append(self, values: np.ndarray | Sequence[int] | bytes) -> None:
-        data = values if isinstance(values, bytes) else _bytes_of(np.ascontiguousarray(values, self._dtype))
+        data = (
+            values
+            if isinstance(values, bytes)
+            else np.ascontiguousarray(values, self._dtype).reshape(-1).view(np.uint8).data
+        )
         self._file.write(data)
         self._digest.update(data)
         self.bytes += len(data)
@@ -179,10 +174,6 @@ class ArrayWriter:
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a full disk was already reported by the write that met it
             self._file.close()
-
-
-def _bytes_of(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
 
 
 class FolderWriter:

@@ -29,62 +29,50 @@ class ChatFormat(Protocol):
     @property
     def tokenizer(self) -> Any:
         """The model's tokenizer; None of a closed one."""
-        ...
 
     @property
     def is_text(self) -> bool:
         """Return whether the ids are characters, because the model's own are not known."""
-        ...
 
     @property
     def end_of_turn(self) -> int:
         """The token with which the model ends its turn, and which closes one that was cut off."""
-        ...
 
     @property
     def end_ids(self) -> tuple[int, ...]:
         """All tokens with which the model ends a turn, `end_of_turn` first: some end one that calls a tool."""
-        ...
 
     @property
     def calls(self) -> CallForm | None:
         """The form of the model's tool calls; None where its template takes no tools."""
-        ...
 
     @property
     def control_ids(self) -> frozenset[int]:
         """Tokens that no text of a user, document or model may become."""
-        ...
 
     @property
     def turn_ids(self) -> frozenset[int]:
         """The control tokens that mark turns."""
-        ...
 
     @property
     def control_pattern(self) -> re.Pattern[str]:
         """Finds control tokens in text."""
-        ...
 
     @property
     def vocabulary(self) -> int:
         """One more than the largest token id."""
-        ...
 
     @property
     def digest(self) -> str:
         """16 hexadecimal digits: equal ids for equal dialogues, equal digest."""
-        ...
 
     @property
     def reply_opening(self) -> str:
         """The beginning of the model's reply in the prompt, such as `<think>`; most often empty."""
-        ...
 
     @property
     def thinking(self) -> Thinking | None:
         """The tokens of the model's thoughts; None where it has none, or they are not marked by single tokens."""
-        ...
 
     def follow(
         self,
@@ -100,19 +88,15 @@ class ChatFormat(Protocol):
         Every message is untrusted. `tools`: of a program's dialogue, those that the model may call, as OpenAI's API has
         them. Raises UserError where the template refuses these turns.
         """
-        ...
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Encode untrusted text: no control token is among the ids, whatever the text says."""
-        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, control tokens included."""
-        ...
 
     def count(self, ids: Sequence[int]) -> int:
         """Count the context's tokens that a dialogue of these ids takes."""
-        ...
 
 
 def first_tokens(chat: ChatFormat, text: str, max_tokens: int) -> str:

@@ -24,7 +24,6 @@ class Engine(Protocol):
     @property
     def format(self) -> ChatFormat:
         """The model's tokenizer and chat template."""
-        ...
 
     max_context: int
     """The limit of prompt and new tokens together."""
@@ -44,11 +43,9 @@ class Engine(Protocol):
         over text use. Raises EngineError where this request cannot be served, and UserError where no request could be
         (no server, an adapter that is damaged).
         """
-        ...
 
     async def close(self) -> None:
         """Stop the engine and release its memory or connections."""
-        ...
 
 
 _question: ContextVar[str] = ContextVar("question", default="")

@@ -57,21 +57,12 @@ def is_multimodal(path: str, revision: str | None = None) -> bool:
         return False
 
 
-def load_causal_model(path: str, revision: str | None = None, **options: Any) -> Any:
-    """Load the language model of a local folder or hub name; `options` are those of transformers' `from_pretrained`.
+def load_causal_model(path: str, revision: str | None = None, whole: bool = False, **options: Any) -> Any:
+    """Load the language model of a local folder or hub name, or the `whole` of a multimodal model.
 
-    Raises UserError for files that are damaged, lack a tensor, do not fit config.json, are in a format that may run
-    code (pickle), or need code that comes with the model.
+    `options` are those of transformers' `from_pretrained`. Raises UserError for files that are damaged, lack a tensor,
+    do not fit config.json, are in a format that may run code (pickle), or need code that comes with the model.
     """
-    return _load(path, revision, options, whole=False)
-
-
-def load_whole_model(path: str, revision: str | None = None, **options: Any) -> Any:
-    """As `load_causal_model`; of a multimodal model all parts."""
-    return _load(path, revision, options, whole=True)
-
-
-def _load(path: str, revision: str | None, options: dict[str, Any], whole: bool) -> Any:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     try:

@@ -61,8 +61,12 @@ def _parameters(config: EncoderConfig | DenseConfig) -> int:
     import torch
     from transformers import AutoConfig, AutoModel
 
+    from ratchet.retrieval.encoders.dense import PACKAGED, model_folder
+
     try:
-        folder = config.path if isinstance(config, EncoderConfig) else _dense_folder(config.path)
+        folder = config.path
+        if isinstance(config, DenseConfig) and folder in PACKAGED:
+            folder = str(model_folder(DenseConfig(path=folder)))
         shape = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with torch.device("meta"):
             model = AutoModel.from_config(shape, trust_remote_code=False)
@@ -72,9 +76,3 @@ def _parameters(config: EncoderConfig | DenseConfig) -> int:
     if isinstance(config, EncoderConfig) and not shape.tie_word_embeddings:
         head = shape.vocab_size * shape.hidden_size
     return sum(weight.numel() for weight in model.parameters()) + head
-
-
-def _dense_folder(path: str) -> str:
-    from ratchet.retrieval.encoders.dense import PACKAGED, model_folder
-
-    return str(model_folder(DenseConfig(path=path))) if path in PACKAGED else path

@@ -161,11 +161,9 @@ class Ranker(Protocol):
 
     def __len__(self) -> int:
         """Return the number of chunks."""
-        ...
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """Return at most k chunks for every query."""
-        ...
 
 
 class Store:

@@ -12,7 +12,6 @@ change, is read and checked again before an index is opened. `ratchet index insp
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -268,20 +267,17 @@ def read_shards(folder: Path, manifest: Manifest) -> list[ShardManifest]:
     return shards
 
 
-def files_of(folder: Path, manifest: Manifest, shards: list[ShardManifest]) -> Iterator[tuple[str, FileEntry]]:
-    """Yield (path below the index folder, entry) of every file that a checksum covers."""
-    for entry, shard in zip(manifest.shards, shards, strict=True):
-        for name, file in shard.files.items():
-            yield f"{SHARDS}/{entry.name}/{name}", file
-
-
 def verify(folder: Path, manifest: Manifest, shards: list[ShardManifest], everything: bool = False) -> int:
     """Compare files with their checksums and return how many were read: those that changed since, or everything.
 
     Raises UserError at the first file that differs.
     """
     known = read_stamps(folder)
-    files = dict(files_of(folder, manifest, shards))
+    files = {
+        f"{SHARDS}/{entry.name}/{name}": file
+        for entry, shard in zip(manifest.shards, shards, strict=True)
+        for name, file in shard.files.items()
+    }
     stamps = {name: stamp_of(folder / name) for name in files}
     unsure = [name for name in files if everything or known.get(name) != stamps[name]]
     size = sum(files[name].bytes for name in unsure)

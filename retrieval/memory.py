@@ -133,7 +133,7 @@ class Pieces:
 
     def __init__(self, per_entity: int) -> None:
         self._per_entity = per_entity
-        self._scopes: dict[str, dict[str, dict[str, Piece]]] = {}
+        self.scopes: dict[str, dict[str, dict[str, Piece]]] = {}
         self.latest = float("-inf")
         """The time of the newest record."""
 
@@ -141,20 +141,17 @@ class Pieces:
         for record in records:
             self.latest = max(self.latest, record.time)
             key = record.content()
-            groups = self._scopes.setdefault(record.scope, {})
+            groups = self.scopes.setdefault(record.scope, {})
             for entity in record.entities:
                 groups.setdefault(entity, {}).setdefault(key, Piece(key)).add(record)
 
-    def scopes(self) -> list[str]:
-        return sorted(self._scopes)
-
     def questions(self, scope: str) -> set[str]:
         """Those that left a piece, within the limit or not."""
-        groups = self._scopes.get(scope, {}).values()
+        groups = self.scopes.get(scope, {}).values()
         return {question for group in groups for piece in group.values() for question in piece.by_question}
 
     def entities(self, scope: str) -> list[str]:
-        return sorted(self._scopes.get(scope, {}))
+        return sorted(self.scopes.get(scope, {}))
 
     def under(self, scope: str, entity: str) -> list[Piece]:
         """The pieces within the limit, newest first."""
@@ -166,7 +163,7 @@ class Pieces:
         return [record for record in seen if record is not None]
 
     def _newest(self, scope: str, entity: str, without: str | None) -> list[Piece]:
-        pieces = self._scopes.get(scope, {}).get(entity, {}).values()
+        pieces = self.scopes.get(scope, {}).get(entity, {}).values()
         known = [(order, piece) for piece in pieces if (order := piece.order_without(without)) is not None]
         known.sort(key=lambda entry: entry[0], reverse=True)
         return [piece for _, piece in known[: self._per_entity]]

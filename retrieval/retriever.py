@@ -23,7 +23,6 @@ class Retriever(Protocol):
 
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         """Return the passages of ranks offset .. offset + k - 1; fewer where no more passages match."""
-        ...
 
 
 class NoIndex:

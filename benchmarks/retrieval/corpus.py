@@ -23,8 +23,6 @@ Kind = Literal["bm25", "learned"]
 # Fixed in tantivy, so every engine's speed is measured with them.
 K1, B = 1.2, 0.75
 
-TOPIC_TERMS = 300
-
 # Shares of chunks that hold a question's term (known terms of DataMorgana's dev questions), at these quantiles.
 QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 1.0)
 SHARES = (0.00002, 0.0002, 0.0007, 0.0026, 0.0127, 0.0458, 0.1018, 0.1796, 0.2538, 0.3183, 0.45)
@@ -114,7 +112,7 @@ def value_table() -> np.ndarray:
     return np.where(usable, np.log1p(np.where(usable, logits, 0).astype(np.float64)), 0).astype(np.float32)
 
 
-def bm25_rows(documents: int, vocabulary: int, seed: int, mean_length: float = 251.0, topics: int = 0) -> Rows:
+def bm25_rows(documents: int, vocabulary: int, seed: int) -> Rows:
     """Documents of Zipf-Mandelbrot words, p(rank) ~ 1 / (rank + 27), with log-normal lengths (sigma 0.45, 8 to 2,000).
 
     A word is put in the place of another one of its document with a chance of 0.55, because words come in bursts; then
@@ -122,20 +120,15 @@ def bm25_rows(documents: int, vocabulary: int, seed: int, mean_length: float = 2
     them, and half of its words are drawn, by the same law, from the topic's TOPIC_TERMS terms of the whole vocabulary.
     """
     draw = np.random.default_rng(seed)
-    sigma, shift, step = 0.45, 27.0, 1 << 14
+    mean_length, sigma, shift, step = 251.0, 0.45, 27.0, 1 << 14
     drawn = draw.lognormal(np.log(mean_length) - sigma**2 / 2, sigma, documents)
     lengths = np.clip(np.rint(drawn), 8, 2000).astype(np.int64)
     numbers = draw.permutation(vocabulary)
     span = np.log((vocabulary + shift) / (1 + shift))
-    topic_span = np.log((TOPIC_TERMS + shift) / (1 + shift))
     sizes, terms, values = [], [], []
     for first in range(0, documents, step):
         own = lengths[first : first + step]
         ranks = ((1 + shift) * np.exp(span * draw.random(own.sum())) - 1 - shift).astype(np.int64)
-        if topics:
-            places = ((1 + shift) * np.exp(topic_span * draw.random(len(ranks))) - 1 - shift).astype(np.int64)
-            of_topic = (np.repeat(draw.integers(topics, size=len(own)), own) * 1_000_003 + places * 7_919) % vocabulary
-            ranks = np.where(draw.random(len(ranks)) < 0.5, of_topic, ranks)
         starts = np.repeat(np.cumsum(own) - own, own)
         other = starts + (draw.random(len(ranks)) * np.repeat(own, own)).astype(np.int64)
         ranks = np.where(draw.random(len(ranks)) < 0.55, ranks[other], ranks)

@@ -54,7 +54,7 @@ class Engine:
 
     def size(self, folder: Path) -> int:
         """Bytes of the index on disk, without texts and document ids."""
-        return folder_bytes(folder)
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 class Bm25s(Engine):
@@ -218,10 +218,6 @@ def _ranked(scores: np.ndarray, chunks: np.ndarray) -> Ranking:
     return Ranking(scores[order].astype(np.float64), chunks[order].astype(np.int64))
 
 
-def folder_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
 MAX_THREADS = 8
 # Rows of learned vectors that are handed over at once, as a builder hands over an encoder's batches.
 ROWS = 4096
@@ -297,11 +293,7 @@ def term_hashes(vocabulary: int) -> np.ndarray:
 
 
 class Lucene(Engine):
-    """Lucene by retrieval/backends/lucene.py: BM25 with lengths rounded to a byte.
-
-    It cuts the text with its own analyzer, in Java: our words would cost its build more time than Lucene itself. The
-    words t0, t1 and so on pass through that unchanged.
-    """
+    """Lucene by retrieval/backends/lucene.py: BM25 with lengths rounded to a byte, over words split as ours."""
 
     name = "Lucene"
     input_form = "text"
@@ -311,10 +303,10 @@ class Lucene(Engine):
         return list(row_texts(rows))
 
     def build(self, prepared: list[str], folder: Path) -> None:
-        build_lucene(prepared, folder / "lucene", analyzer="lucene")
+        build_lucene(prepared, folder / "lucene", stemmer=None)
 
     def open(self, folder: Path) -> None:
-        self._ranker = LuceneRanker(folder / "lucene", K1, B, analyzer="lucene")
+        self._ranker = LuceneRanker(folder / "lucene", K1, B, stemmer=None)
         self._pool = ThreadPoolExecutor(2, "lucene")
 
     def search(self, queries: Sequence[Query], k: int, threads: int) -> list[Ranking]:

@@ -21,20 +21,15 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ratchet.core.errors import UserError
 from ratchet.core.installed import install
 from ratchet.core.progress import Progress
-from ratchet.core.text import replace_surrogates
 from ratchet.retrieval.index import Ranking
 from ratchet.retrieval.sparse.terms import Analyzer
-
-AnalyzerName = Literal["words", "lucene"]
-"""words: our own terms, so that rankings compare term for term. lucene: its English analyzer (Porter's stemmer and 33
-stop words), which published numbers mean."""
 
 FIELD = "contents"
 HEAP = "2g"
@@ -51,18 +46,15 @@ def build_lucene(
     folder: Path,
     *,
     stemmer: str | None = "english",
-    analyzer: AnalyzerName = "words",
     progress: Progress | None = None,
 ) -> None:
     """Index the texts of chunks 0, 1, 2 ... in a new `folder`, which appears only when it is complete.
 
-    `stemmer` is for our own words; Lucene's analyzer has its own.
     A killed build leaves a hidden folder beside `folder`, which the next build writes over.
     """
     if folder.exists():
         raise UserError(f"{folder}: is there already; delete it to build the Lucene index again")
-    analysis = _analysis(analyzer, Analyzer(stemmer).terms)
-    lucene, java_analyzer = _lucene(), _java_analyzer(analyzer)
+    words, lucene, java_analyzer = Analyzer(stemmer), _lucene(), _java_analyzer()
     hidden = folder.with_name(f".{folder.name}.building")
     hidden.mkdir(parents=True, exist_ok=True)
     config = lucene.index.IndexWriterConfig(java_analyzer)
@@ -74,7 +66,7 @@ def build_lucene(
     except _throwable("org.apache.lucene.store.LockObtainFailedException") as error:
         raise UserError(f"{folder}: another process is building this index; wait for it, or stop it") from error
     try:
-        _add(writer, map(analysis, texts), progress)
+        _add(writer, (_joined(words.terms(text)) for text in texts), progress)
         writer.forceMerge(1)
         writer.close()
     except BaseException as error:
@@ -104,7 +96,7 @@ def _add(writer: Any, texts: Iterable[str], progress: Progress | None) -> None:
 
 
 class LuceneRanker:
-    """A Ranker over a folder of `build_lucene`, with the stemmer and analyzer that it was built with.
+    """A Ranker over a folder of `build_lucene`, with the stemmer that it was built with.
 
     k1, b and the stop words (folded) count at search time only. Threads may call it at once.
     """
@@ -117,12 +109,11 @@ class LuceneRanker:
         *,
         stemmer: str | None = "english",
         stop_words: Set[str] = frozenset(),
-        analyzer: AnalyzerName = "words",
     ) -> None:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no Lucene index here; build it with {BUILD}")
         self.folder = folder
-        self._analysis = _analysis(analyzer, Analyzer(stemmer, stop_words).query_terms)
+        self._words = Analyzer(stemmer, stop_words)
         lucene = _lucene()
         try:
             self._reader = lucene.index.DirectoryReader.open(_directory(folder))
@@ -130,7 +121,7 @@ class LuceneRanker:
             raise _damaged(folder, str(error)) from error
         self._searcher = lucene.search.IndexSearcher(self._reader)
         self._searcher.setSimilarity(lucene.search.similarities.BM25Similarity(k1, b))
-        self._builder = lucene.util.QueryBuilder(_java_analyzer(analyzer))
+        self._builder = lucene.util.QueryBuilder(_java_analyzer())
         self._read_chunks, self._read_scores = _hit_readers()
 
     def __len__(self) -> int:
@@ -142,7 +133,7 @@ class LuceneRanker:
         return [self._rank_one(query, min(k, len(self))) for query in queries]
 
     def _rank_one(self, query: str, k: int) -> Ranking:
-        parsed = self._builder.createBooleanQuery(FIELD, self._analysis(query))
+        parsed = self._builder.createBooleanQuery(FIELD, _joined(self._words.query_terms(query)))
         if parsed is None or k < 1:  # None: no term is left of the query
             return Ranking.empty()
         hits = self._searcher.search(parsed, k).scoreDocs
@@ -163,25 +154,14 @@ def _damaged(folder: Path, problem: str) -> UserError:
     )
 
 
-def _analysis(analyzer: AnalyzerName, words: Callable[[str], list[str]]) -> Callable[[str], str]:
-    """Return the function of what Lucene gets of a text: the text for its own analyzer, else our terms with spaces
-    between."""
-    if analyzer == "lucene":
-        return replace_surrogates  # half a surrogate pair would not pass the bridge
-
-    def terms(text: str) -> str:
-        parts = words(text)
-        joined = " ".join(parts)
-        return joined if len(joined) <= LONGEST_TERM else " ".join([term[:LONGEST_TERM] for term in parts])
-
-    return terms
+def _joined(terms: list[str]) -> str:
+    """Return what Lucene gets of a text: our terms with spaces between."""
+    joined = " ".join(terms)
+    return joined if len(joined) <= LONGEST_TERM else " ".join([term[:LONGEST_TERM] for term in terms])
 
 
-def _java_analyzer(analyzer: AnalyzerName) -> Any:
-    analysis = _lucene().analysis
-    if analyzer == "lucene":
-        return analysis.en.EnglishAnalyzer()
-    return analysis.core.WhitespaceAnalyzer(LONGEST_JAVA_TERM)
+def _java_analyzer() -> Any:
+    return _lucene().analysis.core.WhitespaceAnalyzer(LONGEST_JAVA_TERM)
 
 
 def _directory(folder: Path) -> Any:

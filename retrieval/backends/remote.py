@@ -139,7 +139,8 @@ class RemoteIndex:
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         if k < 0 or offset < 0:
             raise ValueError(f"k and offset must not be negative, got k={k}, offset={offset}")
-        body = _encoded({"query": query, "k": k, "offset": offset})
+        asked = {"query": query, "k": k, "offset": offset}
+        body = json.dumps(asked, ensure_ascii=False).encode(errors="replace")  # half a surrogate pair becomes '?'
         answer = self._ask(SearchAnswer, "POST", f"indexes/{quote(self.name, safe='')}/search", body)
         self._check_digest(answer.digest)
         return answer.passages
@@ -200,11 +201,6 @@ class RemoteIndex:
 
 class _NoServer(TryAgain):
     """Nobody listens at the address."""
-
-
-def _encoded(value: Any) -> bytes:
-    """Encode JSON in UTF-8. Half a surrogate pair, which a model's JSON can hold, becomes '?'."""
-    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
 
 
 def _error_text(answer: Answer) -> str:

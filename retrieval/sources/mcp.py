@@ -226,7 +226,7 @@ class McpSource:
         return tools[name]
 
     async def _call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        sent = _sendable(arguments)
+        sent = read_json(json.dumps(arguments))  # half of a surrogate pair becomes '?'
         result = await self._ask(lambda client: client.call_tool(tool, sent))
         texts, left_out = _texts(result)
         if result.is_error or (left_out and not texts):
@@ -447,8 +447,3 @@ def _texts(result: types.CallToolResult) -> tuple[list[str], list[str]]:
     if not texts and result.structured_content is not None:
         texts.append(json.dumps(result.structured_content, ensure_ascii=False))
     return texts, left_out
-
-
-def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace half of a surrogate pair, which a model's JSON can hold and UTF-8 cannot, by '?'."""
-    return read_json(json.dumps(arguments))

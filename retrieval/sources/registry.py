@@ -109,10 +109,7 @@ def _client(name: str, config: SourceConfig, kind: type[WebService]) -> WebClien
 
 
 def _from_environment(variable: str) -> str:
-    return _printable(os.environ.get(variable, "").strip(), f"the environment variable {variable}")
-
-
-def _printable(text: str, where: str) -> str:
-    if not PRINTABLE.fullmatch(text):
-        raise UserError(f"{where} holds characters that are not printable ASCII")
+    text = os.environ.get(variable, "").strip()
+    if not PRINTABLE.fullmatch(text):  # which a header may not hold; a key is not shown
+        raise UserError(f"the environment variable {variable} holds characters that are not printable ASCII")
     return text

@@ -61,13 +61,11 @@ class Source(Protocol):
 
     async def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         """Ranks offset .. offset + k - 1; fewer where there are no more. Raises SourceError."""
-        ...
 
     async def tools(self) -> list[ToolSpec]: ...
 
     async def call(self, tool: str, arguments: Mapping[str, Any], k: int) -> ToolResult:
         """Raises ToolError, SourceError. `k`: most passages."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -93,7 +93,7 @@ def test_what_mermaid_shows_again_remembers_and_recalls_is_what_was_shown(
             agent, question = engine(list(replies)), CLAIM.model_copy(update={"id": f"c{number}"})
             played = asyncio.run(play(config, agent, shelf, question=question, resources=resources))
             pieces = memory.pieces()
-            [scope] = pieces.scopes()
+            [scope] = pieces.scopes
             kept = [r.passage for p in pieces.under(scope, "ada") for r in p.records() if r.question_id == question.id]
             check(played, agent, kept)
         memory.close()

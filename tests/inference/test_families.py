@@ -23,7 +23,7 @@ from ratchet.inference.completion import SamplingParams
 from ratchet.inference.footprint import footprint
 from ratchet.inference.local.engine import LocalEngine
 from ratchet.inference.tokenizer import load_tokenizer
-from ratchet.inference.weights import load_whole_model
+from ratchet.inference.weights import load_causal_model
 from ratchet.training.adapter import describe_base
 from ratchet.training.callback import TrainingCallback
 from ratchet.training.checkpoints import EvaluatedAdapters
@@ -85,7 +85,7 @@ def train(
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_a_family_is_sampled_trained_and_exported(name: str, tmp_path: Path) -> None:
     model = ModelConfig(path=str(save_family(name, tmp_path / "model")), dtype="float32", device="cpu", cache_gb=0.01)
-    whole = load_whole_model(model.path)
+    whole = load_causal_model(model.path, whole=True)
     card = getattr(transformers, describe_base(model, "").get("auto_class", "AutoModelForCausalLM"))
     assert type(card.from_pretrained(model.path)) is type(whole), "a card loads what its adapter is for"
     assert footprint(model.path, None, "float32").weight_bytes == 4 * whole.num_parameters()
@@ -125,6 +125,6 @@ async def test_a_family_is_sampled_trained_and_exported(name: str, tmp_path: Pat
     exported = export_merged(trained, tmp_path, "float32")
     if FAMILIES[name].vision is not None:
         assert read_json_file(exported / PROCESSORS[0]), "no server takes a multimodal model without it"
-    merged = load_whole_model(str(exported))
+    merged = load_causal_model(str(exported), whole=True)
     assert type(merged) is type(whole)
     torch.testing.assert_close(log_probabilities(merged, prompt, said.ids), expected, atol=1e-4, rtol=1e-4)

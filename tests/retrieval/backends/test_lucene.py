@@ -105,13 +105,6 @@ def test_a_query_has_no_syntax(tmp_path: Path) -> None:
     assert ranker.rank(["harb*"], 10)[0].chunks.tolist() == []
 
 
-def test_lucenes_own_analyzer(tmp_path: Path) -> None:
-    build_lucene(["Ada's harbours", "𝒜 \U0001f600 ponies"], tmp_path / "index", analyzer="lucene")
-    ranker = LuceneRanker(tmp_path / "index", 0.9, 0.4, analyzer="lucene")
-    queries = ["ada", "harbour's", "pony \ud800", "the", "\U0001f600", 'ada:"harbour OR']
-    assert [ranking.chunks.tolist() for ranking in ranker.rank(queries, 5)] == [[0], [0], [1], [], [1], [0]]
-
-
 def test_no_queries_no_terms_no_chunks(folder: Path, tmp_path: Path) -> None:
     ranker = LuceneRanker(folder, 0.9, 0.4)
     assert ranker.rank([], 5) == []

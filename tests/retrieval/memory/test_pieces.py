@@ -36,7 +36,7 @@ def view(pieces: Pieces) -> View:
             (piece.key, [record.model_copy(update={"entities": ()}) for record in piece.records()])
             for piece in pieces.under(scope, entity)
         ]
-        for scope in pieces.scopes()
+        for scope in pieces.scopes
         for entity in pieces.entities(scope)
     }
     return {where: group for where, group in found.items() if group}
@@ -84,6 +84,6 @@ def test_a_question_sees_what_there_is_without_its_own_records(records: list[Evi
     pieces = folded(records, per_entity)
     for question in ("q1", "q2", "q9"):
         others = folded([record for record in records if record.question_id != question], per_entity)
-        for scope in pieces.scopes():
+        for scope in pieces.scopes:
             for entity in pieces.entities(scope):
                 assert pieces.as_seen_by(question, scope, entity) == others.as_seen_by(question, scope, entity)
