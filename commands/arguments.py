@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 L = TypeVar("L")
 
 
-def positive_integer(text: str, least: int = 1) -> int:
+def positive_integer(text: str, minimum: int = 1) -> int:
     """Read an argument of 1 or more; 14_000_000 and 14,000,000 will do as well."""
     try:
         number = int(text.replace(",", ""))
     except ValueError:
-        number = least - 1
-    if number < least:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of {least} or more")
+        number = minimum - 1
+    if number < minimum:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of {minimum} or more")
     return number
 
 
@@ -113,7 +113,11 @@ def server_arguments(server: str, limits: Any = None) -> tuple[Argument, ...]:
     port = PORTS[server]
     given = []
     for each in fields(limits) if limits else ():
-        kind = partial(positive_integer, least=each.metadata.get("least", 1)) if each.type == "int" else positive_number
+        kind = (
+            partial(positive_integer, minimum=each.metadata.get("minimum", 1))
+            if each.type == "int"
+            else positive_number
+        )
         about = f"{each.metadata['help']} (default: {'none' if each.default is None else '%(default)s'})"
         given.append(Argument(f"--{each.name.replace('_', '-')}", type=kind, default=each.default, help=about))
     return (

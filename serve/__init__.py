@@ -11,7 +11,7 @@ class Limits:
 
     concurrent: int = field(default=4, metadata={"help": "most requests answered at once"})
     waiting: int = field(
-        default=32, metadata={"help": "most requests that wait for their turn; more are answered 429", "least": 0}
+        default=32, metadata={"help": "most requests that wait for their turn; more are answered 429", "minimum": 0}
     )
     seconds: float = field(
         default=600.0, metadata={"help": "most seconds of a request with its waiting, then it is answered 504"}
