@@ -33,6 +33,14 @@ Store = tuple[tuple[Pointer, Pointer, Pointer, Pointer, Pointer, Pointer], int, 
 """The result of `retrieval.sparse.postings.store_of`."""
 Bm25Numbers = tuple[tuple[float, float, float], tuple[float, float, float]]
 """k1, b and the mean length of chunks: those that a shard's codes were made with, and those of the search."""
+ShardArrays = tuple[Files, Store, Bm25Numbers]
+"""A shard as it is searched."""
+QueryLists = tuple[Numbers, Numbers, Doubles]
+"""A query's table of lists [terms, ROW], and the numbers and weights of its terms [terms]."""
+Window = tuple[int, int, int, int]
+"""The shard's first chunk in the index, a window's first in the shard, its chunks, and the query's postings in it."""
+Heap = tuple[Doubles, Numbers]
+"""Scores and numbers [k] of a query's best chunks so far."""
 Workspace = tuple[Halves, Halves, Places, Halves, Places, Doubles, Bytes, Halves]
 """The result of `retrieval.sparse.selection.new_workspace`."""
 Screen = tuple[Bytes, Bytes, Bytes, Numbers, Numbers, Bytes]

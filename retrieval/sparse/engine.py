@@ -74,36 +74,28 @@ LARGEST_BOUND = 0xFFFF
 
 @njit(nogil=True, cache=True)
 def search_shard(
-    files: Files,
-    tables: Tables,
-    bm25: Bm25Numbers,
-    top: float,
-    levels: Numbers,
-    chunk_count: int,
-    first_chunk: int,
+    shard: tuple[Files, Tables, Bm25Numbers, float, Numbers, int, int],
     windows: tuple[int, int],
-    query_offsets: Numbers,
-    query_terms: Numbers,
-    query_regions: Numbers,
-    query_weights: Doubles,
-    heap_scores: Doubles,
-    heap_chunks: Numbers,
-    held: Numbers,
+    queries: tuple[Numbers, Numbers, Numbers, Doubles],
+    best: tuple[Doubles, Numbers, Numbers],
     workspace: Workspace,
 ) -> None:
     """Carry the best chunks of some queries on through one shard.
 
-    files, tables, bm25: as for `store_of` and `posting_weight`; no weight is larger than `top`. levels: of
-    `code_levels`. windows: the first and one past the last to search. Query q has the entries query_offsets[q] ..
-    query_offsets[q + 1] - 1 of query_terms (int64, the term's number in the shard), query_regions (int64, the first
-    word of its region; -1 where the shard does not have it) and query_weights (float64), in one term order for all
-    shards. heap_scores (float64) and heap_chunks (int64) [queries, k] and held [queries] are the best so far by exact
-    scores, with the worst at the root.
+    shard: files, tables and bm25, as for `store_of` and `posting_weight`; the bound of all weights; the levels of
+    `code_levels`; the numbers of its chunks and of its first one. windows: the first and one past the last to search.
+    queries: offsets; query q has the entries offsets[q] .. offsets[q + 1] - 1 of terms (int64, the term's number in the
+    shard), regions (int64, the first word of its region; -1 where the shard does not have it) and weights (float64), in
+    one term order for all shards. best: scores (float64) and chunks (int64) [queries, k] and held [queries], the best
+    so far by exact scores, with the worst at the root.
     Nothing but these and the workspace is written, and the interpreter's lock is not held: threads may call it at once.
     """
+    files, tables, bm25, top, levels, chunk_count, first_chunk = shard
+    query_offsets, query_terms, query_regions, query_weights = queries
+    heap_scores, heap_chunks, held = best
     bounds, room = workspace[0], workspace[7]
     data, store = pointer(files[0]), store_of(files, tables)
-    narrow = store[2]
+    arrays, narrow = (files, store, bm25), store[2]
     codes = len(levels)
     max_terms = 0
     for q in range(len(query_offsets) - 1):
@@ -124,6 +116,7 @@ def search_shard(
         start, n = query_offsets[q], query_offsets[q + 1] - query_offsets[q]
         terms, weights = query_terms[start : start + n], query_weights[start : start + n]
         lists = all_lists[:n]
+        query, heap = (lists, terms, weights), (heap_scores[q], heap_chunks[q])
         total = 0.0
         for i in range(n):
             total += max(weights[i], 0.0)
@@ -142,7 +135,7 @@ def search_shard(
         # What a bound of 1 is worth: a weight is at most top * level / STEPS^2.
         scale = total * top / span * (2.0**16 / STEPS**2)
 
-        best = 0.0
+        kth_best = 0.0
         screening = SCREENS
         while True:
             window = windows[1]
@@ -154,9 +147,9 @@ def search_shard(
             size = min(WINDOW, chunk_count - first)
             postings = np.int64(0)
             if screening and held[q] == heap_scores.shape[1]:
-                if heap_scores[q, 0] != best:
-                    best = heap_scores[q, 0]
-                    coarse_steps(steps[:n], scale, best, screen[1], screen[2])
+                if heap_scores[q, 0] != kth_best:
+                    kth_best = heap_scores[q, 0]
+                    coarse_steps(steps[:n], scale, kth_best, screen[1], screen[2])
                 for i in range(n):
                     postings += add_window(
                         files, lists[i], window, size, screen[0], screen[1][i], shares[i], windows[1], room, narrow
@@ -166,22 +159,7 @@ def search_shard(
                 # Bounds of 16 bits leave fewer candidates: with many terms, or many scores that are nearly the best.
                 screening = screened * n * LOOKUP <= postings
                 held[q] = offer_chunks(
-                    files,
-                    store,
-                    bm25,
-                    lists,
-                    terms,
-                    weights,
-                    first_chunk,
-                    first,
-                    size,
-                    postings,
-                    candidates,
-                    np.inf,
-                    heap_scores[q],
-                    heap_chunks[q],
-                    held[q],
-                    workspace,
+                    arrays, query, (first_chunk, first, size, postings), candidates, np.inf, heap, held[q], workspace
                 )
                 continue
             for i in range(n):
@@ -189,23 +167,8 @@ def search_shard(
                     files, lists[i], window, size, bounds, steps[i], shares[i], windows[1], room, narrow
                 )
             add_bits_blocks(files, lists, size, bounds, shares, steps, room, narrow)
-            held[q] = select_chunks(
-                files,
-                store,
-                bm25,
-                lists,
-                terms,
-                weights,
-                first_chunk,
-                first,
-                size,
-                postings,
-                scale,
-                heap_scores[q],
-                heap_chunks[q],
-                held[q],
-                workspace,
-            )
+            place = first_chunk, first, size, postings
+            held[q] = select_chunks(arrays, query, place, scale, heap, held[q], workspace)
 
 
 # Work is split among threads only where each gets at least this many words of the posting file, about half a
@@ -378,24 +341,12 @@ class Engine:
                 if asked > i:
                     ahead -= 4 * int((batch.ends[i, first:last] - batch.begins[i, first:last]).sum())
                 bm25, levels = self._numbers[i]
-                search_shard(
-                    shard.files,
-                    shard.tables,
-                    bm25,
-                    shard.shard.manifest.top,
-                    levels,
-                    len(shard.shard),
-                    shard.shard.first_chunk,
-                    windows,
-                    offsets,
-                    batch.terms[i, first:last],
-                    batch.begins[i, first:last],
-                    batch.weights[first:last],
-                    scores,
-                    chunks,
-                    held,
-                    workspace,
+                arrays = (
+                    *(shard.files, shard.tables, bm25, shard.shard.manifest.top, levels),
+                    *(len(shard.shard), shard.shard.first_chunk),
                 )
+                entries = batch.terms[i, first:last], batch.begins[i, first:last], batch.weights[first:last]
+                search_shard(arrays, windows, (offsets, *entries), (scores, chunks, held), workspace)
         return [(scores[q, : held[q]], chunks[q, : held[q]]) for q in range(high - low)]
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from ratchet.core.numba_cache import inner
-from ratchet.retrieval.arrays import Bm25Numbers, Doubles, Files, Halves, Numbers, Places, Pointer, Store, Workspace
+from ratchet.retrieval.arrays import (
+    Doubles,
+    Halves,
+    Heap,
+    Numbers,
+    Places,
+    Pointer,
+    QueryLists,
+    ShardArrays,
+    Window,
+    Workspace,
+)
 from ratchet.retrieval.sparse.postings import (
     BITS,
     LOWS,
@@ -31,6 +42,8 @@ GROUP = 32
 KIND, AT, BASE, CODES, ENTRIES, BLOCK, LEFT, NEXT, UPCOMING = range(9)
 ROW = 9
 ABSENT = -1
+Chosen = Numbers | Places
+"""Chunks of a window [n]."""
 
 
 def new_workspace() -> Workspace:
@@ -116,24 +129,15 @@ def kth_largest(values: Halves, count: int, k: int) -> int:
 
 @inner
 def score_some(
-    data: Pointer,
-    store: Store,
-    bm25: Bm25Numbers,
-    lists: Numbers,
-    terms: Numbers,
-    weights: Doubles,
-    first: int,
-    size: int,
-    wanted: Numbers | Places,
-    hits: Numbers,
-    exact: Doubles,
+    data: Pointer, shard: ShardArrays, query: QueryLists, window: Window, wanted: Chosen, hits: Numbers, exact: Doubles
 ) -> None:
     """exact[j] becomes the exact score of chunk wanted[j] of a window: float64, added in term order.
 
-    data, store, bm25: a `pointer` to the posting file's bytes, and as for `posting_weight`.
+    data: a `pointer` to the posting file's bytes.
     hits: int64 [len(wanted) * len(terms), 4], for what is found. All chunks are looked up in one list after the other:
     the look-ups in one list do not wait for each other's memory, and its kind is the same for all.
     """
+    (_, store, bm25), (lists, terms, weights), (_, first, size, _) = shard, query, window
     narrow = store[2]
     # Adding a block does not read its ranks: they are asked for here, all at once.
     for i in range(len(terms)):
@@ -164,23 +168,13 @@ def score_some(
 
 @inner
 def _score_many(
-    files: Files,
-    store: Store,
-    bm25: Bm25Numbers,
-    lists: Numbers,
-    terms: Numbers,
-    weights: Doubles,
-    first: int,
-    size: int,
-    wanted: Numbers | Places,
-    slots: Places,
-    exact: Doubles,
-    chunks: Halves,
+    shard: ShardArrays, query: QueryLists, window: Window, wanted: Chosen, slots: Places, exact: Doubles, chunks: Halves
 ) -> None:
     """exact[i] becomes the exact score of chunk wanted[i]; a list is walked once.
 
     slots: all 0, and left so; chunks: room for the chunks of a block.
     """
+    (files, store, bm25), (lists, terms, weights), (_, first, size, _) = shard, query, window
     data, words = files
     pointed, narrow = pointer(data), store[2]
     for i in range(len(wanted)):
@@ -227,20 +221,12 @@ def _threshold(heap_scores: Doubles, held: int, scale: float) -> int:
 
 @inner
 def offer_chunks(
-    files: Files,
-    store: Store,
-    bm25: Bm25Numbers,
-    lists: Numbers,
-    terms: Numbers,
-    weights: Doubles,
-    first_chunk: int,
-    first: int,
-    size: int,
-    postings: int,
-    wanted: Numbers | Places,
+    shard: ShardArrays,
+    query: QueryLists,
+    window: Window,
+    wanted: Chosen,
     scale: float,
-    heap_scores: Doubles,
-    heap_chunks: Numbers,
+    heap: Heap,
     held: int,
     workspace: Workspace,
 ) -> int:
@@ -249,16 +235,17 @@ def offer_chunks(
     A chunk's score is at most `scale` times its bound: one that cannot belong is left out.
     """
     bounds, slots, exact, chunks = workspace[0], workspace[4], workspace[5], workspace[7]
-    if len(wanted) * len(terms) * LOOKUP > postings:
-        _score_many(files, store, bm25, lists, terms, weights, first, size, wanted, slots, exact, chunks)
+    num_terms, (first_chunk, first, _, postings), (heap_scores, heap_chunks) = len(query[1]), window, heap
+    if len(wanted) * num_terms * LOOKUP > postings:
+        _score_many(shard, query, window, wanted, slots, exact, chunks)
         for j in range(len(wanted)):
             if exact[j] > 0:
                 held = push(heap_scores, heap_chunks, held, exact[j], first_chunk + first + wanted[j])
         return held
     group = min(GROUP, len(wanted))
-    hits = np.empty((group * len(terms), 4), np.int64)
+    hits = np.empty((group * num_terms, 4), np.int64)
     some = np.empty(group, np.int64)
-    data = pointer(files[0])
+    data = pointer(shard[0][0])
     at = 0
     while at < len(wanted):
         least, count = _threshold(heap_scores, held, scale), 0
@@ -266,7 +253,7 @@ def offer_chunks(
             some[count] = wanted[at]
             count += bounds[wanted[at]] >= least
             at += 1
-        score_some(data, store, bm25, lists, terms, weights, first, size, some[:count], hits, exact)
+        score_some(data, shard, query, window, some[:count], hits, exact)
         for j in range(count):
             if exact[j] > 0:
                 held = push(heap_scores, heap_chunks, held, exact[j], first_chunk + first + some[j])
@@ -275,27 +262,14 @@ def offer_chunks(
 
 @inner
 def select_chunks(
-    files: Files,
-    store: Store,
-    bm25: Bm25Numbers,
-    lists: Numbers,
-    terms: Numbers,
-    weights: Doubles,
-    first_chunk: int,
-    first: int,
-    size: int,
-    postings: int,
-    scale: float,
-    heap_scores: Doubles,
-    heap_chunks: Numbers,
-    held: int,
-    workspace: Workspace,
+    shard: ShardArrays, query: QueryLists, window: Window, scale: float, heap: Heap, held: int, workspace: Workspace
 ) -> int:
     """Offer a window's chunks to a query's heap and set the window's bounds back to 0; returns how many it holds.
 
     A chunk's score is at most `scale` times its bound, and the bound of a chunk with a posting is above 0.
     """
     bounds, maxima, candidates, picked = workspace[:4]
+    size, heap_scores = window[2], heap[0]
     k = len(heap_scores)
     column_maxima(bounds, size, maxima)
     floor = _threshold(heap_scores, held, scale)
@@ -324,24 +298,7 @@ def select_chunks(
                     leading += 1
         begin, end = 0, leading
         while begin < end:
-            held = offer_chunks(
-                files,
-                store,
-                bm25,
-                lists,
-                terms,
-                weights,
-                first_chunk,
-                first,
-                size,
-                postings,
-                candidates[begin:end],
-                scale,
-                heap_scores,
-                heap_chunks,
-                held,
-                workspace,
-            )
+            held = offer_chunks(shard, query, window, candidates[begin:end], scale, heap, held, workspace)
             # Then those of the others that may still belong.
             least = _threshold(heap_scores, held, scale)
             begin = end
