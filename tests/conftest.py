@@ -57,21 +57,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the servers of tests/preloaded, which all processes that share the tests use and are forked from, and what
-    compiles the kernels for them."""
-    if hasattr(config, "workerinput"):
-        del os.environ["PYTHONPATH"]  # which had this process forked; the commands that a test starts get it by name
-        return
-    if config.option.collectonly:
+    """Start the server of tests/preloaded, which all processes that share the tests use, and what compiles the kernels
+    for them."""
+    if hasattr(config, "workerinput") or config.option.collectonly:
         return
     folder = tempfile.mkdtemp(prefix="preloaded-")
     os.environ["RATCHET_PRELOADED"] = f"{folder}/commands"
     started = [start_server(os.environ["RATCHET_PRELOADED"])]
-    if processes := config.getoption("numprocesses", None):
-        tests = f"{folder}/tests"
-        started.append(start_server(tests, *(f"--ignore={path}" for path in config.option.ignore or ()), *config.args))
-        python = f"env PYTHONPATH={PRELOADED} RATCHET_PRELOADED_TESTS={tests} {sys.executable}"
-        config.option.tx = [f"popen//python={python}"] * processes
+    if config.getoption("numprocesses", None):
         command = [sys.executable, "-m", "tests.helpers.warm_kernels"]
         started.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
@@ -83,12 +76,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(end)
 
 
-def start_server(address: str, *tests: str) -> subprocess.Popen[bytes]:
-    """Start a server of tests/preloaded behind a socket that listens from now on."""
+def start_server(address: str) -> subprocess.Popen[bytes]:
+    """Start the server of tests/preloaded behind a socket that listens from now on."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
-        command = [sys.executable, str(PRELOADED / "server.py"), str(listener.fileno()), *tests]
+        command = [sys.executable, str(PRELOADED / "server.py"), str(listener.fileno())]
         return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
 
 

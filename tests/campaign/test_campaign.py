@@ -12,25 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign import (
-    bad_input,
-    damage,
-    export_kills,
-    full_disk,
-    installs,
-    kills,
-    permissions,
-    plugins,
-    programs,
-    replies,
-    tables,
-)
+from tests.campaign import bad_input, damage, full_disk, kills, permissions, plugins, programs, replies, tables
 from tests.campaign.trial import Attack, dice_of, time_limit
 
-MODULES = (
-    kills, export_kills, installs, full_disk, permissions,
-    replies, plugins, programs, bad_input, tables, damage,
-)  # fmt: skip
+MODULES = (kills, full_disk, permissions, replies, plugins, programs, bad_input, tables, damage)
 ATTACKS = tuple(attack for module in MODULES for attack in module.ATTACKS)
 SEED = int(os.environ.get("SEED", "0"))
 

@@ -112,15 +112,6 @@ def test_a_run_folder_keeps_its_config_and_refuses_another_with_the_difference(t
         open_run(other)
 
 
-def test_a_run_folder_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> None:
-    config = run_config(tmp_path)
-    run = open_run(config)
-    manifest = json.loads(run.manifest.read_text())
-    run.manifest.write_text(json.dumps({key: value for key, value in manifest.items() if key != "version"}))
-    with pytest.raises(UserError, match=r"run folder of version 1, .*start a new one \(--set run=runs/NEW\)"):
-        open_run(config)
-
-
 def sample_something(run: RunFolder) -> None:
     run.round(1).trajectories.mkdir(parents=True)
     (run.round(1).trajectories / "part-0-of-1.jsonl").write_text("{}\n")

@@ -1,11 +1,10 @@
 """Forks a process with the heavy libraries loaded for each command that sitecustomize.py hands over.
 
-    python tests/preloaded/server.py FILE [TESTS...]
+    python tests/preloaded/server.py FILE
 
 FILE is the number of an open Unix socket that listens. The libraries are loaded at the first command, and the server
 ends with its standard input. Beside the socket, a file named after the process that stands for a command holds the
-command's process. With arguments of pytest, the server imports the tests that these name in place of the libraries: for
-the processes that share the tests, each of which would import all of them again.
+command's process.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import io
 import json
 import os
 import runpy
@@ -23,7 +21,7 @@ import socket
 import struct
 import sys
 import threading
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -109,7 +107,8 @@ def accept(listener: socket.socket) -> None:
     line = connection.makefile().readline()
     request = json.loads(line) if line.endswith("\n") else None  # otherwise it was killed while it asked
     process = 0
-    if request and all(os.environ.get(name) == request["environment"].get(name) for name in READ_AT_IMPORT) and load():
+    if request and all(os.environ.get(name) == request["environment"].get(name) for name in READ_AT_IMPORT):
+        load()
         process = os.fork()
         if not process:
             selector.close()
@@ -155,42 +154,18 @@ def stop() -> None:
     sys.exit()
 
 
-class ImportAlone:
-    """A plug-in of pytest with which it imports modules and makes no tests of them: each process makes its own."""
-
-    def pytest_pycollect_makeitem(self) -> list[Any]:
-        return []
-
-
 @cache
-def load() -> bool:
-    """Import the libraries and the project's modules, and let Numba set up what the first kernel of a process needs; or
-    import the tests, with all that they import. False where a test cannot be imported."""
+def load() -> None:
+    """Import the libraries and the project's modules, and let Numba set up what the first kernel of a process needs."""
     sys.path.insert(0, str(ROOT))  # each command gets its own
-    if tests := sys.argv[2:]:
-        import pytest
-
-        # Modules that keep standard error when they are imported shall find the real one.
-        with redirect_stdout(io.StringIO()):
-            words = ["--collect-only", "-qq", "-p", "no:cacheprovider", "--capture=no", *tests]
-            code = pytest.main(words, plugins=[ImportAlone()])
-        if code != pytest.ExitCode.NO_TESTS_COLLECTED:
-            # pytest keeps what it imported of a broken file, and a process forked from here would find neither tests
-            # nor an error in it. One that imports the tests by itself says what is wrong.
-            return False
-        gc.collect()
-    else:
-        for name in (*LIBRARIES, *MODULES):
-            importlib.import_module(name)
-        sys.modules["numba"].njit(lambda number: number + 1)(1)
+    for name in (*LIBRARIES, *MODULES):
+        importlib.import_module(name)
+    sys.modules["numba"].njit(lambda number: number + 1)(1)
     gc.freeze()  # a collection in a forked process would copy every page
-    return True
 
 
 def forget_modules() -> None:
     """Forget the project's modules where the command finds others of their names: the wheel's."""
-    if "ratchet" not in sys.modules:  # the tests need none of them
-        return
     specs = (finder.find_spec("ratchet", None) for finder in sys.meta_path)  # importlib's own asks what is loaded
     found = next(filter(None, specs), None)
     if found is None or found.origin != sys.modules["ratchet"].__file__:
@@ -234,11 +209,7 @@ def become(request: dict[str, Any], files: list[int]) -> None:
 
 def run(words: list[str]) -> None:
     """What `python WORDS` does."""
-    if words[0] == "-c":
-        sys.argv[:] = words[:1]
-        sys.modules["__main__"] = main = ModuleType("__main__")
-        exec(words[1], vars(main))
-    elif words[0] == "-m":
+    if words[0] == "-m":
         sys.argv[:] = words[1:]
         sys.path.insert(0, str(Path.cwd()))
         sys.modules["__main__"] = ModuleType("__main__")

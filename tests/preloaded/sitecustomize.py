@@ -21,10 +21,6 @@ from pathlib import Path
 
 ADDRESS = "RATCHET_PRELOADED"
 """The environment variable with the server's socket; without it, Python starts as it does everywhere."""
-WORKERS = "RATCHET_PRELOADED_TESTS"
-"""The same of the server that has the tests loaded, for the processes that share them."""
-EXECNET = ["-c", "import sys;exec(eval(sys.stdin.readline()))"]
-"""How pytest-xdist starts these processes."""
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = (ROOT, ROOT / "benchmarks", ROOT / "tests" / "helpers")
 
@@ -59,7 +55,5 @@ def hand_over(words: list[str], address: str) -> None:
 
 
 command = [word for word in sys.orig_argv[1:] if word not in ("-u", "-P")]
-if WORKERS in os.environ and command == EXECNET:
-    hand_over(command, os.environ[WORKERS])
-elif ADDRESS in os.environ and command and is_command(command):
+if ADDRESS in os.environ and command and is_command(command):
     hand_over(command, os.environ[ADDRESS])

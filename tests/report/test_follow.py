@@ -20,7 +20,7 @@ from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.report import follow
 from ratchet.report.follow import Pace
 from ratchet.sampling.store import TrajectoryStore
-from tests.helpers.browser import contrasts, needs_chromium
+from tests.helpers.browser import needs_chromium
 from tests.helpers.commands import command_of
 from tests.helpers.handmade_run import add_sampling, make_config, make_run
 from tests.helpers.reported import unpack
@@ -202,37 +202,6 @@ def test_what_was_opened_stays_open_while_the_page_is_refreshed(page: Any) -> No
     assert page.locator("#runs .messages[open]").count() == 1
     assert page.locator("#endings details[open]").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_a_narrow_screen_shows_whole_tables(page: Any) -> None:
-    page.set_viewport_size({"width": 400, "height": 800})
-    page.locator("#runs .answer").first.wait_for()
-    hidden = """() => [...document.querySelectorAll(".scroll, .legend span")]
-        .filter((part) => part.clientWidth && part.scrollWidth > part.clientWidth).map((part) => part.textContent)"""
-    assert page.evaluate(hidden) == []
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_a_shadow_shows_that_more_trajectories_are_beside_those_in_sight(page: Any) -> None:
-    page.locator("#runs .answer").first.wait_for()
-    page.locator(".browser.more-right:not(.more-left)").wait_for()
-    page.evaluate("document.querySelector('.shown').scrollLeft = 1e6")
-    page.locator(".browser.more-left:not(.more-right)").wait_for()
-    page.set_viewport_size({"width": 400, "height": 800})
-    page.locator(".browser:not(.more-left):not(.more-right)").wait_for()
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_small_words_have_enough_contrast_in_both_schemes(page: Any) -> None:
-    page.locator("#runs .badge.gold").first.wait_for()
-    shown = (".badge.gold", ".badge.kept", ".badge.finished", ".legend", ".eyebrow", "td small")
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        assert [found for found in contrasts(page, shown) if found[1] < 4.5] == [], scheme
 
 
 @pytest.mark.slow

@@ -23,8 +23,6 @@ from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments
 from ratchet.core.records import Selection, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
-from ratchet.evaluation.formats import measure_row
-from ratchet.evaluation.measures.measures import LENIENT
 from ratchet.questions.manifest import open_run
 from ratchet.report.page import render
 from ratchet.report.rounds import interval, number
@@ -34,7 +32,6 @@ from tests.helpers.commands import command_of
 from tests.helpers.handmade_run import HOSTILE, add_evaluation, add_sampling, add_training, make_config, make_run
 from tests.helpers.reported import gathered, unpack
 from tests.helpers.reported import page as page_of
-from tests.helpers.verdict_arms import claims, results_of
 
 main = command_of("report")
 
@@ -145,14 +142,6 @@ def test_questions_gained_and_broken_are_on_the_page_beside_what_changes_by_chan
         f"base again against base: gained {again.gained}, broken {again.broken}." in shown
     )
     assert "in F1 over random trajectories" in shown
-
-
-def test_means_are_those_of_the_questions_that_a_difference_is_of() -> None:
-    results = results_of(claims("SRNSRNSRNS"), {"base": ["SRNS??????"], "adapter": ["RRNSRNSRNR"]})
-    row = measure_row(results, f"accuracy{LENIENT}")
-    assert row.base and row.trained and row.difference
-    assert (row.paired, row.base.mean, row.trained.mean, row.difference.mean) == (4, 1.0, 0.75, -0.25)
-    assert measure_row(results, "accuracy").paired is None
 
 
 def test_the_plots_are_drawn_in_place(page: Page) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.adapter_folders import save_adapter
 from tests.helpers.any_system import Library, Talker
-from tests.helpers.browser import contrasts, needs_chromium
+from tests.helpers.browser import needs_chromium
 from tests.helpers.served_systems import Served, serving
 from tests.helpers.waiting import wait_for
 
@@ -47,7 +47,9 @@ def ask(page: Any, text: str = "Who built the harbour?") -> None:
     page.wait_for_selector("#ask:enabled")
 
 
-def test_base_and_adapter_answer_side_by_side_with_steps_and_evidence(page: Any) -> None:
+def test_base_and_adapter_answer_side_by_side_with_steps_and_evidence(page: Any, served: Served) -> None:
+    policy = page.request.get(served.url).headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
     ask(page)
     results = page.get_by_role("region").filter(has=page.locator("h2"))
     assert results.locator("h2").all_text_contents() == ["vanilla_rag:adapter", "vanilla_rag:base"]
@@ -63,15 +65,6 @@ def test_base_and_adapter_answer_side_by_side_with_steps_and_evidence(page: Any)
         assert evidence.count() == 2 and not evidence.first.locator("p").is_visible()
         evidence.first.locator("summary").click()
         assert evidence.first.locator("p").inner_text() == f"1 {HOSTILE}"
-
-
-def test_what_models_and_documents_say_is_text_and_nothing_else(page: Any, served: Served) -> None:
-    ask(page, HOSTILE)
-    assert page.locator("main :is(img, script, iframe, object)").count() == 0
-    assert page.evaluate("window.hacked") is None
-    headers = page.request.get(served.url).headers
-    assert "default-src 'none'" in headers["content-security-policy"]
-    assert "unsafe" not in headers["content-security-policy"]
 
 
 def test_claims_are_asked_of_systems_that_give_verdicts(page: Any) -> None:
@@ -97,24 +90,6 @@ def test_all_of_it_works_by_the_keyboard(page: Any) -> None:
     page.locator(".evidence summary").first.focus()
     page.keyboard.press("Enter")
     assert page.locator(".evidence p").first.is_visible()
-
-
-def test_a_narrow_screen_has_one_column_and_no_sideways_scrolling(page: Any) -> None:
-    page.set_viewport_size({"width": 320, "height": 640})
-    ask(page)
-    boxes = [page.locator("#results > section").nth(n).bounding_box() for n in (0, 1)]
-    assert boxes[0]["x"] == boxes[1]["x"] and boxes[0]["y"] < boxes[1]["y"]
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_have_enough_contrast_in_both_schemes(page: Any, scheme: str) -> None:
-    page.emulate_media(color_scheme=scheme)
-    ask(page)
-    shown = (".answer", ".status", ".role", ".said", "h3", "small", "#ask", "#text", "#stop")
-    assert [found for found in contrasts(page, shown) if found[1] < 4.5] == []
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 21, 23)"
-    assert dark is (scheme == "dark")
 
 
 def test_stop_ends_the_work_and_keeps_the_steps(browser: Any, tmp_path: Path) -> None:

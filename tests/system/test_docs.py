@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 
-import ratchet.questions.benchmarks
-from ratchet import agents
 from ratchet.commands.table import COMMANDS
 from ratchet.core.config import Config
 from ratchet.core.records import Question
 from tests.helpers.commands import command_of
 from tests.helpers.pages import PAGES, README, ROOT, blocks, commands
-from tests.helpers.tiny import save_tiny_tokenizer
-from tests.helpers.tiny_index import tiny_index
 
 main = command_of("evaluate")
 
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)[^)]*\)")
-FILE = re.compile(r"^`(?P<path>\w+\.py)`[^\n]*:\n\n```\w+\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def test_the_readme_is_one_page() -> None:
@@ -109,45 +102,3 @@ def help_of(target: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: py
         run(words[0] if module else str(ROOT / words[0]), run_name="__main__")
     assert not ended.value.code, f"{words}: --help ended with {ended.value.code}"
     return capsys.readouterr().out
-
-
-def test_a_system_and_a_benchmark_are_added_by_one_file_and_one_config(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = (ROOT / "docs/guides/extend.md").read_text()
-    told = {match["path"]: match["text"] for match in FILE.finditer(page)}
-    for path in ("agents/self_consistency.py", "questions/benchmarks/lakes.py"):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text(told[Path(path).name])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(agents, "__path__", [*agents.__path__, str(tmp_path / "agents")])
-    found = [*ratchet.questions.benchmarks.__path__, str(tmp_path / "questions/benchmarks")]
-    monkeypatch.setattr(ratchet.questions.benchmarks, "__path__", found)
-
-    save_tiny_tokenizer(tmp_path / "model")
-    tiny_index(tmp_path, [{"id": "inari", "text": "The lake Inari lies in Finland."}])
-    (tmp_path / "data/lakes").mkdir(parents=True)
-    (tmp_path / "data/lakes/lakes.csv").write_text("Q,A,Page\nWhere is the lake Inari?,Finland,inari\n")
-    (tmp_path / "test.jsonl").write_text(json.dumps({"id": "q", "text": "Where?", "answers": ["there"]}) + "\n")
-    script = [{"match": "Inari?", "replies": ["Finland", "Finland", "Norway"]}, {"default": "there"}]
-    (tmp_path / "script.jsonl").write_text("".join(json.dumps(rule) + "\n" for rule in script))
-    config = {
-        "run": "run",
-        "models": {"agent": {"path": str(tmp_path / "model"), "engine": "scripted", "script": "script.jsonl"}},
-        "index": {"path": str(tmp_path / "index")},
-        "questions": {split: {"path": "test.jsonl"} for split in ("train", "dev", "test")},
-        "system": {"name": "naive_rag"},
-        "rewards": {"weights": {"f1": 1.0}},
-        "evaluation": {
-            "scores": ["em", "f1"],
-            "benchmarks": {"lakes": {"benchmark": "lakes"}},
-            "baselines": {"self-consistency": {"name": "self_consistency", "settings": {"votes": 3}}},
-        },
-    }
-    (tmp_path / "lakes.yaml").write_text(yaml.safe_dump(config))
-    monkeypatch.setattr(sys, "argv", ["evaluation", "--config", "lakes.yaml", "--base-only"])
-    main()
-    lakes = capsys.readouterr().out.partition("lakes: 1 questions")[2]
-    row = next(line for line in lakes.splitlines() if line.strip().startswith("self-consistency")).split()
-    assert "3.0" in row, "three votes, three calls"
-    assert "100.0" in row, "the answer is in what was found"
