@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
+from html import unescape
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ratchet.core.config import load_config
 from ratchet.core.files import read_segments
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import read_arms
 from ratchet.inference.adapters import adapter_digest
+from ratchet.report.plots import learning_curve
+from ratchet.report.rounds import gather_rounds, interval, number
 from ratchet.rounds.ledger import read_ledger
 from ratchet.rounds.records import Entry, read_promotions
 from tests.helpers.experiment import ROOT, SCRIPT, command, kill, make_experiment, preloaded, write_lines
+from tests.helpers.reported import page
 from tests.helpers.waiting import wait_for
 
 ADAPTED = [
@@ -102,8 +110,8 @@ def test_the_ledger_links_an_evaluation_to_the_questions(config: Path) -> None:
     run = RunFolder(config.parent / "run")
     found = entries(run)
     assert [*found] == [(1, "index"), *((n, s) for n in (1, 2) for s in ROUND), (1, "test"), (2, "report")]
-    for number in (1, 2):
-        sample, score, train, promote = (found[number, stage] for stage in ROUND)
+    for round_number in (1, 2):
+        sample, score, train, promote = (found[round_number, stage] for stage in ROUND)
         assert sample.inputs["index"] == found[1, "index"].outputs["index"]
         assert score.inputs["trajectories"] == sample.outputs["trajectories"]
         assert train.inputs["selection"] == score.outputs["selection"]
@@ -113,6 +121,57 @@ def test_the_ledger_links_an_evaluation_to_the_questions(config: Path) -> None:
     assert found[2, "train"].inputs["adapter"] == found[2, "promote"].inputs["parent"]
     assert found[1, "test"].inputs["adapter"] == found[1, "train"].outputs["adapter"], "the promoted one is tested"
     assert not (run.round(2).evaluation / "results.json").exists(), "and no other"
+
+
+@cache
+def words_of(text: str) -> str:
+    """What can be read of a page, with a space wherever a cell or a word in bold begins or ends."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+
+@pytest.mark.slow
+def test_the_page_shows_each_candidate_beside_the_adapter_that_it_follows(config: Path) -> None:
+    run = RunFolder(config.parent / "run")
+    text = run.report.read_text()
+    words, found = words_of(text), gather_rounds(run)
+    plot = learning_curve(found)
+    assert "8 questions of dev" in words and words.count("not promoted") == 1
+    assert plot is not None and f"<b>{plot.title}</b>" in text and learning_curve(found[:1]) is None
+    for n in found:
+        assert n.promotion is not None and n.selection is not None
+        difference, base, after = n.promotion.difference, n.measure("base"), n.measure("adapter")
+        assert base is not None and after is not None and f">{after.mean:.2f}</text>" in text
+        assert f"{number(base.mean, 3)} {interval(base, 3)} {difference.before:.3f}" in words
+        assert f"{difference.before:.3f} {difference.after:.3f} {interval(after, 3)}" in words
+        rewards = [r for choice in n.selection.questions for r in choice.rewards.values() if r is not None]
+        assert f"32 {sum(rewards) / len(rewards):.3f}" in words, "trajectories, mean reward"
+        assert f"{sum(bool(choice.kept) for choice in n.selection.questions)} of 8" in words
+
+
+@pytest.mark.slow
+def test_the_page_of_one_round_tells_what_was_decided_and_how_often_test_was_looked_at(config: Path) -> None:
+    run = RunFolder(config.parent / "run")
+    whole = run.report.read_text()
+    assert command("-m", "ratchet", "report", "--config", str(config), "--round", "2").returncode == 0
+    second = words_of(run.report.read_text())
+    run.report.write_text(whole)
+    assert "run · round 2 · dev split, 8 questions" in second and "in round 1's folder, on test: " in second
+    path, again = run.round(2).promotion, run.round(2).evaluation / "results.json"
+    before = path.read_bytes()
+    nothing = {"candidate": "", "measure": "", "difference": {"n": 0}, "promoted": False, "reason": "No candidate."}
+    shutil.copy(run.round(1).evaluation / "results.json", again)
+    try:
+        for decided, told in (
+            (nothing, "Round 2: No candidate."),
+            ({"warning": "dev is too small"}, "Round 2, warning: dev is too small"),
+        ):
+            assert told not in words_of(whole) and "were looked at" not in words_of(whole)
+            path.write_text(json.dumps(json.loads(before) | decided))
+            words = words_of(page(load_config(config), run.round(2)))
+            assert told in words and "looked at 2 times" in words
+    finally:
+        path.write_bytes(before)
+        again.unlink()
 
 
 @pytest.mark.slow
