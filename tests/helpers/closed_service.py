@@ -6,14 +6,12 @@ mini in 2024 and 2025.
 
 import json
 import random
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ratchet.inference.http.chat_api import SCHEMA
+from tests.helpers.fake_server import FakeServer, Reply, Request, run_server
 
 KEY = "sk-local"
 COMMON = {"model", "messages", "max_completion_tokens", "seed", "response_format", "stop", "n", "stream", "user"}
@@ -24,35 +22,22 @@ PARAMETERS = {
 KNOWN = {"max_tokens", "temperature", "top_p", "reasoning_effort", "verbosity", "logprobs", "tools"} | COMMON
 
 
-@dataclass
-class Refusal(Exception):
+def refusal(
+    message: str, status: int = 400, param: str | None = None, code: str | None = None, retry_after: str | None = None
+) -> Reply:
     """An error as the service answers it."""
-
-    message: str
-    status: int = 400
-    param: str | None = None
-    code: str | None = None
-    retry_after: str | None = None
-
-    @property
-    def body(self) -> dict[str, Any]:
-        kind = "invalid_request_error" if self.status < 429 else "requests"
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+    kind = "invalid_request_error" if status < 429 else "requests"
+    headers = {} if retry_after is None else {"retry-after": retry_after}
+    return Reply(status, {"error": {"message": message, "type": kind, "param": param, "code": code}}, headers)
 
 
-Reply = Callable[[dict[str, Any]], str]
-
-
-class Service(ThreadingHTTPServer):
-    """Answers `reply(body)`; `refusals` are used up one a request, before anything else is looked at."""
-
-    daemon_threads = True
+class Service(FakeServer):
+    """Answers `say(body)`; what it took is in `taken`."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[dict[str, Any]] = []
-        self.refusals: list[Refusal] = []
-        self.reply: Reply = lambda body: "Velm"
+        super().__init__()
+        self.taken: list[dict[str, Any]] = []
+        self.say: Callable[[dict[str, Any]], str] = lambda body: "Velm"
         self.finish = "stop"
         self.message: dict[str, Any] = {}
         self.usage: dict[str, Any] = {
@@ -65,83 +50,56 @@ class Service(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+        return f"{super().url}/v1"
+
+    def reply(self, request: Request) -> Reply:
+        if request.headers.get("authorization") != f"Bearer {KEY}":
+            return refusal("Incorrect API key provided.", 401, code="invalid_api_key")
+        return super().reply(request)
+
+    def answer(self, request: Request) -> Reply:
+        body = request.body
+        if request.path != "/v1/chat/completions":
+            return refusal(f"Invalid URL (POST {request.path})", 404)
+        if refused := refused_request(body):
+            return refused
+        self.taken.append(body)
+        message = {"role": "assistant", "content": self.say(body), "refusal": None} | self.message
+        choice = {"index": 0, "message": message, "finish_reason": self.finish, "logprobs": None}
+        answer = {"object": "chat.completion", "model": body["model"], "choices": [choice], "usage": self.usage}
+        return Reply(body=answer)
 
 
-@contextmanager
-def closed_service() -> Iterator[Service]:
-    service = Service()
-    threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield service
-    finally:
-        service.shutdown()
-        service.server_close()
+def closed_service() -> AbstractContextManager[Service]:
+    return run_server(Service())
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Service
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        try:
-            answer = self._answer(body)
-        except Refusal as refusal:
-            headers = {} if refusal.retry_after is None else {"retry-after": refusal.retry_after}
-            return self._send(refusal.status, refusal.body, headers)
-        return self._send(200, answer, {})
-
-    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        if self.headers.get("authorization") != f"Bearer {KEY}":
-            raise Refusal("Incorrect API key provided.", 401, code="invalid_api_key")
-        if self.server.refusals:
-            raise self.server.refusals.pop(0)
-        if self.path != "/v1/chat/completions":
-            raise Refusal(f"Invalid URL (POST {self.path})", 404)
-        check_request(body)
-        self.server.asked.append(body)
-        message = {"role": "assistant", "content": self.server.reply(body), "refusal": None} | self.server.message
-        choice = {"index": 0, "message": message, "finish_reason": self.server.finish, "logprobs": None}
-        return {"object": "chat.completion", "model": body["model"], "choices": [choice], "usage": self.server.usage}
-
-    def _send(self, status: int, content: Any, headers: Mapping[str, str]) -> None:
-        data = json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in {"content-type": "application/json", "content-length": str(len(data)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-
-def check_request(body: dict[str, Any]) -> None:
-    """Raises Refusal for whatever the real service refuses."""
+def refused_request(body: dict[str, Any]) -> Reply | None:
+    """The error of whatever the real service refuses."""
     model = body.get("model", "")
     if model not in PARAMETERS:
-        raise Refusal(
+        return refusal(
             f"The model `{model}` does not exist or you do not have access to it.", 404, None, "model_not_found"
         )
     for name, value in body.items():
         if name not in KNOWN:
-            raise Refusal(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+            return refusal(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
         if name not in PARAMETERS[model]:
             other = " Use 'max_completion_tokens' instead." if name == "max_tokens" else ""
             message = f"Unsupported parameter: '{name}' is not supported with this model.{other}"
-            raise Refusal(message, param=name, code="unsupported_parameter")
+            return refusal(message, param=name, code="unsupported_parameter")
         if (model, name) == ("gpt-5-mini", "temperature") and value != 1:
             message = (
                 f"Unsupported value: 'temperature' does not support {value} with this model. Only the default (1) "
             )
-            raise Refusal(message + "value is supported.", param=name, code="unsupported_value")
+            return refusal(message + "value is supported.", param=name, code="unsupported_value")
     for message in body["messages"]:
         if message.keys() != {"role", "content"} or not isinstance(message["content"], str):
-            raise Refusal("Invalid type for 'messages[0].content'.", param="messages", code="invalid_type")
+            return refusal("Invalid type for 'messages[0].content'.", param="messages", code="invalid_type")
     if "response_format" in body and not any("json" in message["content"].lower() for message in body["messages"]):
         why = "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'."
-        raise Refusal(why, param="messages")
+        return refusal(why, param="messages")
+    return None
 
 
 def an_instance(schema: Any, root: Any, draw: random.Random) -> Any:

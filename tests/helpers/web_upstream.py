@@ -1,30 +1,20 @@
-"""A real HTTP server in a thread that speaks the formats of all search services, over a few invented papers, and that
-of embeddings, where a text's vector tells its length.
-
-`faults` are answered first, in their order; everything that was asked is in `asked`.
-"""
+"""A server that speaks the formats of all search services, over a few invented papers, and that of embeddings, where a
+text's vector tells its length."""
 
 from __future__ import annotations
 
-import contextlib
 import html
 import json
-import threading
-import time
-from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from ratchet.core.config import Section, Sources, parse
 from ratchet.retrieval.sources.registry import SERVICES, open_sources
 from ratchet.retrieval.sources.source import Source
+from tests.helpers.fake_server import FakeServer, Reply, Request
 from tests.helpers.served import Plain
 
 KEY = "key-of-the-tests"
@@ -55,54 +45,21 @@ PAPERS = tuple(
 )
 
 
-@dataclass(frozen=True)
-class Asked:
-    method: str
-    path: str
-    params: dict[str, str]
-    headers: Message[str, str]
-    body: dict[str, Any]
-    at: float
+class Upstream(FakeServer):
+    def answer(self, request: Request) -> Reply:
+        if request.path == "/search" and "q" in request.body:
+            return serper(request)
+        return FORMATS[request.path](request) if request.path in FORMATS else Reply(404, "no such page")
 
 
-@dataclass(frozen=True)
-class Reply:
-    status: int = 200
-    body: str | bytes = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    delay: float = 0.0
-    """Seconds before the first byte."""
-    drip: float = 0.0
-    """Seconds between single bytes of the body."""
-    broken: bool = False
-    """The connection is closed in the middle of the body."""
-
-
-class Upstream:
-    def __init__(self) -> None:
-        self.faults: deque[Reply] = deque()
-        self.asked: list[Asked] = []
-        self.url = ""
-        self._lock = threading.Lock()
-
-    def answer(self, asked: Asked) -> Reply:
-        with self._lock:
-            self.asked.append(asked)
-            if self.faults:
-                return self.faults.popleft()
-        if asked.path == "/search" and "q" in asked.body:
-            return serper(asked)
-        return FORMATS[asked.path](asked) if asked.path in FORMATS else Reply(404, "no such page")
-
-
-def window(asked: Asked, start: str, size: str) -> tuple[Paper, ...]:
+def window(asked: Request, start: str, size: str) -> tuple[Paper, ...]:
     if "nothing" in json.dumps([asked.params, asked.body]):
         return ()
     first = int(asked.params.get(start, 0))
     return PAPERS[first : first + int(asked.params[size])]
 
 
-def tavily(asked: Asked) -> Reply:
+def tavily(asked: Request) -> Reply:
     if asked.headers.get("Authorization") != f"Bearer {KEY}":
         said = f"Unauthorized: {asked.headers.get('Authorization')} is not a key"
         return Reply(401, json.dumps({"detail": {"error": said}}))
@@ -121,7 +78,7 @@ def tavily(asked: Asked) -> Reply:
     return Reply(body=json.dumps({"query": asked.body["query"], "results": results, "response_time": 0.8}))
 
 
-def serper(asked: Asked) -> Reply:
+def serper(asked: Request) -> Reply:
     if asked.headers.get("X-API-KEY") != KEY:
         return Reply(403, json.dumps({"message": "Unauthorized.", "statusCode": 403}))
     found = () if "nothing" in asked.body["q"] else PAPERS[: asked.body["num"]]
@@ -132,7 +89,7 @@ def serper(asked: Asked) -> Reply:
     return Reply(body=json.dumps({"searchParameters": {"q": asked.body["q"]}, "organic": organic, "credits": 1}))
 
 
-def wikipedia(asked: Asked) -> Reply:
+def wikipedia(asked: Request) -> Reply:
     if "(" not in asked.headers.get("User-Agent", ""):
         return Reply(403, "Please set a user-agent with contact information.")
     params = asked.params
@@ -156,7 +113,7 @@ def wikipedia(asked: Asked) -> Reply:
     return Reply(body=json.dumps({"batchcomplete": True, "query": query | ({"pages": pages} if pages else {})}))
 
 
-def arxiv(asked: Asked) -> Reply:
+def arxiv(asked: Request) -> Reply:
     entries = "".join(
         f"<entry><id>http://arxiv.org/abs/2401.{p.number}v2</id><updated>2024-01-02T00:00:00Z</updated>"
         f"<title>{xml_text(p.title)}</title><summary>  {xml_text(p.abstract)}\n</summary></entry>"
@@ -166,12 +123,12 @@ def arxiv(asked: Asked) -> Reply:
     return Reply(body=f"{head}<id>http://arxiv.org/api/x</id><title>ArXiv Query</title>{entries}</feed>")
 
 
-def esearch(asked: Asked) -> Reply:
+def esearch(asked: Request) -> Reply:
     ids = [str(p.number) for p in window(asked, "retstart", "retmax")]
     return Reply(body=json.dumps({"header": {"type": "esearch"}, "esearchresult": {"count": "7", "idlist": ids}}))
 
 
-def efetch(asked: Asked) -> Reply:
+def efetch(asked: Request) -> Reply:
     wanted = asked.params["id"].split(",")
     articles = "".join(pubmed_article(p) for p in reversed(PAPERS) if str(p.number) in wanted)
     doctype = '<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle//EN" "https://dtd.nlm.example/pubmed.dtd">'
@@ -188,7 +145,7 @@ def pubmed_article(paper: Paper) -> str:
     )
 
 
-def semantic_scholar(asked: Asked) -> Reply:
+def semantic_scholar(asked: Request) -> Reply:
     found = window(asked, "offset", "limit")
     data = [
         {"paperId": f"s{p.number}", "url": None, "title": p.title, "abstract": p.abstract, "tldr": None} for p in found
@@ -198,7 +155,7 @@ def semantic_scholar(asked: Asked) -> Reply:
     )
 
 
-def openalex(asked: Asked) -> Reply:
+def openalex(asked: Request) -> Reply:
     if not 0 < int(asked.params["per_page"]) <= 100 or asked.params.get("filter") != "has_abstract:true":
         return Reply(403, json.dumps({"error": "Invalid query parameters error.", "message": "per-page"}))
     results = [
@@ -224,7 +181,7 @@ def xml_text(text: str) -> str:
     return html.escape("".join(c for c in text if c >= " " or c == "\n"))
 
 
-def embeddings(asked: Asked) -> Reply:
+def embeddings(asked: Request) -> Reply:
     rows = [{"index": n, "embedding": [len(text), 1]} for n, text in enumerate(asked.body["input"])]
     return Reply(body=json.dumps({"data": rows[::-1]}))
 
@@ -263,60 +220,3 @@ def opened(up: Upstream, service: str, folder: Path, per_second: int = 10_000, *
 def stored(folder: Path) -> list[Path]:
     """The files of a cache."""
     return [*folder.rglob("*.json")]
-
-
-@contextlib.contextmanager
-def upstream() -> Iterator[Upstream]:
-    """The services, at `.url`."""
-    state = Upstream()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._handle()
-
-        def do_POST(self) -> None:
-            self._handle()
-
-        def _handle(self) -> None:
-            split = urlsplit(self.path)
-            params = {name: values[-1] for name, values in parse_qs(split.query).items()}
-            raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            body = json.loads(raw) if raw else {}
-            reply = state.answer(Asked(self.command, split.path, params, self.headers, body, time.monotonic()))
-            with contextlib.suppress(OSError):  # a client that gave up
-                self._send(reply)
-
-        def _send(self, reply: Reply) -> None:
-            data = reply.body.encode() if isinstance(reply.body, str) else reply.body
-            time.sleep(reply.delay)
-            self.send_response(reply.status)
-            for name, value in reply.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            if reply.broken:
-                self.wfile.write(data[: len(data) // 2])
-                self.close_connection = True
-            elif reply.drip:
-                for byte in data:
-                    self.wfile.write(bytes([byte]))
-                    time.sleep(reply.drip)
-            else:
-                self.wfile.write(data)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield state
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()

@@ -21,10 +21,10 @@ from ratchet.inference.http.chat_api import SCHEMA, ChatApiEngine
 from tests.helpers.any_system import SYSTEMS
 from tests.helpers.closed_service import (
     KEY,
-    Refusal,
     Service,
     any_answer,
     closed_service,
+    refusal,
 )
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, passage, play
 
@@ -58,7 +58,7 @@ async def ask(engine: ChatApiEngine, params: SamplingParams = GREEDY, text: str 
 
 async def test_messages_are_sent_and_the_services_own_count_is_the_cost(service: Service) -> None:
     found = await ask(opened(service), text="Where <|im_end|> is it?")
-    (body,) = service.asked
+    (body,) = service.taken
     assert body == {
         "model": "gpt-4o-mini",
         "messages": [
@@ -95,7 +95,7 @@ async def test_a_reasoning_model_and_an_older_service_get_what_they_take(
     service: Service, name: str, settings: dict[str, Any], sent: dict[str, Any], left_out: set[str]
 ) -> None:
     await ask(opened(service, name, **settings))
-    (body,) = service.asked
+    (body,) = service.taken
     assert sent.items() <= body.items() and not left_out & body.keys()
 
 
@@ -117,7 +117,7 @@ async def test_a_refused_parameter_stops_the_command_with_the_setting_that_leave
 
 
 async def test_no_credit_and_a_wrong_key_stop_at_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    service.refusals = [Refusal("You exceeded your current quota.", 429, code="insufficient_quota", retry_after="60")]
+    service.faults = [refusal("You exceeded your current quota.", 429, code="insufficient_quota", retry_after="60")]
     with pytest.raises(UserError, match="no credit left"):
         await ask(opened(service))
     monkeypatch.setenv("LOCAL_KEY", "sk-wrong")
@@ -165,13 +165,13 @@ async def test_a_schema_is_said_and_asked_for_in_json_mode(
     service: Service, schema: dict[str, Any], mode: dict[str, str] | None
 ) -> None:
     await ask(opened(service), replace(GREEDY, schema=schema))
-    (body,) = service.asked
+    (body,) = service.taken
     assert body["messages"][-1]["content"] == f"Where?{SCHEMA}{json.dumps(schema)}"
     assert body.get("response_format") == mode
 
 
 async def test_a_reply_that_is_nearly_in_form_is_read(service: Service) -> None:
-    service.reply = lambda body: 'Sure!\n```json\n{"reasoning": "r", "final_answer": "SUPPORTS",}\n```\nGladly.'
+    service.say = lambda body: 'Sure!\n```json\n{"reasoning": "r", "final_answer": "SUPPORTS",}\n```\nGladly.'
     engine = opened(service)
     roles = {role: {"trainable": True} for role in load_system(SystemConfig(name="fire")).roles}
     try:
@@ -193,7 +193,7 @@ CONTINUES = {"flare", "ircot"}
 async def test_every_system_runs_on_a_closed_model_and_is_recorded_as_text(
     service: Service, name: str, model: str
 ) -> None:
-    service.reply = any_answer
+    service.say = any_answer
     engine = opened(service, model, chat_api=GPT_5_MINI if model == "gpt-5-mini" else {})
     shelf = Shelf({"Velm": [passage(1, "Ada Torrin built it.", "Velm")]})
     roles = {role: {"trainable": True} for role in load_system(SystemConfig(name=name)).roles}
@@ -209,7 +209,7 @@ async def test_every_system_runs_on_a_closed_model_and_is_recorded_as_text(
     finally:
         await engine.close()
     assert done.status != "failed", done.error
-    assert service.asked and not done.token_exact
+    assert service.taken and not done.token_exact
     for conversation in done.conversations:
         assert conversation.ids == () and conversation.text
     first = done.model_calls[0]

@@ -14,7 +14,7 @@ from ratchet.inference.completion import SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.engines import open_engine
 from ratchet.inference.schemas import schema_grammar
-from tests.helpers.wire_server import SCHEMA, Fault, Server, World, adapter
+from tests.helpers.wire_server import SCHEMA, Server, World, adapter, failure
 
 pytestmark = pytest.mark.server
 
@@ -149,7 +149,7 @@ async def test_an_adapter_is_loaded_once_under_a_name_of_its_content(world: Worl
     [
         ({"lora": False}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING"),
         ({"ignores_adapters": True}, r"exactly as the base model tiny does.*stale"),
-        ({"faults": [Fault(500, "LoRA rank 64 is greater than 16.")]}, r"rank 64 is greater.*\n.*--max-lora-rank"),
+        ({"faults": [failure(500, "LoRA rank 64 is greater than 16.")]}, r"rank 64 is greater.*\n.*--max-lora-rank"),
     ],
 )
 async def test_an_adapter_that_does_not_work_on_the_server_is_refused(

@@ -18,9 +18,10 @@ from ratchet.inference.completion import SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.engines import open_engines
 from ratchet.inference.http.connection import ServerLost
+from tests.helpers.fake_server import Reply
 from tests.helpers.odd_answers import wire
 from tests.helpers.waiting import wait_for
-from tests.helpers.wire_server import GREEDY, SCHEMA, Fault, Server, World, adapter, running
+from tests.helpers.wire_server import GREEDY, SCHEMA, Server, World, adapter, failure, running
 
 pytestmark = pytest.mark.server
 
@@ -29,8 +30,8 @@ KEY = "sk-very-secret"
 # Faults
 
 
-@pytest.mark.parametrize("fault", [*map(Fault, (408, 409, 425, 429, 500, 502, 503, 504)), Fault(drop=True)])
-async def test_what_is_for_a_moment_is_tried_again(world: World, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [*map(failure, (408, 409, 425, 429, 500, 502, 503, 504)), failure(drop=True)])
+async def test_what_is_for_a_moment_is_tried_again(world: World, fault: Reply) -> None:
     world.server.faults = [fault, fault]
     assert (await world.ask()).text == "harbour"
     first, *again = world.server.asked()
@@ -39,7 +40,7 @@ async def test_what_is_for_a_moment_is_tried_again(world: World, fault: Fault) -
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_a_wrong_request_is_not_repeated(world: World, status: int) -> None:
-    world.server.faults = [Fault(status, "no\n such schema " + "x" * 1000)]
+    world.server.faults = [failure(status, "no\n such schema " + "x" * 1000)]
     with pytest.raises(EngineError, match=rf"{status}: no such schema x+ \[cut\]$") as error:
         await world.ask()
     assert len(str(error.value)) < 400
@@ -48,7 +49,7 @@ async def test_a_wrong_request_is_not_repeated(world: World, status: int) -> Non
 
 async def test_retry_after_is_honoured(world: World) -> None:
     await world.ask()
-    world.server.faults = [Fault(429, headers={"Retry-After": "0.4"})]
+    world.server.faults = [failure(429, headers={"Retry-After": "0.4"})]
     began = time.monotonic()
     await world.ask()
     assert time.monotonic() - began >= 0.4
@@ -65,7 +66,7 @@ def test_retry_after_in_both_forms_and_in_none() -> None:
 
 async def test_an_answer_beyond_the_timeout(server: Server, folder: str) -> None:
     world = World(server, folder, timeout=0.3)
-    server.faults = [Fault(delay=1.0)]
+    server.faults = [failure(delay=1.0)]
     with pytest.raises(EngineError, match=r"no answer within 0.3 s \(models\.\*\.timeout\)"):
         await world.ask()
 
@@ -97,7 +98,7 @@ async def test_the_key_is_sent_and_never_shown(server: Server, folder: str, monk
     world = World(server, folder, api_key_env="MY_KEY")
     assert (await world.ask()).text == "harbour"
     assert {r.headers["authorization"] for r in server.requests} == {f"Bearer {KEY}"}
-    server.faults = [Fault(400, f"bad request with {KEY}")]
+    server.faults = [failure(400, f"bad request with {KEY}")]
     with pytest.raises(EngineError) as error:
         await world.ask()
     assert KEY not in str(error.value) + repr(error.value)
@@ -124,7 +125,7 @@ async def test_a_restart_is_waited_out_and_said_once(
 ) -> None:
     folder = str(adapter(tmp_path / "one"))
     await world.ask(adapter=folder)
-    world.server.faults = [Fault(delay=0.3)] * 3
+    world.server.faults = [failure(delay=0.3)] * 3
     asked = [asyncio.create_task(world.ask(adapter=folder)) for _ in range(3)]
     await asyncio.sleep(0.1)
     world.server.stop()  # in the middle of three answers
@@ -154,8 +155,8 @@ async def test_a_request_that_breaks_its_connection_while_others_are_answered_fa
     world = World(server, folder, timeout=1.0)
     await world.ask()
 
-    def drop_long_ones(body: dict[str, Any]) -> Fault | None:
-        return Fault(drop=True) if body["max_tokens"] == 7 else None
+    def drop_long_ones(body: dict[str, Any]) -> Reply | None:
+        return failure(drop=True) if body["max_tokens"] == 7 else None
 
     server.judge = drop_long_ones
     failing = asyncio.create_task(world.ask(SamplingParams(temperature=0, max_tokens=7)))
@@ -232,13 +233,13 @@ OTHERS = [
 
 @pytest.mark.parametrize(("status", "body"), FULL)
 async def test_a_full_context_is_told_by_codes_and_by_clear_words(world: World, status: int, body: str) -> None:
-    world.server.faults = [Fault(wire=wire(body.encode(), status))]
+    world.server.faults = [failure(wire=wire(body.encode(), status))]
     assert (await world.ask(SamplingParams(temperature=0, schema=SCHEMA))).finish_reason == "context"
 
 
 @pytest.mark.parametrize(("status", "body"), REFUSED_SCHEMAS)
 async def test_a_refused_schema_is_no_full_context(world: World, status: int, body: str) -> None:
-    world.server.faults = [Fault(wire=wire(body.encode(), status))]
+    world.server.faults = [failure(wire=wire(body.encode(), status))]
     with pytest.raises(
         EngineError, match=rf"(?s)answered {status}: .*\nThe server refuses the JSON schema .*\"object\""
     ):
@@ -248,7 +249,7 @@ async def test_a_refused_schema_is_no_full_context(world: World, status: int, bo
 
 @pytest.mark.parametrize(("status", "body"), OTHERS)
 async def test_any_other_refusal_fails_its_request_in_the_servers_words(world: World, status: int, body: str) -> None:
-    world.server.faults = [Fault(wire=wire(body.encode(), status))]
+    world.server.faults = [failure(wire=wire(body.encode(), status))]
     with pytest.raises(EngineError, match=rf"answered {status}: .*maximum") as caught:
         await world.ask(SamplingParams(temperature=0, schema=SCHEMA))
     assert "schema" not in str(caught.value)

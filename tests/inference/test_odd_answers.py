@@ -13,8 +13,9 @@ import pytest
 from ratchet.inference.completion import SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.http import connection
+from tests.helpers.fake_server import Reply
 from tests.helpers.odd_answers import ODD, bomb, wire
-from tests.helpers.wire_server import FAST, Fault, Server, World, adapter
+from tests.helpers.wire_server import FAST, Server, World, adapter, failure
 
 pytestmark = pytest.mark.server
 
@@ -26,7 +27,7 @@ HUGE = 10**4000
 async def test_an_odd_answer_fails_its_request_alone(engine: str, odd: bytes, server: Server, folder: str) -> None:
     world = World(server, folder, engine=engine)
     await world.ask()
-    server.faults = [Fault(wire=odd)] * FAST.tries
+    server.faults = [failure(wire=odd)] * FAST.tries
     with pytest.raises(EngineError) as caught:
         await world.ask()
     server.faults = []
@@ -45,7 +46,7 @@ TOO_BUSY = {
 
 @pytest.mark.parametrize("busy", TOO_BUSY.values(), ids=TOO_BUSY)
 async def test_too_busy_inside_a_success_is_tried_again(busy: bytes, text_world: World) -> None:
-    text_world.server.faults = [Fault(wire=busy)] * 2
+    text_world.server.faults = [failure(wire=busy)] * 2
     assert (await text_world.ask()).text == text_world.server.text and not text_world.server.faults
 
 
@@ -103,9 +104,9 @@ async def test_an_odd_answer_about_an_adapter_fails_its_request_alone(world: Wor
     assert (await world.ask(adapter=folder)).text == "harbour"
 
 
-def _odd_to_probes(odd: bytes, body: Any) -> Fault | None:
+def _odd_to_probes(odd: bytes, body: Any) -> Reply | None:
     """An odd answer to the fixed prompt that tells an adapter from its base model."""
-    return Fault(wire=odd) if isinstance(body, dict) and isinstance(body.get("prompt"), str) else None
+    return failure(wire=odd) if isinstance(body, dict) and isinstance(body.get("prompt"), str) else None
 
 
 async def test_no_more_is_read_than_an_answer_can_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +115,7 @@ async def test_no_more_is_read_than_an_answer_can_be(world: World, monkeypatch: 
     packed = bomb(256)
     tracemalloc.start()
     try:
-        for fault in (Fault(wire=packed), Fault(flood=1 << 30)):
+        for fault in (failure(wire=packed), failure(flood=1 << 30)):
             world.server.faults = [fault]
             tracemalloc.reset_peak()
             with pytest.raises(EngineError, match="more than 1 MiB is not read"):

@@ -43,7 +43,7 @@ GPT_5_MINI = {"sampling": False, "reasoning_tokens": 500}
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setenv("LOCAL_KEY", KEY)
     with closed_service() as service:
-        service.reply = reply
+        service.say = reply
         yield service
 
 
@@ -88,7 +88,7 @@ def test_a_closed_agent_is_evaluated_by_a_closed_judge(
     view = make_view(gathered(config, round_folder), DetailReader(config))
     shown = unpack(view.chunks[0])["runs"][0]["conversations"]
     assert [one["text"] for one in shown] == [True], "the report says that it is text"
-    judged = [body for body in service.asked if body["model"] == "gpt-5-mini"]
+    judged = [body for body in service.taken if body["model"] == "gpt-5-mini"]
     assert judged and all("temperature" not in body for body in judged)
 
 

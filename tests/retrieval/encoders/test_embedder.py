@@ -18,8 +18,9 @@ from ratchet.questions.manifest import check_same, open_run
 from ratchet.retrieval.encoders import dense as embedder
 from ratchet.retrieval.encoders.dense import open_embedder
 from ratchet.retrieval.retriever import SourceError
+from tests.helpers.fake_server import Reply, run_server
 from tests.helpers.served import Plain
-from tests.helpers.web_upstream import Reply, Upstream, upstream
+from tests.helpers.web_upstream import Upstream
 
 pytestmark = pytest.mark.server
 
@@ -31,7 +32,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[Upstream]:
-    with upstream() as state:
+    with run_server(Upstream()) as state:
         yield state
 
 
@@ -49,18 +50,18 @@ def test_vectors_come_in_the_order_of_the_texts_and_have_length_one(
     assert vectors.dtype == np.float32 and vectors.shape == (3, 2)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
     assert np.allclose(vectors[:, 0] / vectors[:, 1], [1, 3, 1])
-    first, _ = server.asked
+    first, _ = server.requests
     assert first.headers["authorization"] == "Bearer key-of-the-tests"
     assert first.body == {"model": "text-embedding-3-small", "input": ["a", "abc"], "encoding_format": "float"}
-    assert embed([]).shape[0] == 0 and len(server.asked) == 2
+    assert embed([]).shape[0] == 0 and len(server.requests) == 2
 
 
 def test_what_is_transient_is_asked_again_and_what_stays_is_the_trajectorys_fault(server: Upstream) -> None:
     embed = open_embedder(config(server))
     for busy in ([Reply(503, "busy"), Reply(429, "slow down")], [Reply(202), Reply(body="<html>Bad gateway</html>")]):
-        server.asked.clear()
+        server.requests.clear()
         server.faults.extend(busy)
-        assert embed(["abc"]).shape == (1, 2) and len(server.asked) == 3
+        assert embed(["abc"]).shape == (1, 2) and len(server.requests) == 3
     server.faults.extend([Reply(500, "broken")] * 3)
     with pytest.raises(SourceError, match=r"answered 500: .*broken.* \(after 3 tries\)"):
         embed(["abc"])

@@ -12,7 +12,8 @@ import pytest
 from ratchet.core.http.retry import Backoff
 from ratchet.retrieval.sources import client
 from ratchet.retrieval.sources.registry import SERVICES
-from tests.helpers.web_upstream import KEY, Upstream, upstream
+from tests.helpers.fake_server import run_server
+from tests.helpers.web_upstream import KEY, Upstream
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Upstream]:
     for kind in SERVICES.values():
         if kind.key_env:
             monkeypatch.setenv(kind.key_env, f"{KEY}\n")
-    with upstream() as state:
+    with run_server(Upstream()) as state:
         yield state
 
 

@@ -19,10 +19,11 @@ from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources import client as web_client
 from ratchet.retrieval.sources import mcp as mcp_client
 from ratchet.retrieval.sources.mcp import McpSource
+from tests.helpers.fake_server import Reply
 from tests.helpers.odd_answers import DEEP, ODD, bomb, wire
 from tests.helpers.served import QUICK
 from tests.helpers.web_upstream import KEY, opened
-from tests.helpers.wire_server import Fault, Server, running
+from tests.helpers.wire_server import Server, failure, running
 
 pytestmark = pytest.mark.server
 
@@ -38,9 +39,9 @@ def odd() -> Iterator[Server]:
         yield server
 
 
-def answer_with(server: Server, fault: Fault) -> None:
+def answer_with(server: Server, fault: Reply) -> None:
     """To every POST; a GET is the list of indexes."""
-    server.judge = lambda body: Fault(raw=json.dumps(INDEXES)) if body is None else fault
+    server.judge = lambda body: failure(raw=json.dumps(INDEXES)) if body is None else fault
 
 
 STRANGE = ODD | {
@@ -53,13 +54,13 @@ STRANGE = ODD | {
 
 @pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE)
 def test_an_odd_answer_of_a_search_server_fails_one_search(answer: bytes, odd: Server) -> None:
-    answer_with(odd, Fault(wire=answer))
+    answer_with(odd, failure(wire=answer))
     remote = RemoteIndex(odd.url, backoff=FAST)
     with pytest.raises(SourceError) as caught:  # which fails a trajectory; UserError would end the command
         remote.search("harbour", 1)
     assert len(str(caught.value)) < 600
-    odd.faults = [Fault(wire=wire(b"<html>Bad gateway</html>"))]
-    answer_with(odd, Fault(wire=GOOD))
+    odd.faults = [failure(wire=wire(b"<html>Bad gateway</html>"))]
+    answer_with(odd, failure(wire=GOOD))
     assert [passage.id for passage in remote.search("harbour", 1)] == ["d:0"]
     remote.close()
 
@@ -70,12 +71,12 @@ async def test_no_more_is_read_than_an_answer_can_be(
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
     for module in (remote_index, web_client, mcp_client):
         monkeypatch.setattr(module, "MAX_BYTES", 1 << 20)
-    answer_with(odd, Fault())
+    answer_with(odd, failure())
     remote, packed = RemoteIndex(odd.url, backoff=QUICK), bomb(256)
     web = opened(odd, "tavily", tmp_path)  # type: ignore[arg-type]
     tracemalloc.start()
     try:
-        for fault in (Fault(wire=packed), Fault(flood=1 << 30)):
+        for fault in (failure(wire=packed), failure(flood=1 << 30)):
             answer_with(odd, fault)
             tracemalloc.reset_peak()
             with pytest.raises(SourceError, match="more than 1 MiB is not read"):

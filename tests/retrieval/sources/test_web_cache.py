@@ -17,13 +17,13 @@ pytestmark = pytest.mark.server
 async def test_the_same_request_is_sent_once(up: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = opened(up, "tavily", tmp_path)
     found = await asyncio.gather(*(source.search("tide", 3) for _ in range(8)))
-    assert len(up.asked) == 1 and found == [found[0]] * 8
+    assert len(up.requests) == 1 and found == [found[0]] * 8
     monkeypatch.setenv("RATCHET_CONTACT", "somebody@else.example")
     again = opened(up, "tavily", tmp_path)
-    assert await again.search("tide", 3) == found[0] and len(up.asked) == 1
+    assert await again.search("tide", 3) == found[0] and len(up.requests) == 1
     await again.search("tide", 4)
     await again.search("tide", 1, 2)  # the first three, which are there
-    assert len(up.asked) == 2
+    assert len(up.requests) == 2
     assert again.digest == source.digest
 
 
@@ -41,7 +41,7 @@ async def test_replay_never_connects_and_needs_no_key(
     file.write_text(file.read_text()[:-20])
     with pytest.raises(SourceError, match=rf"{file.name} is damaged"):
         await replay.search("tide", 3)
-    assert len(up.asked) == 1
+    assert len(up.requests) == 1
 
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"response": 3}', '{"request": {}, "response": "{}"}', "\udcff"])
@@ -52,5 +52,5 @@ async def test_a_damaged_file_is_fetched_again(damage: str, up: Upstream, tmp_pa
     before = file.read_text()
     file.write_bytes(damage.encode(errors="surrogateescape"))
     assert await source.search("tide", 3) == found
-    assert len(up.asked) == 2
+    assert len(up.requests) == 2
     assert json.loads(file.read_text())["response"] == json.loads(before)["response"]

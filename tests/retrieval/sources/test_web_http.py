@@ -11,8 +11,9 @@ import pytest
 from ratchet.core.http.retry import Backoff
 from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources import client
+from tests.helpers.fake_server import Reply
 from tests.helpers.waiting import wait_for
-from tests.helpers.web_upstream import KEY, Reply, Upstream, opened, stored
+from tests.helpers.web_upstream import KEY, Upstream, opened, stored
 
 pytestmark = pytest.mark.server
 
@@ -26,17 +27,17 @@ async def test_what_is_transient_is_tried_again(up: Upstream, tmp_path: Path) ->
         Reply(body=b"\x1f\x8bno", headers={"Content-Encoding": "gzip"}),
     ]
     assert len(await source.search("tide", 3)) == 3
-    assert len(up.asked) == 5
+    assert len(up.requests) == 5
 
 
 async def test_retry_after_is_kept_to_by_all_searches(up: Upstream, tmp_path: Path) -> None:
     source = opened(up, "tavily", tmp_path)
     up.faults.append(Reply(429, headers={"Retry-After": "0.3"}))
     first = asyncio.create_task(source.search("tide", 3))
-    await asyncio.to_thread(wait_for, lambda: bool(up.asked))
+    await asyncio.to_thread(wait_for, lambda: bool(up.requests))
     await asyncio.sleep(0.05)
     await asyncio.gather(first, source.search("harbour", 1))
-    times = [asked.at for asked in up.asked]
+    times = [asked.at for asked in up.requests]
     assert len(times) == 3 and min(times[1:]) - times[0] >= 0.3
 
 
@@ -45,7 +46,7 @@ async def test_patience_ends(up: Upstream, tmp_path: Path, monkeypatch: pytest.M
     up.faults += [Reply(500, "oops")] * 9
     with pytest.raises(SourceError, match=r"tavily answered 500: oops \(after 5 tries\); run the same command again"):
         await source.search("tide", 3)
-    assert len(up.asked) == 5
+    assert len(up.requests) == 5
     monkeypatch.setattr(client, "DEADLINE", 0.0)
     with pytest.raises(SourceError, match=r"after 1 tries"):
         await source.search("tides", 3)
@@ -57,7 +58,7 @@ async def test_what_is_wrong_for_good_is_not_tried_again(status: int, up: Upstre
     up.faults.append(Reply(status, f"no: \x1b[31m{KEY}\n is wrong" + "x" * 1000))
     with pytest.raises(SourceError, match=rf"tavily answered {status}: no: \*\*\* is wrongx+ \[cut\]; ") as caught:
         await source.search("tide", 3)
-    assert KEY not in str(caught.value) and len(up.asked) == 1
+    assert KEY not in str(caught.value) and len(up.requests) == 1
     assert ("TAVILY_API_KEY" in str(caught.value)) == (status in (401, 403))
 
 
@@ -85,7 +86,7 @@ async def test_redirects_and_floods_are_refused(up: Upstream, tmp_path: Path, mo
     up.faults.append(Reply(body=b" " * ((1 << 20) + 1)))
     with pytest.raises(SourceError, match="more than 1 MiB"):
         await source.search("tide", 3)
-    assert len(up.asked) == 2
+    assert len(up.requests) == 2
 
 
 async def test_keys_are_told_to_nobody_else(

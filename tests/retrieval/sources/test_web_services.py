@@ -15,7 +15,8 @@ from ratchet.retrieval.retriever import SourceError
 from ratchet.retrieval.sources import client
 from ratchet.retrieval.sources.registry import SERVICES
 from ratchet.retrieval.sources.service import keywords, shorter_queries
-from tests.helpers.web_upstream import KEY, PAPERS, Reply, Upstream, opened
+from tests.helpers.fake_server import Reply
+from tests.helpers.web_upstream import KEY, PAPERS, Upstream, opened
 
 pytestmark = pytest.mark.server
 
@@ -47,9 +48,9 @@ async def test_every_service_gives_the_same_passages(service: str, up: Upstream,
 async def test_no_results_and_no_query(service: str, up: Upstream, tmp_path: Path) -> None:
     source = opened(up, service, tmp_path)
     assert await source.search("nothing", 3) == []
-    asked = len(up.asked)
+    asked = len(up.requests)
     assert await source.search(" \n\x00", 3) == await source.search("?!", 3) == await source.search("tides", 0) == []
-    assert len(up.asked) == asked == 1
+    assert len(up.requests) == asked == 1
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -182,9 +183,9 @@ async def test_what_is_asked_in_the_services_own_words(up: Upstream, tmp_path: P
     for service in SERVICES:
         source = opened(up, service, tmp_path)
         await source.search('Is "well-known" tea (black)\n AND: good?', 2, 1)
-    asked = {request.path: request for request in up.asked}
-    assert len(up.asked) == 8
-    assert [request.body for request in up.asked[:2]] == [
+    asked = {request.path: request for request in up.requests}
+    assert len(up.requests) == 8
+    assert [request.body for request in up.requests[:2]] == [
         {"query": 'Is "well-known" tea (black) AND: good?', "search_depth": "basic", "max_results": 3},
         {"q": 'Is "well-known" tea (black) AND: good?', "num": 3},
     ]
@@ -196,7 +197,7 @@ async def test_what_is_asked_in_the_services_own_words(up: Upstream, tmp_path: P
     assert asked["/graph/v1/paper/search"].params["query"] == 'Is "well known" tea (black) AND: good?'
     assert asked["/works"].params["search"] == "Is  well-known  tea (black) AND: good "
     assert asked["/works"].params["mailto"] == "me@velm.example"
-    assert all("(me@velm.example)" in request.headers["User-Agent"] for request in up.asked)
+    assert all("(me@velm.example)" in request.headers["User-Agent"] for request in up.requests)
 
 
 async def test_wikipedia_puts_the_snippet_that_matched_further_down_first(
@@ -255,7 +256,7 @@ async def test_where_every_word_must_match_fewer_words_are_tried(service: str, u
     found = await source.search("Does the tide of Velm break moorings, or nothing?", 2)
     assert len(found) == 2
     name = {"openalex": "search", "pubmed": "term"}[service]
-    asked = [request.params[name] for request in up.asked if name in request.params]
+    asked = [request.params[name] for request in up.requests if name in request.params]
     assert asked[1:] == ["tide Velm break moorings nothing", "tide Velm break"]
     further = await source.search("Does the tide of Velm break moorings, or nothing?", 2, 2)
     assert {passage.id for passage in further}.isdisjoint({passage.id for passage in found}) and len(further) == 2
