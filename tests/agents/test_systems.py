@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-import ratchet.commands.ask as command
 from ratchet import agents
 from ratchet.agents.core.system import known_systems, load_system
 from ratchet.core.config import ModelConfig, SystemConfig
 from ratchet.core.errors import UserError
 from ratchet.core.plugins import FOLDERS
-from ratchet.core.records import Question, Search
+from ratchet.core.records import Question
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.any_system import ON_QUESTIONS
 from tests.helpers.commands import command_of
@@ -109,18 +107,6 @@ def test_the_command_shows_the_work_and_the_answer(
     assert "model calls 6, searches 1, " in out
     order = [out.index(text) for text in ("coordinator", "searcher  ", "answerer  ", "model calls")]
     assert order == sorted(order)
-
-
-def test_on_a_terminal_a_long_text_goes_on_below_its_first_line() -> None:
-    console = Console(force_terminal=True, color_system=None, width=40, file=(out := io.StringIO()))
-    text = "Velm is a town with a long harbour of stone"
-    found = Search(
-        role="searcher", query="Velm", k=1, offset=0, passages=(passage(1, text, "Velm"),), at=0.0, seconds=0.1
-    )
-    command.View(console, load_system(SystemConfig(name="mrag"))).event(found)
-    lines = out.getvalue().splitlines()
-    at = lines[0].index("searches:")
-    assert len(lines) > 2 and all(line[:at].strip() in ("", "searcher") for line in lines), lines
 
 
 def test_without_a_question_each_line_that_is_typed_is_one_and_the_model_is_opened_once(

@@ -28,6 +28,7 @@ SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required":
 OFFERED = [{"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": SCHEMA}}]
 REFUSALS = {400, 401, 403, 404, 405, 408, 409, 413, 415, 431}
 REQUESTS = 12
+DEEP = "lists in lists"
 Said = tuple[str, str]
 """A prompt, and what the model said to it."""
 
@@ -95,7 +96,7 @@ class Program:
             self._dialogues.append([*messages, said, *(results or [self._message("user")])])
 
     async def _send_odd(self, client: httpx.AsyncClient, messages: list[dict[str, Any]]) -> None:
-        """One to three values are of other types, in one of the three protocols."""
+        """One to three values are of other types or nested too deeply, in one of the three protocols."""
         path = self._dice.choice(["chat/completions", "responses", "messages"])
         body: dict[str, Any] = deepcopy({"tool_choice": "auto", "stop": ["x"], "stream": False} | self._body(messages))
         if path == "responses":
@@ -103,12 +104,17 @@ class Program:
         for _ in range(self._dice.randint(1, 3)):
             inside = [body[key] for key in ("messages", "tools") if isinstance(body.get(key), list)]
             items = [item for items in inside for item in items if isinstance(item, dict)]
-            change(self._dice, self._dice.choice([body, *items]))
+            changed = self._dice.choice([body, *items])
+            change(self._dice, changed)
+            if self._dice.random() < 0.3:
+                changed[self._dice.choice([*changed, "odd"])] = DEEP
         await self._send(client, path, body)
 
     async def _send(self, client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> httpx.Response:
         head = {"content-type": "application/json"}
-        answer = await client.post(f"/v1/{path}", content=json.dumps(body).encode(), headers=head)
+        levels = self._dice.choice([90, 150, 300, 450, 600, 750, 900, 950, 990, 5000])
+        content = json.dumps(body).replace(f'"{DEEP}"', "[" * levels + "]" * levels)
+        answer = await client.post(f"/v1/{path}", content=content.encode(), headers=head)
         assert answer.status_code in {200, *REFUSALS}, f"{answer.status_code}: {answer.text[:300]}"
         assert "server_error" not in answer.text
         return answer

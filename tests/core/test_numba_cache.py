@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 
 from ratchet.core import numba_cache
-from ratchet.core.numba_cache import CACHED
 from ratchet.core.numba_cache import ROOT as REPO
 from ratchet.inference.local.attention import attention_kernel
 from ratchet.inference.local.cache import BLOCK
-from tests.helpers.warm_kernels import DONE
-from tests.helpers.warm_kernels import main as warm_kernels
 
 KERNEL = """
 import sys, tempfile
@@ -131,14 +128,3 @@ def test_a_kernel_is_compiled_where_another_process_never_finishes_it(
         assert holder.poll() is None
         holder.communicate()
     assert gc.isenabled()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not CACHED, reason="there is no folder for kernels")
-def test_a_first_index_and_search_compile_each_function_for_the_types_that_they_use_alone() -> None:
-    """As `warm_kernels` notes it; on a machine that had some of the kernels, it notes the others alone."""
-    warm_kernels()
-    compiled = DONE.read_text().splitlines()
-    assert not [line for line in compiled if "Literal" in line]
-    # Half of what it was when constants made types of their own, and Numba's sorts and slices were compiled too.
-    assert len(compiled) < 100, compiled

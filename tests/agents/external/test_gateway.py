@@ -176,48 +176,6 @@ async def test_a_request_of_megabytes_is_refused_before_its_tokens_are_counted()
     assert trajectory.status == "finished" and len(trajectory.conversations) == 1
 
 
-async def test_json_that_is_too_deep_is_refused_wherever_a_request_has_it() -> None:
-    async def program(client: httpx.AsyncClient) -> str:
-        for levels in (90, 150, 300, 450, 600, 750, 900, 950, 990, 5000):
-            deep = "[" * levels + "]" * levels
-            tool = f'{{"type": "function", "function": {{"name": "f", "parameters": {{"a": {deep}}}}}}}'
-            call = f'{{"id": "1", "function": {{"name": "f", "arguments": {{"a": {deep}}}}}}}'
-            said = f'{{"role": "user", "content": "x"}}, {{"role": "assistant", "tool_calls": [{call}]}}'
-            result = '{"role": "tool", "tool_call_id": "1", "content": ""}'
-            given = f'"model": "m", "max_tokens": 9, "messages": [{{"role": "user", "content": "x{levels}"}}]'
-            own = f'"model": "m", "input": "x", "tools": [{{"type": "function", "name": "f", "parameters": {deep}}}]'
-            choice = f'"tool_choice": {{"type": "function", "name": "f", "function": {{"name": "f"}}, "a": {deep}}}'
-            for path, body in (
-                ("chat/completions", f'{{{given}, "tools": [{tool}]}}'),
-                ("chat/completions", f'{{"model": "m", "messages": [{said}, {result}]}}'),
-                (
-                    "chat/completions",
-                    f'{{{given}, "response_format": {{"type": "json_schema", "json_schema": {deep}}}}}',
-                ),
-                (
-                    "chat/completions",
-                    f'{{{given}, "tools": [{{"type": "function", "function": {{"name": "f"}}}}], {choice}}}',
-                ),
-                ("chat/completions", f'{{{given}, "logit_bias": {deep}}}'),
-                ("responses", f"{{{own}}}"),
-                (
-                    "responses",
-                    f'{{"model": "m", "input": "x", "tools": [{{"type": "function", "name": "f"}}], {choice}}}',
-                ),
-                ("responses", f'{{"model": "m", "input": [{{"type": "function_call", "arguments": {deep}}}]}}'),
-                ("messages", f'{{{given}, "tools": [{{"name": "f", "input_schema": {deep}}}]}}'),
-                ("messages", f'{{{given}, "metadata": {deep}}}'),
-            ):
-                answer = await client.post(f"/v1/{path}", content=body, headers={"content-type": "application/json"})
-                assert answer.status_code in (200, 400), (levels, path, body[:300], answer.text)
-        return "Ada"
-
-    trajectory = await record(
-        program, lambda *_: '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>', tools=True
-    )
-    assert trajectory.status == "finished"
-
-
 @pytest.mark.parametrize("id", ["où est-il ?", "a/b%20c#?", "日本", "a\nb: c", "../..", "x" * 3000])
 async def test_any_question_has_a_name_that_addresses_and_headers_hold(id: str) -> None:
     async def program(client: httpx.AsyncClient) -> str:

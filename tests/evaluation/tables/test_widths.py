@@ -1,36 +1,25 @@
-"""Every table is complete in a terminal of 80 columns, and in a pipe."""
+"""The tables of an evaluation are complete in a terminal of 80 columns, and in a pipe."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from functools import cache, partial
-from pathlib import Path
+from functools import cache
 from typing import TextIO
 
 import pytest
-from rich.table import Table
 
-from ratchet.commands.plan import print_memory
 from ratchet.core.records import Question, Trajectory
-from ratchet.core.runfolder import RunFolder
-from ratchet.core.tables import print_table
 from ratchet.evaluation.comparisons import best_baseline
 from ratchet.evaluation.headline import verdict
-from ratchet.evaluation.measures.complementarity import Complementarity, CorrectSubset, complementarity_table
 from ratchet.evaluation.measures.estimates import Estimate
 from ratchet.evaluation.measures.measures import DERIVED, FORMS, OTHERS
 from ratchet.evaluation.results import Arm, Results
 from ratchet.evaluation.sweep_results import CellResult, SetFacts, SweepResults, print_sweep
 from ratchet.evaluation.tables.comparison import print_results
-from ratchet.evaluation.tables.suite import print_leaks, print_members, print_suite
-from ratchet.evaluation.tables.verification import TurnScore, print_verdicts, threshold_table
-from ratchet.questions.leakage import Leakage, SplitLeakage
-from ratchet.rounds.plan import MemoryRow
-from ratchet.rounds.records import Entry as LedgerEntry
-from ratchet.rounds.status import print_status
+from ratchet.evaluation.tables.suite import print_members, print_suite
+from ratchet.evaluation.tables.verification import print_verdicts
 from tests.helpers.arms import make_arm
-from tests.helpers.planned_run import experiment
 from tests.helpers.verdict_arms import claims, compared, results_of
 
 JUDGED = ("correctness", "correctness_raw", "precision", "faithfulness", "faithfulness_raw", "relevance")
@@ -70,29 +59,7 @@ def invented(title: str = "2WikiMultihopQA, shuffled") -> Results:
     return results.model_copy(update={"best_baseline": best, "headline": headline, "numbers": numbers})
 
 
-def show_status(out: TextIO, folder: Path) -> None:
-    one = experiment(folder)
-    one.run.path.mkdir()
-    one.run.config.write_text("{}")
-    facts = {"mean_reward": 0.1234, "kept": 123456, "kept_questions": 12345, "questions": 123456, "rows": 1234567}
-    entry = LedgerEntry(
-        round=1, stage="score", member="", inputs={}, outputs={"scores": "s", "selection": "s"}, facts=facts,
-        began="2026-03-01T10:00:00+00:00", seconds=1.0, machine="m",
-    )  # fmt: skip
-    RunFolder(one.run.path).ledger.write_text(entry.model_dump_json() + "\n")
-    print_status(one, out)
-
-
-def show_scale(out: TextIO) -> None:
-    print_memory([MemoryRow("serve answerer", "DOES NOT FIT a GPU of 80 GB " * 3, 15e9, 1e9, 2e9, 5e9)], "runs/x", out)
-
-
 LONG = "iterative_retrieval_generation_with_a_reader"
-
-
-def show_leaks(out: TextIO) -> None:
-    overlap = SplitLeakage("train", LONG, 100, Leakage(), ("train.jsonl", "test.jsonl"))
-    print_leaks([overlap], out)
 
 
 def show_sweep(out: TextIO) -> None:
@@ -110,48 +77,28 @@ def show_sweep(out: TextIO) -> None:
     )  # fmt: skip
 
 
-def small_tables() -> dict[str, Callable[[], Table]]:
-    """The tables of stored trajectories, with long names."""
-    chosen = CorrectSubset((LONG, f"{LONG}_2"), 20.0, 0.5, 0.25)
-    return {
-        "thresholds": lambda: threshold_table(LONG, [TurnScore(LONG, 0.5, True)] * 99, {LONG: 0.123}),
-        "candidates": lambda: complementarity_table(Complementarity((LONG, f"{LONG}_2"), (chosen,), 40, 3, 0.5)),
-    }
-
-
-def tables(folder: Path) -> dict[str, Callable[[TextIO], None]]:
+def tables() -> dict[str, Callable[[TextIO], None]]:
     labelled = results_of(claims("SRNSRNSRNS"), {"base": ["SRNSRUXS!?"], "adapter": ["SRNSRNSRNU"]})
     return {
         "comparison": lambda out: print_results(invented(), out),
         "suite": lambda out: print_suite([invented(), invented("HotpotQA"), labelled], out),
         "verdicts": lambda out: print_verdicts([labelled], out),
-        "status": lambda out: show_status(out, folder),
-        "scale": show_scale,
         "members": lambda out: print_members([(LONG, invented()), ("b", invented("HotpotQA"))], out),
-        "leakage": show_leaks,
         "sweep": show_sweep,
-        **{name: partial(show_table, make) for name, make in small_tables().items()},
     }
 
 
-def show_table(make: Callable[[], Table], out: TextIO) -> None:
-    print_table(make(), out)
-
-
-TABLES = ("comparison", "suite", "verdicts", "status", "scale", "members", "leakage", "sweep", *small_tables())
-
-
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", ["comparison", "suite", "verdicts", "members", "sweep"])
 @pytest.mark.parametrize("columns", ["80", ""])
 def test_a_table_is_complete_in_80_columns_and_in_a_pipe(
-    name: str, columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if columns:
         monkeypatch.setenv("COLUMNS", columns)
     else:
         monkeypatch.delenv("COLUMNS", raising=False)
     out = io.StringIO()
-    tables(tmp_path)[name](out)
+    tables()[name](out)
     lines = out.getvalue().splitlines()
     assert len(lines) > 3 and "…" not in out.getvalue(), out.getvalue()
     if columns:
