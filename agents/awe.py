@@ -101,9 +101,11 @@ class Settings(FormSettings):
     """AwE's paths, the documents of a retrieval, and whether citations are checked."""
 
     paths: Literal["both", "knowledge", "retrieval"] = "both"
-    """knowledge, retrieval: one path alone, without debate."""
+    """Both paths with a debate, or one path alone."""
     documents: int = Field(3, gt=0)
+    """Number of documents that a query finds."""
     citations: Literal["none", "checked"] = "none"
+    """`checked`: advocates quote, and claims without a quote that is in the document are dropped."""
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:

@@ -44,13 +44,13 @@ class ClaimSettings(Section):
     """Where and how much is searched, and how claims are extracted."""
 
     source: str = "search"
-    """A name under `sources`, or index."""
+    """Where it searches: `index`, or a name under `sources`."""
     documents: int = Field(5, gt=0)
-    """Found by each query."""
+    """Number of documents that a query finds."""
     extract: bool = True
-    """False: the text is one claim."""
+    """Split the text into claims; else it is one."""
     claims: int = Field(10, gt=0)
-    """At most."""
+    """Maximum number of claims."""
 
 
 @dataclass(frozen=True)
@@ -272,9 +272,9 @@ class StanceSettings(ClaimSettings):
     """Where and how much is searched, and how claims are extracted and judged. A single claim is worth checking."""
 
     queries: int = Field(5, gt=0)
-    """Questions for each claim."""
+    """Number of questions for each claim."""
     evidence: int = Field(5, gt=0)
-    """Documents of a claim whose stance is asked for."""
+    """Number of documents of a claim whose stance is asked for."""
 
 
 async def factcheck_gpt(question: Question, tools: Tools, settings: StanceSettings) -> Answer:

@@ -126,7 +126,9 @@ class MadSettings(Section):
     """The number of agents and of rounds."""
 
     agents: int = Field(3, ge=2)
+    """Number of debaters."""
     rounds: int = Field(2, gt=0)
+    """Number of rounds."""
 
 
 async def mad(question: Question, tools: Tools, settings: MadSettings) -> Answer:
@@ -179,7 +181,9 @@ class MadDragSettings(Section):
     """The number of agents and of rounds."""
 
     agents: int = Field(2, ge=2)
+    """Number of debaters."""
     rounds: int = Field(3, gt=0)
+    """Number of rounds."""
 
 
 async def mad_drag(question: Question, tools: Tools, settings: MadDragSettings) -> Answer:
@@ -253,10 +257,11 @@ class DragSettings(Section):
     """Documents of a query, and the rounds of both debates."""
 
     documents: int = Field(3, gt=0)
-    """Found by each query."""
+    """Number of documents that a query finds."""
     query_rounds: int = Field(3, ge=0)
-    """At most."""
+    """Maximum number of rounds of the debate on queries."""
     answer_rounds: int = Field(3, gt=0)
+    """Number of rounds of the debate on answers."""
 
 
 @dataclass(frozen=True)

@@ -62,14 +62,15 @@ class Settings(Section):
     """Where and how often it searches, and when repetition ends the search."""
 
     source: str = "search"
-    """A name under `sources`, or index."""
+    """Where it searches: `index`, or a name under `sources`."""
     documents: int = Field(3, gt=0)
+    """Number of documents that a query finds."""
     steps: int = Field(5, ge=0)
-    """Most searches."""
+    """Maximum number of searches."""
     tolerance: int | None = Field(2, ge=2)
-    """So many similar queries, or similar results, in a row end the searching; null: none do."""
+    """Number of similar queries or results in a row that ends the searching. `null`: none does."""
     similarity: float = Field(0.9, ge=0, le=1)
-    """Above which two texts are similar."""
+    """Value above which two texts are similar."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ class IterRetGenSettings(FormSettings):
     """Rounds, and documents of a retrieval."""
 
     rounds: int = Field(3, gt=0)
+    """Number of rounds."""
     documents: int = Field(3, gt=0)
+    """Number of documents that a query finds."""
 
 
 async def iter_retgen(question: Question, tools: Tools, settings: IterRetGenSettings) -> Answer:
@@ -98,17 +100,15 @@ class IRCoTSettings(FormSettings):
     """How much is retrieved, how long the reasoning may be, and who answers."""
 
     documents: int = Field(3, gt=0)
-    """Paragraphs a retrieval."""
+    """Number of documents that a query finds."""
     pool: int = Field(15, gt=0)
-    """Most paragraphs in the pool. `documents` for the question and for every sentence fit where it is at least
-    documents * (1 + sentences)."""
+    """Maximum number of paragraphs in the pool; all fit if it is at least documents * (1 + sentences)."""
     sentences: int = Field(10, gt=0)
-    """Most sentences of reasoning."""
+    """Maximum number of sentences of reasoning."""
     thought_tokens: int = Field(64, gt=0)
-    """Most tokens of a sentence; one that is cut off there is used as it is."""
+    """Maximum number of tokens of a sentence."""
     reader: Literal["always", "never"] = "always"
-    """Who answers from the pool: a reader. never: the answer is what the reasoning states, or all of it where it states
-    none, as FlashRAG has it."""
+    """A reader answers from the pool; or (`never`) the answer is what the reasoning states, as FlashRAG has it."""
 
 
 async def ircot(question: Question, tools: Tools, settings: IRCoTSettings) -> Answer:
@@ -168,20 +168,21 @@ class FlareSettings(Section):
     """When and how much is retrieved, and how long the answer may be."""
 
     documents: int = Field(3, gt=0)
+    """Number of documents that a query finds."""
     retrieve_first: bool = True
     """Retrieve for the question before the first sentence."""
     carry_documents: bool = True
-    """A look-ahead reads the documents found last; else it reads none."""
+    """Let a look-ahead read the documents found last."""
     look_ahead: int = Field(64, gt=0)
-    """Tokens of one look-ahead."""
+    """Number of tokens of one look-ahead."""
     theta: float = Field(0.8, ge=0, le=1)
-    """A sentence with a token less probable than this is searched for."""
+    """Probability of a token below which its sentence is searched for."""
     beta: float = Field(0.4, ge=0, le=1)
-    """Tokens less probable than this are left out of the query."""
+    """Probability below which a token is left out of the query."""
     iterations: int = Field(10, gt=0)
-    """Most sentences."""
+    """Maximum number of sentences."""
     max_tokens: int = Field(256, gt=0)
-    """Most tokens of the whole text."""
+    """Maximum number of tokens of the whole text."""
 
 
 async def flare(question: Question, tools: Tools, settings: FlareSettings) -> Answer:

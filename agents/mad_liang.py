@@ -70,6 +70,7 @@ class Settings(Section):
     """The rounds, how much the sides disagree, and what the judge reads."""
 
     rounds: int = Field(3, gt=0)
+    """Maximum number of rounds."""
     level: int = Field(2, ge=0, le=3)
     """How much the sides are to disagree: 0 not at all, 3 in everything."""
     judge_reads: Literal["all", "first"] = "all"

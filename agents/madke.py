@@ -86,11 +86,13 @@ class Settings(Section):
     """The agents, the rounds, and the pool of evidence."""
 
     agents: int = Field(2, ge=2)
+    """Number of debaters."""
     rounds: int = Field(3, gt=0)
+    """Maximum number of rounds."""
     pool: dict[str, Annotated[int, Field(gt=0)]] = Field({"index": 10}, min_length=1)
-    """How many pieces come from where: "index", or names under `sources`."""
+    """Number of pieces from each source: "index", or names under `sources`."""
     choose: int = Field(3, gt=0)
-    """Most pieces that a debater reads in a round."""
+    """Maximum number of pieces that a debater reads in a round."""
 
 
 @dataclass(frozen=True)

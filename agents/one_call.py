@@ -51,6 +51,7 @@ class NaiveSettings(FormSettings):
     """The documents that are read."""
 
     documents: int = Field(3, gt=0)
+    """Number of documents that a query finds."""
 
 
 def naive_gold_answer(question: Question, settings: FormSettings) -> tuple[str, str]:
@@ -107,14 +108,16 @@ class NoRetrievalSettings(Section):
     """The wording of the prompt."""
 
     style: Literal["paper", "brief"] = "paper"
+    """`brief`: short prompts for small models."""
     length: Length = "any"
-    """The length of the answer that is asked for, as in `mrag`."""
+    """Length of the answer that is asked for, as in `mrag`."""
 
 
 class VanillaRagSettings(NoRetrievalSettings):
     """The wording of the prompt, and the documents that are read."""
 
     documents: int = Field(2, gt=0)
+    """Number of documents that a query finds."""
 
 
 class Response(JsonObject):
@@ -176,8 +179,8 @@ class CotSettings(Section):
     """The documents that are shown."""
 
     documents: int = Field(0, ge=0)
-    """Retrieve so many documents for the question, and show them above it. With worked examples that have documents
-    too (`roles.thinker.examples`), a model learns what they are for."""
+    """Number of documents to retrieve and show above the question. Worked examples with documents
+    (`roles.thinker.examples`) teach their use."""
 
 
 def cot_gold_answer(question: Question, settings: CotSettings) -> tuple[str, str]:

@@ -80,11 +80,13 @@ class Settings(Section):
     """The steps, what a search shows, and the end."""
 
     steps: int = Field(7, gt=0)
+    """Maximum number of steps."""
     documents: int = Field(3, gt=0)
+    """Number of documents that a query finds."""
     source: str = "index"
-    """Where it searches: the index, or a name under `sources`."""
+    """Where it searches: `index`, or a name under `sources`."""
     actions: Actions = "text"
-    """native: the actions are calls of tools, in the form of the model's own chat template."""
+    """`native`: tools are called in the form of the model's chat template, without constraint."""
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class Settings(Section):
     """The documents that are read."""
 
     documents: int = Field(3, gt=0)
+    """Number of documents that a query finds."""
 
 
 async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:

@@ -27,89 +27,100 @@ HEAD = """\
 
 <!-- Written by `python -m tools.config_reference` from the docstrings in core/config/ and agents/. Do not edit. -->
 
-A config is one YAML file, which every command reads with `--config`. `--set training.epochs=2` overrides one key. An
-unknown key or name is an error that names the closest known one. The defaults are the settings of mRAG (Salemi et al.
-2025, arXiv 2506.10844, appendix D). Where the type below says so, a key may be `null`. If its default is empty below,
-`null` is the default: `--set training.epochs=null` takes back what the file sets.
+A config is one YAML file, which every command reads with `--config`; `--set training.epochs=2` overrides one key. An
+unknown key is an error that names the closest known one. The defaults are mRAG's settings (Salemi et al. 2025, arXiv
+2506.10844, appendix D).
 
-A relative path is looked for in the config's folder first; below a folder `configs`, in the folder that holds
-`configs` next; and then in the working directory, where a path that exists nowhere yet is made. Run folders keep paths
-as they are written, so a run that was started beside its config resumes from any directory with
-`--config /path/to/config.yaml`.
+The column `value` has the default, which is bold among choices, or the type of a key that is `null` or empty by
+default. `NAME` stands for a name that you choose.
 
-In the headings below, `NAME` stands for a name that you choose. A section that occurs in several places has one table.
-The settings of each system are [at the end](#settings-of-systems).
+A relative path is looked for in the config's folder, below a folder `configs` also in the folder that holds `configs`,
+and then in the working directory, where new paths are made. Run folders keep paths as written, so a run resumes from
+any directory with `--config /path/to/config.yaml`.
 """
-TASKS = {
-    "use another model": ["models.NAME"],
-    "let the model think before it answers": ["models.NAME.thoughts"],
-    "start vLLM servers": ["models.NAME.serve"],
-    "search documents of your own": ["index", "index.encoder"],
-    "search web services or tool servers": ["sources.NAME"],
-    "use questions of your own, or a benchmark": ["questions", "questions.train"],
-    "choose the agents, and what each role may write": ["system", "system.roles.NAME", "system.settings"],
-    "sample more often, or hotter": ["sampling"],
-    "decide which trajectories are good, and how many are kept": ["rewards", "rewards.select"],
-    "change how the judge scores": ["rewards"],
-    "train longer, or with another objective": ["training", "training.lora"],
-    "compare with other systems": ["evaluation", "evaluation.baselines.NAME"],
-    "train for several rounds": ["rounds"],
-    "evaluate many checkpoints": ["sweep"],
-    "write questions from the corpus": ["generation"],
-}
-"""The index of the page: what somebody may want to do, and the sections that do it."""
 SYSTEMS = """\
 ## Settings of systems
 
-`system.settings` has these keys, by `system.name`.
+`system.settings` has these keys, by `system.name`. [Choosing](../guides/choosing.md#the-systems) lists the systems.
 """
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "any value"}
 LIMITS = {Gt: (">", "gt"), Ge: ("≥", "ge"), Lt: ("<", "lt"), Le: ("≤", "le")}
+"""Those that are shown; > 0 and ≥ 0 are not."""
 Places = dict[type[Section], list[str]]
+Row = tuple[str, str, str]
 
 
 def reference() -> str:
     """Return the page as Markdown."""
-    tables = list(_tables("", Config, "##"))
-    parts = [HEAD, _index(tables), *tables, SYSTEMS]
-    for name in known_systems():
-        plugin = load_plugin("systems", name, (), "system.name")
-        spec = plugin.declared("SYSTEM")
-        about = plugin.module.__doc__ if hasattr(plugin.module, "SYSTEM") else spec.solve.__doc__
-        parts.append(f"### `{name}`\n\n{_first_sentence(about)}\n")
-        settings = spec.settings
-        parts += _tables("", settings, "####") if settings.model_fields else ["It has no settings.\n"]
-    return "\n".join(parts)
-
-
-def _index(tables: Sequence[str]) -> str:
-    """A table of tasks, whose sections link to their headings. An unknown section is a `KeyError`."""
-    headings = [line.removeprefix("## ") for text in tables for line in text.splitlines() if line.startswith("## ")]
-    anchors = {
-        key: re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-        for heading in headings
-        for key in re.findall(r"`(.*?)`", heading)
-    }
-    anchors["system.settings"] = "settings-of-systems"
-    rows = [f"| {task} | {', '.join(f'[`{key}`](#{anchors[key]})' for key in keys)} |" for task, keys in TASKS.items()]
-    return "\n".join(["| to | sections |", "|---|---|", *rows]) + "\n"
+    return "\n".join([HEAD, *_tables("", Config, "##"), SYSTEMS, *_systems()])
 
 
 def _tables(key: str, root: type[Section], heading: str) -> Iterator[str]:
+    """A table for each section. In that of the root, sections link to their headings; elsewhere they have no row."""
     places: Places = {}
     _collect(key, root, places)
+    headings = {place: ", ".join(f"`{place}`" for place in several) for several in places.values() for place in several}
+    docs = _field_docs(root)
     for section, keys in places.items():
-        if keys != [""]:
-            yield f"{heading} {', '.join(f'`{key}`' for key in keys)}\n\n{_joined(section.__doc__)}\n"
-        docs = _field_docs(section)
-        rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-        for name, field in section.model_fields.items():
-            cells = (f"`{name}`", _type(field), _default(field), docs.get(name, ""))
-            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        yield "\n".join(rows) + "\n"
+        rows = list(_rows(section))
+        if section is root:
+            rows = []
+            for name, field in root.model_fields.items():
+                below = _sections(field.annotation)
+                links = [f"[`{name}`](#{_anchor(headings[name + suffix])})" for suffix, _ in below]
+                rows.append((links[0], "", docs[name]) if links else (f"`{name}`", _value(field), docs[name]))
+        else:
+            yield f"{heading} {headings[keys[0]]}\n"
+            if (about := _joined(section.__doc__)) not in docs.values():
+                yield f"{about}\n"
+        if rows:
+            yield _table(rows)
+
+
+def _systems() -> Iterator[str]:
+    """The settings that systems share, in one table, and then those of each system alone."""
+    rows = {
+        name: list(_rows(load_plugin("systems", name, (), "system.name").declared("SYSTEM").settings, inside=True))
+        for name in known_systems()
+    }
+    values: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for name, own in rows.items():
+        for key, value, meaning in own:
+            values.setdefault((key, meaning), {}).setdefault(value, []).append(f"`{name}`")
+    shared = {setting: by_value for setting, by_value in values.items() if sum(map(len, by_value.values())) > 1}
+    yield _table(
+        [
+            (key, "; ".join(f"{value}: {', '.join(names)}" for value, names in by_value.items()), meaning)
+            for (key, meaning), by_value in sorted(shared.items())
+        ]
+    )
+    for name, own in rows.items():
+        if alone := [row for row in own if (row[0], row[2]) not in shared]:
+            yield f"### `{name}`\n\n{_table(alone)}"
+
+
+def _rows(section: type[Section], inside: bool = False, prefix: str = "") -> Iterator[Row]:
+    """(key, value, meaning) of each field. `inside`: also of the fields of the sections in it."""
+    docs = _field_docs(section)
+    for name, field in section.model_fields.items():
+        below = [kind for _, kind in _sections(field.annotation)]
+        if not below:
+            yield f"`{prefix}{name}`", _value(field), docs.get(name, "")
+        for kind in below if inside else ():
+            yield from _rows(kind, inside, f"{prefix}{name}.")
+
+
+def _table(rows: Sequence[Row]) -> str:
+    lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+    return "\n".join(["| key | value | meaning |", "|---|---|---|", *lines]) + "\n"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def _collect(key: str, section: type[Section], places: Places) -> None:
+    """Every section below this one, with the keys where it stands."""
     if section in places:
         if not any(key.startswith(f"{known}.") for known in places[section]):
             places[section].append(key)
@@ -121,6 +132,7 @@ def _collect(key: str, section: type[Section], places: Places) -> None:
 
 
 def _sections(annotation: Any) -> Iterator[tuple[str, type[Section]]]:
+    """(what follows the key, section) of each section in a field's type."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield "", annotation
     for argument in get_args(annotation) if get_origin(annotation) is not Literal else ():
@@ -128,15 +140,40 @@ def _sections(annotation: Any) -> Iterator[tuple[str, type[Section]]]:
             yield (f".NAME{suffix}" if get_origin(annotation) is dict else suffix), section
 
 
-def _type(field: FieldInfo) -> str:
+def _value(field: FieldInfo) -> str:
+    """The default, where there is one, or else the type; then limits, and whether it may be null."""
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    choices = _choices(field.annotation)
+    if isinstance(default, Section):
+        default = None
+    several = isinstance(default, tuple | dict)
+    if choices and isinstance(default, tuple) and set(choices) == set(default):
+        words = f"all of {', '.join(f'`{choice}`' for choice in choices)}"
+    elif choices and not several:
+        words = ", ".join(f"**`{choice}`**" if choice == default else f"`{choice}`" for choice in choices)
+    elif default in (None, "", (), {}):
+        words = _words(field.annotation)
+    else:
+        words = f"`{json.dumps(default)}`{f', a {_words(field.annotation)}' if choices else ''}"
     limits = [
-        f"{sign} {getattr(limit, name):g}"
-        for limit in field.metadata
+        f"{sign} {limit:g}"
+        for constraint in field.metadata
         for kind, (sign, name) in LIMITS.items()
-        if isinstance(limit, kind)
+        if isinstance(constraint, kind) and ((limit := getattr(constraint, name)) or kind is Lt)
     ]
-    null = "; or `null`" if NoneType in get_args(field.annotation) else ""
-    return " ".join([_words(field.annotation), ", ".join(limits)]).strip() + null
+    null = ["or `null`"] if NoneType in get_args(field.annotation) and default is not None else []
+    required = ["required"] if field.is_required() else []
+    return ", ".join([words, *limits, *null, *required])
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    """The values of a type that has no others but null, and of a list of these."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    kinds = [kind for kind in get_args(annotation) if kind not in (NoneType, Ellipsis)]
+    if get_origin(annotation) in (Annotated, Union, UnionType, tuple) and len(set(map(str, kinds))) == 1:
+        return _choices(kinds[0])
+    return ()
 
 
 def _words(annotation: Any) -> str:
@@ -147,28 +184,21 @@ def _words(annotation: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in arguments)
     if origin is Annotated:
         return _words(arguments[0])
+    if origin in (Union, UnionType) and {bool, str} <= set(arguments):
+        return "values"
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(_words(kind) for kind in arguments if kind is not NoneType))
     if origin is dict:
-        return f"mapping of names to: {_words(arguments[1])}"
-    if origin is tuple and arguments[-1] is Ellipsis:
-        return f"list of: {_words(arguments[0])}"
-    if origin is tuple:
-        return f"list of {len(arguments)}: {', '.join(map(_words, arguments))}"
-    return "section"
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, Section):
-        value = value.model_dump(mode="json", exclude_unset=True)
-        return f"`{json.dumps(value)}`" if value else ""
-    return "" if value is None else f"`{json.dumps(value)}`"
+        return f"mapping to {_words(arguments[1])}"
+    if origin is tuple and arguments[-1] is not Ellipsis and len(set(arguments)) > 1:
+        return f"list of {', '.join(map(_words, arguments))}"
+    if origin in (tuple, list):
+        return f"list of {_words(arguments[0])}"
+    raise TypeError(annotation)
 
 
 def _field_docs(section: type[Section]) -> dict[str, str]:
+    """The text below each field of a section, and of the sections that it is derived from."""
     docs: dict[str, str] = {}
     for kind in reversed(section.__mro__):
         if not issubclass(kind, Section) or kind is Section:
@@ -184,12 +214,6 @@ def _field_docs(section: type[Section]) -> dict[str, str]:
 
 def _joined(text: str | None) -> str:
     return " ".join((text or "").split())
-
-
-def _first_sentence(text: str | None) -> str:
-    """Return a docstring up to the first full stop that is followed by a line's end or a capital letter."""
-    paragraph = _joined((text or "").strip().split("\n\n")[0])
-    return re.split(r"(?<=[a-z0-9)]\.) (?=[A-Z])", paragraph, maxsplit=1)[0]
 
 
 if __name__ == "__main__":

@@ -173,8 +173,7 @@ class FormSettings(Section):
     """The form of the answer."""
 
     answer_form: AnswerForm = "alone"
-    """What the prompt asks for: the answer alone, or (`marked`) the answer behind "The answer is:", as the evaluation
-    script of DRAG reads it, which AwE adopts. Either is read from what the model writes."""
+    """Ask for the answer alone, or (`marked`) behind "The answer is:", as DRAG's evaluation script reads it."""
 
     @property
     def form(self) -> str:

@@ -33,23 +33,21 @@ class Settings(Section):
     """The program, and what it may use. Without `command` and `url`, programs come to the gateway by themselves."""
 
     command: tuple[str, ...] = ()
-    """Program and arguments that are started for every trajectory, without a shell. Relative to the working
-    directory."""
+    """Program and arguments, started for every trajectory without a shell, in the working directory."""
     url: str | None = None
     """Address of a running program that answers a POST for every trajectory."""
     timeout: float = Field(600.0, gt=0)
     """Seconds that a trajectory may take; without `command` and `url`, seconds without a request once it has begun."""
     env: dict[str, str] = Field(default={})
-    """Environment variables of the program, besides those of the command that runs it."""
+    """Further environment variables of the program."""
     files: tuple[str, ...] = ()
-    """Files that the program consists of besides those of `command`. A change of any of them samples again."""
+    """Further files of the program. A change of any, or of those of `command`, samples again."""
     roles: tuple[str, ...] = Field(("agent",), min_length=1)
-    """Roles that the program's model calls may play: a request plays the one that it names as its `model`, or else the
-    first."""
+    """Roles of the program's model calls: a request plays the one that it names as its `model`, or else the first."""
     source: str = "index"
-    """Where the program's searches go: the index, or a name under `sources`."""
+    """Where it searches: `index`, or a name under `sources`."""
     documents: int = Field(3, gt=0)
-    """Number of passages of a search that names none."""
+    """Number of documents of a search that names none."""
     port: int = Field(8400, ge=0, le=65535)
     """Port of the gateway where programs come by themselves; else it takes a free one."""
 

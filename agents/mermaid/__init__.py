@@ -137,20 +137,25 @@ class Settings(Section):
     """The tools, the steps, the evidence memory, and the paper's open questions."""
 
     tools: tuple[str, ...] = Field(("search",), min_length=1)
-    """Names under `sources`: all their tools are offered."""
+    """Names under `sources`, all of whose tools are offered."""
     documents: int = Field(3, gt=0)
-    """Most that one call finds."""
+    """Number of documents that a query finds."""
     steps: int = Field(5, gt=0)
-    """Of the Executor, its verdict included."""
+    """Maximum number of the Executor's steps, its verdict included."""
     memory: Literal["string", "meaning", "off"] = "string"
+    """Recall by the entity's name, or by what the evidence is about as well; or no memory."""
     memory_keys: Literal["entities", "facts"] = "entities"
-    """What evidence is kept and recalled under: the subjects and objects; or these, the triplets and the keywords."""
+    """Keep evidence under the claim's subjects and objects, or under these, its triplets and its keywords."""
     decomposer: bool = True
+    """Split the claim into triplets first."""
     repeats: Literal["allow", "refuse"] = "allow"
+    """`refuse`: a call that already got an answer is not repeated, and the step is lost."""
     look_first: bool = False
+    """Make the first step a tool call where nothing is recalled."""
     uncertain: bool = False
+    """Offer the verdict UNCERTAIN where no label has the stance "unknown"."""
     actions: Actions = "text"
-    """native: the Executor calls tools in the form of its model's own chat template, and is not constrained."""
+    """`native`: tools are called in the form of the model's chat template, without constraint."""
 
 
 def gold_action(question: Question, settings: Settings) -> tuple[str, str]:

@@ -30,26 +30,26 @@ class Settings(Section):
     """mRAG's budgets, the agents on offer and the style of the prompts."""
 
     max_calls: int = Field(30, gt=0)
-    """Calls to agents that the coordinator may make."""
+    """Maximum number of calls to agents."""
     documents_per_turn: int = Field(2, gt=0)
+    """Number of documents that a turn of the searcher shows."""
     max_same_query: int = Field(5, gt=0)
-    """Most retrievals of one query, the first included, in the whole trajectory."""
+    """Maximum number of retrievals of one query in the whole trajectory."""
     max_search_turns: int | None = Field(None, gt=0)
-    """Turns of one call of the searcher; the paper sets no limit beyond max_same_query."""
+    """Maximum number of turns of one call of the searcher. Default: no limit, as in the paper."""
     agents: tuple[Agent, ...] = AGENTS
-    """Those on offer; answerer and finisher always are."""
+    """The agents on offer; answerer and finisher always are."""
     valid_moves: bool = False
-    """Offer only what can change something: finisher and reviser once there is a response, and no agent twice in a
-    row. The paper leaves it to the coordinator to learn that; a small one repeats itself to the end of its budget."""
+    """Offer only what can change something: finisher and reviser once there is a response, and no agent twice in a row.
+    The paper does not; a small coordinator repeats itself to the end of its budget."""
     explanations: bool = True
     """Ask for the reason and explanation fields; small models do better without."""
     style: Literal["paper", "brief"] = "paper"
-    """brief: prompts of a sentence or two, and inputs filled in for the coordinator, for small models."""
+    """`brief`: short prompts for small models, with inputs filled in for the coordinator."""
 
     conversations: Literal["kept", "fresh"] = "kept"
-    """Whether an agent that is called again remembers. kept: it goes on in its conversation, as in table 2. fresh: it
-    sees its input alone, as section 3.2 assumes of all agents; the coordinator keeps its history (algorithm 1), and the
-    reviser has the response that it revises."""
+    """An agent that is called again continues its conversation (table 2), or sees its input alone (section 3.2), the
+    coordinator its history, and the reviser the response."""
     question: Literal["coordinator", "user"] = "coordinator"
     """The question that an agent is given: as the coordinator writes it (figures 15 to 21), or the user's own, as in
     the published code."""
@@ -57,9 +57,8 @@ class Settings(Section):
     """The documents that the searcher reports: the relevant ones of this call (algorithm 2), or all since the
     trajectory began, as in the published code."""
     length: Length = "any"
-    """The length of the response that answerer and reviser are asked for. any: nothing is said, as in figure 21.
-    concise: at most 100 words, the switch of the paper's published code. long: a long response; section 4 reports that
-    asking for longer responses alone raised nugget recall from 0.528 to 0.584."""
+    """Length of the response that is asked for: any (figure 21), at most 100 words (a switch of the published code), or
+    long (section 4)."""
 
     @property
     def offered(self) -> tuple[Agent, ...]:

@@ -63,45 +63,49 @@ class Sources(Section):
     """Where the agents search: the index, or a name under the config's `sources`."""
 
     rag: str = "index"
+    """Where the agent "rag" searches: `index`, or a name under `sources`."""
     search: str = "search"
+    """Where the agent "search" searches."""
 
 
 class Settings(Section):
     """The debate's rounds, agents, sources and scores."""
 
     rounds: int = Field(3, gt=0)
-    """At most."""
+    """Maximum number of rounds."""
     documents: int = Field(3, gt=0)
-    """Found by each query."""
+    """Number of documents that a query finds."""
     agents: tuple[Kind, Kind] = ("rag", "search")
+    """The sources of the two debaters."""
     sources: Sources = Sources()
     query_formulation: bool = True
-    """false: the claim itself is every query."""
+    """Let an agent write its query; else the claim itself is every query."""
     query_from: Literal["answer", "summary"] = "answer"
-    """What of the opponent's last turn a query is written from: the answer itself, or a summary of it."""
+    """Write a query from the opponent's last answer, or from a summary of it."""
     keywords: tuple[Literal["rag", "search"], ...] = ()
-    """The agents that search with keywords, which they draw from their query."""
+    """The agents that search with keywords drawn from their query."""
     stability: bool = True
-    """false: no scores."""
+    """Score the answers."""
     without_scores: Literal["all_rounds", "agreement"] = "all_rounds"
-    """`stability: false`: when the debate ends."""
+    """`stability: false`: play every round, or end the debate on agreement."""
     thresholds: Thresholds | None = None
     """Of this system alone. Default: `embedder.thresholds`, which hold for all."""
     thresholds_of: Literal["per_round", "accumulated"] = "per_round"
-    """per_round: the last round's scores are at or above them. accumulated: the sums so far are above them."""
+    """The last round's scores are at or above the thresholds, or the sums so far are above them."""
     no_evidence: Literal["unknown", "zero"] = "unknown"
-    """The faithfulness of an answer whose search found nothing. unknown: it counts in no mean and reaches no threshold.
-    """
+    """Faithfulness of an answer whose search found nothing. `unknown`: it counts in no mean and reaches no
+    threshold."""
     noncommittal: Literal["off", "zero"] = "off"
-    """Whether an answer that commits to nothing has relevance 0."""
+    """Relevance of an answer that commits to nothing: as computed (`off`), or 0."""
     judge_divides_by: Literal["rounds_played", "three"] = "rounds_played"
+    """Divisor of the judge's mean scores."""
     questions: int = Field(3, gt=0)
-    """Generated for the answer relevance."""
+    """Number of questions that answer relevance generates."""
     quoting: Literal["lines", "none"] = "lines"
-    """lines: what agents said has a mark before each line, so that nobody can pose as another speaker."""
+    """Mark each line of what agents said, so that none can pose as another speaker."""
     statements: int | None = Field(None, gt=0)
-    """Most statements that an answer is split into; those beyond are dropped, and a note says how many. Default: no
-    bound, as in the paper."""
+    """Maximum number of statements that an answer is split into; others are dropped, with a note. Default: no bound, as
+    in the paper."""
 
     @property
     def quote(self) -> Quote:

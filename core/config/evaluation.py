@@ -22,25 +22,20 @@ class EvaluationConfig(Section):
     temperature: float = Field(0.1, ge=0)
     """Temperature of all roles."""
     samples: int = Field(1, gt=0, le=100_000)
-    """Number of trajectories per question. A question counts once, with the mean over its samples."""
+    """Number of trajectories per question, whose mean counts."""
     scores: tuple[ScoreText, ...] = ()
-    """Scores that are computed, by the names of `rewards.weights`. Default: those of `rewards.weights`."""
+    """Scores that are computed. Default: those of `rewards.weights`."""
     baselines: dict[str, SystemConfig] = Field(default={})
     """Further systems that are run on the base model, by their name in the table."""
     adapters: dict[str, PathText] = Field(default={})
-    """Adapter folders of baselines that were trained too, by the baseline's name: what another run made of the same
-    training questions. The verdict has the best of them beside the best untrained one."""
+    """Adapter folders of baselines that were trained on the same questions in another run, by the baseline's name."""
     controls: tuple[Control, ...] = ()
-    """Further arms, which show how much changes by chance, what selection is worth, and how much can be learnt.
-    `base-again`: the base model, sampled once more with other seeds. `random`: an adapter trained with the same
-    settings on as many randomly chosen well-formed trajectories of each question as were selected (`train.py --control
-    random`, a stage of `ratchet selftrain`). `gold`: an adapter trained with the same settings on one trajectory of
-    every question whose answer was replaced by the gold answer (`train.py --control gold`, also a stage)."""
+    """[Further arms](../guides/rounds-and-sweeps.md#evaluation), which show how much changes by chance, what selection
+    is worth, and how much can be learnt."""
     benchmarks: dict[str, SplitConfig] = Field(default={})
     """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
     skip: dict[str, tuple[str, ...]] = Field(default={})
-    """Question sets that a baseline is not run on, by the baseline's name, such as a checker of claims on a choice of
-    answers."""
+    """Question sets that a baseline is not run on, by the baseline's name."""
 
     @property
     def question_sets(self) -> list[str]:
@@ -65,13 +60,13 @@ class SweepConfig(Section):
     runs: tuple[PathText, ...] | None = None
     """Run folders whose adapters are all checkpoints. Default: the config's own run, if `checkpoints` is empty."""
     steps: bool = True
-    """Include the checkpoints within each round's training (`round-N/training`)."""
+    """Include the checkpoints within each round's training."""
     systems: dict[str, SystemConfig] = Field(default={})
-    """Systems by a name. Default: the config's own system."""
+    """Systems by a name. Default: the config's own."""
     dev: tuple[str, ...] = ("dev",)
     """Question sets on which the best checkpoint is chosen: `dev`, `train`, or names of `evaluation.benchmarks`."""
     test: tuple[str, ...] | None = None
-    """Question sets on which only the chosen checkpoints are measured. Default: `test` and all benchmarks, except those
+    """Question sets on which only the chosen checkpoints are measured. Default: `test` and all benchmarks that are not
     under `dev`."""
 
     @field_validator("checkpoints", "systems")

@@ -51,27 +51,27 @@ class Config(Section):
     """An experiment."""
 
     run: PathText
-    """Run folder, which gets every record of the experiment."""
+    """The run folder, which gets every record of the experiment."""
     seed: int = 0
     """Seed of everything that is drawn at random."""
     members: dict[str, PathText] = Field(default={})
-    """Config files of other experiments, by a name. One adapter is trained on what all of them kept, and evaluated on
-    the tasks of all. Keys that are missing here are the first member's."""
+    """Config files of other experiments, by a name. One adapter is trained on what all kept, and evaluated on all their
+    tasks. Keys that are missing here are the first member's."""
     models: dict[str, ModelConfig] = MissingModels()
-    """Language models by the name that roles use."""
+    """The language models, by the name that roles use."""
     index: Annotated[IndexConfig, WrapValidator(_or(NO_INDEX))] = NO_INDEX
-    """Which chunks there are, and how they are ranked. Systems without retrieval need none."""
+    """The chunks, and how they are ranked. Systems without retrieval need none."""
     sources: Sources = Field(default={})
     """Search services and tool servers, by the name that systems know them by."""
     memory: Annotated[MemoryConfig | None, _EmptyIsNone] = None
-    """The evidence memory of systems that keep one. Default: one in the run folder."""
+    """The evidence memory of systems that keep one, in `memory` of the run folder."""
     embedder: EmbedderConfig = DEFAULT_EMBEDDER
     """The encoder that compares texts by meaning: answer relevance, reference similarity, recall by meaning, shortened
     passages."""
     questions: Annotated[QuestionsConfig, WrapValidator(_or(NO_QUESTIONS))] = NO_QUESTIONS
-    """Which questions are trained on, chosen by and tested on. Building an index, searching and asking need none."""
+    """The questions to train on, to choose by and to test on. Building an index, searching and asking need none."""
     system: SystemConfig = SystemConfig()
-    """The agent system and how its roles are played."""
+    """The agent system, and how its roles are played."""
     sampling: SamplingConfig = SamplingConfig()
     """How trajectories are sampled for training."""
     rewards: RewardsConfig = RewardsConfig()
@@ -81,7 +81,7 @@ class Config(Section):
     evaluation: EvaluationConfig = Field(EvaluationConfig(), validate_default=True)
     """What the adapter is measured on and against."""
     rounds: RoundsConfig = RoundsConfig()
-    """How many rounds there are, what each starts from, and when an adapter is promoted."""
+    """The number of rounds, what each starts from, and when an adapter is promoted."""
     sweep: SweepConfig = SweepConfig()
     """Checkpoints, systems and question sets of `ratchet sweep`."""
     generation: Annotated[GenerationConfig | None, _EmptyIsNone] = None

@@ -35,19 +35,16 @@ DEFAULT_CONCURRENCY = 64
 
 
 class ServeConfig(Section):
-    """How `ratchet models serve` starts the vLLM servers of a model, which get its own environment variables."""
+    """How `ratchet models serve` starts the model's vLLM servers."""
 
     python: PathText = ""
-    """Python interpreter that has vLLM installed. Default: the one that runs Ratchet. vLLM may need an environment of
-    its own."""
+    """Python interpreter that has vLLM installed. Default: the one that runs Ratchet."""
     arguments: dict[str, bool | int | float | str] = Field(default={})
-    """Flags of vLLM by name, such as `{max-num-seqs: 128}`. `true` and `false` become `--flag` and `--no-flag`. Flags
-    that other keys set are refused. `tensor-parallel-size` splits the model over as many GPUs, and
-    `data-parallel-size` serves as many copies of it, each with its own weights and its own cache. The model that is
-    trained gets `enable-lora`, `max-lora-rank` for `training.lora.r`, and `max-loras: 2`, the adapters that one batch
-    can mix. `kv-cache-memory-bytes` is the memory for keys and values on each GPU, which is else a server's share of
-    what is free. `quantization: fp8` and `kv-cache-dtype: fp8` change answers: a judge's scores are computed again, and
-    they are refused for the model that is trained."""
+    """Flags of vLLM by name, such as `{max-num-seqs: 128}`; `true` and `false` become `--flag` and `--no-flag`. Flags
+    that other keys set are refused. `tensor-parallel-size` splits the model over as many GPUs, and `data-parallel-size`
+    serves as many copies. The model that is trained gets `enable-lora`, `max-lora-rank` for `training.lora.r`, and
+    `max-loras: 2`. Formats that change answers (`quantization: fp8`, `kv-cache-dtype: fp8`) are refused for it; a
+    judge's scores are computed again."""
 
     @field_validator("arguments")
     @classmethod
@@ -73,92 +70,79 @@ class ServeConfig(Section):
 
 
 class ChatApiConfig(Section):
-    """What a closed model's service accepts, where `engine` is `chat-api`."""
+    """What a closed model's service accepts (`engine: chat-api`)."""
 
     limit: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    """Name of the parameter that limits the new tokens. OpenAI's reasoning models refuse `max_tokens`; some other
-    services know no other."""
+    """Name of the parameter that limits the new tokens."""
     sampling: bool = True
-    """Send `temperature` and `top_p`. Turn it off for reasoning models, such as GPT-5 mini, which refuse any
-    temperature but their own: the config's temperatures then have no effect on this model."""
+    """Send `temperature` and `top_p`, which reasoning models refuse."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
-    """How long a reasoning model thinks before it answers. Default: the service's own choice."""
+    """Effort of a reasoning model. Default: the service's own."""
     reasoning_tokens: int = Field(0, ge=0)
-    """New tokens that are allowed on top of a role's `max_tokens`, for reasoning, which counts as output and is not
-    shown."""
+    """New tokens for reasoning, on top of a role's `max_tokens`."""
 
 
 class ThoughtsConfig(Section):
     """How a model thinks before it answers, where it does."""
 
     enabled: bool | None = None
-    """Whether it thinks: the variable of its chat template that says so (enable_thinking, thinking). Default: the
-    template's own."""
+    """Turn thinking on or off, by the variable of the chat template. Default: the template's own."""
     budget: int | None = Field(None, gt=0)
-    """Number of tokens of a thought after which the engine closes it, in the template's words, and has the model
-    answer. They count in `max_tokens`. Default: a thought may take all of that."""
+    """Number of tokens after which the engine closes a thought, in the template's words. They count in `max_tokens`.
+    Default: no limit of its own."""
     kept: bool | None = None
-    """Whether later turns are shown the thoughts of earlier ones. Default: as the chat template does."""
+    """Show earlier thoughts to later turns. Default: as the chat template does."""
 
 
 class ModelConfig(Section):
-    """A language model and the engine that runs it, by the name that roles use."""
+    """A language model and the engine that runs it."""
 
     path: PathText
-    """Local model folder, or the model's name on the Hugging Face hub. `chat-api`: the model's name at its service."""
+    """Local folder, or the model's name on the Hugging Face hub or, for `chat-api`, at its service."""
     engine: Literal["local", "vllm", "chat-api", "scripted"] = "local"
-    """What runs the model. `local`: this process. `vllm`: a vLLM server, which takes and returns token ids over HTTP.
-    `chat-api`: a closed model, such as GPT-4o mini, at a service with OpenAI's chat API; its conversations are recorded
-    as text and cannot be trained on. `scripted`: replies from a file."""
+    """`local`: this process. `vllm`: a vLLM server, by token ids over HTTP. `chat-api`: a closed model at a service
+    with OpenAI's chat API, recorded as text, which cannot be trained. `scripted`: replies from a file."""
     url: str | tuple[str, ...] | None = None
-    """Address of the server for `vllm` and `chat-api`, such as `http://127.0.0.1:8000/v1`. With several addresses of
-    one model, a hash of the question chooses one, so that requests with a common prefix meet in one cache. Default: the
-    server that `ratchet models serve` has started around the command; `chat-api` needs one address."""
+    """`vllm`, `chat-api`: address of the server, such as `http://127.0.0.1:8000/v1`. Of several addresses a hash of the
+    question chooses one. Default: the server that `ratchet models serve` has started around the command."""
     chat_api: ChatApiConfig = ChatApiConfig()
     """`chat-api`: what the service accepts."""
     serve: ServeConfig = ServeConfig()
-    """`vllm`: how `ratchet models serve` starts this model's servers."""
+    """`vllm`: how `ratchet models serve` starts the servers."""
     served_name: str | None = None
-    """Name under which the server knows the model. Default: `path`."""
+    """The server's name for the model. Default: `path`."""
     api_key_env: str = "RATCHET_API_KEY"
-    """Environment variable that holds the server's key. A key itself is never written in a config."""
+    """Environment variable that holds the server's key."""
     revision: str | None = None
     """Revision of a model from the hub. Default: its main branch."""
     template: dict[str, bool | int | float | str] = Field(default={})
-    """Variables of the model's chat template, such as `{enable_thinking: false}` for Qwen3. Default: the template's
-    own."""
+    """Variables of the model's chat template, such as `{enable_thinking: false}`."""
     thoughts: ThoughtsConfig = ThoughtsConfig()
-    """How the model thinks before it answers. A role's own `thoughts` take precedence, key by key."""
+    """How the model thinks. A role's own `thoughts` take precedence, key by key."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "bfloat16"
-    """Number format of the weights and of the computation; with `local` on a CPU, of the linear layers' products
-    alone, all else being float32. `auto`: `bfloat16`, or `float32` with `device: cpu` where the CPU has no
-    instructions for bfloat16; the run folder's config says which it is, and a run goes on with that one alone.
-    Training on a CPU takes float32 where the CPU has no such instructions, and in place of float16; the adapter
-    itself is always float32."""
+    """Number format of the weights and of the computation; with `local` on a CPU, of the linear layers' products alone.
+    `auto`: `bfloat16`, or `float32` with `device: cpu` where the CPU has no instructions for bfloat16; a run resumes
+    with that one alone. An adapter is always float32, and so is training on a CPU without such instructions."""
     device: str = "auto"
-    """Device that runs the model. `auto`: CUDA where there is a GPU, else the CPU. For small models with `local`, `cpu`
-    is faster."""
+    """Device that runs the model. `auto`: CUDA where there is a GPU, else the CPU, which `local` runs small models
+    faster on."""
     max_context: int = Field(32_000, gt=0)
-    """Maximum number of prompt and new tokens of one conversation. A conversation that reaches it ends; nothing is
-    truncated silently. `chat-api`: 3 bytes of text count as a token here. Costs are what the service counts."""
+    """Maximum number of prompt and new tokens of a conversation, which ends there; nothing is truncated silently.
+    `chat-api`: 3 bytes of text count as a token."""
     batch: int = Field(64, gt=0)
     """`local`: number of sequences decoded at once."""
     workers: int | None = Field(None, gt=0)
-    """`local`: number of threads that `batch`, `cache_gb` and the cores are divided over, each with a batch of its own.
-    On two cores beside other work two batches were a quarter faster than one; on an idle machine they are alike.
-    Default: one for each core up to four, and one on a GPU."""
+    """`local`: number of threads that share `batch`, `cache_gb` and the cores. Default: one for each core up to four,
+    and one on a GPU."""
     cache_gb: float = Field(4.0, gt=0)
-    """`local`: maximum memory for keys and values, including the prefix cache, in GB. On a CPU at most four times as
-    much is taken as the sequences that were decoded at once have needed."""
+    """`local`: maximum memory for keys and values, prefix cache included, in GB."""
     timeout: float = Field(600.0, gt=0)
     """`vllm`, `chat-api`: seconds that one request may take."""
     concurrency: int | None = Field(None, gt=0)
-    """`vllm`, `chat-api`: maximum number of requests in flight at each server. Default: the number of
-    conversations that a server which Ratchet starts can hold (its memory for keys and values by the tokens of a
-    conversation), and 64 at other servers."""
+    """`vllm`, `chat-api`: maximum number of requests in flight at each server. Default: what a server that Ratchet
+    starts has memory for, and 64 at others."""
     send_seed: bool = True
-    """`vllm`, `chat-api`: send a seed with every request. Turn it off for vLLM on a CPU, where a seeded
-    request with chunked prefill kills the server."""
+    """`vllm`, `chat-api`: send a seed with every request. It kills vLLM on a CPU with chunked prefill."""
     script: PathText | None = None
     """`scripted`: JSONL file of replies, for tests."""
 

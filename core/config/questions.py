@@ -17,33 +17,30 @@ SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 class SplitConfig(Section):
-    """Which questions of a file, or of a benchmark, make up a split."""
+    """The questions of a file, or of a benchmark."""
 
     path: PathText = ""
-    """File of questions. With `benchmark`: its file, or the folder of its files (default: `data/<benchmark>`), or `hub`
-    to fetch it from the Hugging Face hub (or `hub:NAME`, one of the data sets that docs/reference/benchmarks.md
-    lists)."""
+    """File of questions. With `benchmark`: its file or folder (default: `data/<benchmark>`), or `hub` or
+    [`hub:NAME`](benchmarks.md) to fetch it from the Hugging Face hub."""
     benchmark: PluginName = ""
-    """Name of a benchmark (docs/reference/benchmarks.md), which knows the formats of its files."""
+    """Name of a [benchmark](benchmarks.md), which knows the formats of its files."""
     split: str = ""
-    """The benchmark's own name of a split. Default: the split that the benchmark is usually scored on."""
+    """The benchmark's own name of a split. Default: the one that is usually scored."""
     format: Literal["ratchet", "flashrag", "datamorgana"] = "ratchet"
-    """Format of a file that belongs to no benchmark. The format of a benchmark's rows is detected."""
+    """Format of a file that belongs to no benchmark."""
     separator: str | None = Field(None, min_length=1)
-    """What separates several answers, or gold documents, in one text of a file that belongs to no benchmark, such as
-    `;` or `"|"`; `none` where nothing does. Default: short answers with a semicolon or a bar between them are
-    refused, since they may be one or several. `questions.separator` sets it for the files of train, dev and test."""
+    """What separates several answers, or gold documents, in one text of a file, such as `;` or `"|"`; `none` where
+    nothing does. Default: short answers with a semicolon or a bar are refused. `questions.separator` sets it for all
+    three splits."""
     rows: tuple[int, int] | None = None
-    """`[first, end]`: use only the rows from `first` to `end - 1` of the file, counted from 0. Default: all. It makes
-    disjoint splits from one file."""
+    """`[first, end]`: only the rows from `first` to `end - 1` of the file, counted from 0."""
     share: tuple[float, float] | None = None
-    """`[from, to]`, each between 0 and 1: use only this part of the questions in a random order, drawn with the
-    experiment's seed. `questions.split` sets it for the three splits of one file. Default: all."""
+    """`[from, to]`, each between 0 and 1: only this part of the questions in a random order."""
     sample: int | None = Field(None, gt=0)
-    """Number of questions in a fixed random sample, drawn with the experiment's seed. Default: all questions."""
+    """Number of questions in a fixed random sample. Default: all."""
     order: Literal["file", "shuffled", "clustered"] = "file"
-    """Order of the questions, which matters for systems with a memory. `shuffled` uses the experiment's seed;
-    `clustered` puts questions that share a name one after the other."""
+    """Order of the questions, which matters for systems with a memory. `clustered` puts questions that share a name one
+    after the other."""
 
     @model_validator(mode="after")
     def _check(self) -> SplitConfig:
@@ -71,12 +68,12 @@ class LeakageConfig(Section):
     """What happens when training and evaluation share questions or documents."""
 
     questions: Literal["stop", "warn", "off"] = "stop"
-    """What to do where the same question is in both: the same words in the same order."""
+    """The same question (its words in the same order) is in both."""
     documents: Literal["stop", "warn", "off"] = "warn"
-    """What to do where questions of both have the same gold document."""
+    """Questions of both have the same gold document."""
     corpus: Literal["stop", "warn", "off"] = "off"
-    """What to do where the index holds gold documents of questions that are evaluated: for tasks whose own abstracts
-    must not be found, such as PubMedQA. `off` where finding them is the task."""
+    """The index holds gold documents of questions that are evaluated, in tasks where these must not be found, such as
+    PubMedQA."""
 
 
 class QuestionsConfig(Section):
@@ -135,7 +132,7 @@ LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pt")
 
 
 class Counts(Section):
-    """Number of questions of each split. Documents are divided between the splits in the same proportion."""
+    """Number of questions of each split. Documents are divided in the same proportion."""
 
     train: int = Field(3500, ge=0)
     """Number of training questions."""
@@ -146,28 +143,24 @@ class Counts(Section):
 
 
 class GenerationConfig(Section):
-    """How `ratchet generate` makes questions from the documents of `index.documents`."""
+    """How `ratchet generate` makes questions from `index.documents`."""
 
     out: PathText
-    """Folder that gets `train.jsonl`, `dev.jsonl` and `test.jsonl`, and every candidate with the reason for its
-    result."""
+    """Folder that gets `train.jsonl`, `dev.jsonl` and `test.jsonl`, and every candidate with its result."""
     model: str = "agent"
-    """Name of the model under `models` that writes questions and answers, and checks them."""
+    """Name of the model that writes and checks questions and answers."""
     questions: Counts = Counts()
     """Number of questions of each split."""
     attempts: int = Field(4, gt=0)
-    """Maximum number of candidates for one question, each from other documents, before it counts as missing."""
+    """Maximum number of candidates for one question, each from other documents."""
     max_tokens: int = Field(1024, gt=0)
     """Maximum number of new tokens of one reply."""
     document_words: tuple[int, int] = (50, 3000)
-    """Minimum and maximum number of words of a document. Others are skipped and counted. A document is never
-    truncated."""
+    """Minimum and maximum number of words of a document. Others are skipped and counted."""
     language: str = "en"
-    """Language of questions and answers that the writer is asked for: de, en, es, fr, it, nl or pt. Empty: that of the
-    documents. Their script is checked, their language is not."""
+    """Language that the writer is asked for: de, en, es, fr, it, nl or pt. Empty: that of the documents."""
     categories: PathText = ""
-    """YAML file like `question_generation/categories.yaml`, with other categories or probabilities. Default: that
-    file."""
+    """YAML file with other categories or probabilities than `question_generation/categories.yaml`."""
 
     @field_validator("document_words")
     @classmethod

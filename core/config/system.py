@@ -17,43 +17,40 @@ class RoleConfig(Section):
     model: str = "agent"
     """Name of the model under `models` that plays the role."""
     trainable: bool = True
-    """Whether the role is trained. A role that is not uses the base model even when an adapter is active."""
+    """Train the role. A role that is not trained always uses the base model."""
     max_tokens: int = Field(4096, gt=0)
     """Maximum number of new tokens of one action."""
     thoughts: ThoughtsConfig = Field(ThoughtsConfig(), exclude_if=lambda thoughts: thoughts == ThoughtsConfig())
-    """How the role thinks before it acts, where that differs from `models.*.thoughts`."""
+    """How the role thinks, where that differs from its model."""
     examples: tuple[tuple[str, str], ...] = ()
-    """Worked (user, assistant) exchanges that are put before the first turn, in place of the system's own. Small models
-    need them. In a task with labels, `<true>` and `<false>` stand for its labels of these stances (or for its first
-    two)."""
+    """Worked (user, assistant) exchanges before the first turn, in place of the system's own; small models need them.
+    `<true>` and `<false>` stand for a task's labels of these stances (or its first two)."""
 
 
 class SystemConfig(Section):
-    """An agent system: a module in `agents/`."""
+    """An agent system."""
 
     name: PluginName = "mrag"
-    """Name of a file or folder in `agents/`."""
+    """A [system](../guides/choosing.md#the-systems), or the path of a file of your own."""
     settings: dict[str, Any] = Field(default={})
-    """The system's own settings. Their keys are below, under the system's name."""
+    """The system's own settings, by its name [below](#settings-of-systems)."""
     # A mapping here, because agents/ is above this package and a system is a plug-in. load_config checks it against the
     # system's Settings class, and agents.core.system.load_system gives the typed object.
     roles: dict[str, RoleConfig] = Field(default={})
-    """How roles are played, by the role's name. `default` holds for every role that has no entry of its own."""
+    """How roles are played, by name. `default` holds for every role without an entry."""
     malformed: Literal["constrain", "reask", "redraw", "give_up"] = "constrain"
     """What happens with a reply that does not parse as an action. `constrain`: it cannot occur, because decoding is
-    constrained to the action's JSON schema. `reask`: the model is shown the error and asked again. `redraw`: another
-    reply to the same messages is drawn, as in mRAG's published code: at a temperature that rises by 0.1 each time, up
-    to 0.5. Of the first, its text alone is recorded.
-    `give_up`: the trajectory ends as unparsed."""
+    constrained to the action's JSON schema. `reask`: the model is shown the error. `redraw`: another reply is drawn,
+    each time at a temperature 0.1 higher up to 0.5, as in mRAG's published code. `give_up`: the trajectory ends as
+    unparsed."""
     labels: Literal["free", "constrain"] = Field("free", exclude_if=lambda labels: labels == "free")
-    """What happens where a question has labels and the answer comes to none of them. `free`: the trajectory is
-    unparsed. `constrain`: the last dialogue is asked for a label once more, with decoding constrained to the labels."""
+    """What happens where a question has labels and the answer is none of them. `free`: the trajectory is unparsed.
+    `constrain`: the last dialogue is asked for a label with constrained decoding."""
     reasks: int = Field(2, ge=0)
-    """`reask`, `redraw`: maximum number of times that the model is asked again for one action."""
+    """`reask`, `redraw`: maximum number of further replies for one action."""
 
     prompts: PathText | None = Field(None, exclude_if=lambda value: value is None)
-    """Folder of texts that replace the system's prompts: one file for each prompt, `ratchet prompts` writes them.
-    Default: the system's own words."""
+    """Folder of texts that replace the system's [prompts](prompts.md). Default: the system's own."""
 
     def role(self, name: str) -> RoleConfig:
         return self.roles.get(name) or self.roles.get("default") or RoleConfig()
@@ -79,8 +76,7 @@ class SamplingConfig(Section):
     frozen_temperature: float = Field(0.1, ge=0)
     """Temperature of roles that are not trained."""
     top_p: float = Field(TOP_P, gt=0, le=1)
-    """Probability mass of nucleus sampling, which is 0.95 in evaluation and of the judge. mRAG (Salemi et al.
-    2025, arXiv 2506.10844) uses nucleus sampling without giving a value; this one is ours."""
+    """Probability mass of nucleus sampling; 0.95 in evaluation and for the judge. mRAG gives no value."""
     concurrency: int | None = Field(None, gt=0)
     """Maximum number of trajectories in flight. Default: the number of requests that the model with the most takes at
-    once (`models.*.concurrency` of all its servers, or `models.*.batch`)."""
+    once."""

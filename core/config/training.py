@@ -41,33 +41,31 @@ SET_BY_KEYS = {
 
 
 class LoraConfig(Section):
-    """The LoRA adapter, by the names of PEFT's LoraConfig: its other settings, such as `lora_dropout` or `use_rslora`,
-    may be given as well. What no engine applies (`use_dora`, `bias`, `modules_to_save`) is refused."""
+    """The LoRA adapter. Other settings of PEFT's LoraConfig, such as `lora_dropout` or `use_rslora`, may be given as
+    well; what no engine applies (`use_dora`, `bias`, `modules_to_save`) is refused."""
 
     model_config = ConfigDict(extra="allow")
 
     r: int = Field(16, gt=0)
     """Rank of the adapter's matrices."""
     lora_alpha: int = Field(16, gt=0)
-    """Scale of the adapter, which is multiplied by lora_alpha / r. mRAG (Salemi et al. 2025, arXiv 2506.10844) gives
-    only the rank; lora_alpha = r is Unsloth's default."""
+    """Scale of the adapter, which is multiplied by lora_alpha / r. mRAG gives only the rank."""
     target_modules: str | list[str] = "all-linear"
-    """Layers that get an adapter: `all-linear`, a list of names, or a regular expression. The output head gets none. Of
-    a mixture of experts, all-linear leaves out the feed-forward blocks: experts, routers and what is beside them. Of a
-    multimodal model the language model alone is trained."""
+    """[Layers that get an adapter](../guides/models.md#which-layers-are-trained): `all-linear`, a list of names, or a
+    regular expression."""
 
 
 class PreferenceConfig(Section):
-    """Settings of the objectives that compare: `dpo` and `kto`."""
+    """Settings of `dpo` and `kto`."""
 
     level: Literal["trajectory", "action"] = "trajectory"
-    """What is compared: whole trajectories of a question, or single actions that follow the same tokens of a
-    conversation. An action's reward is the mean reward of the trajectories that took it."""
+    """What is compared: whole trajectories of a question, or single actions after the same tokens of a conversation. An
+    action's reward is the mean reward of the trajectories that took it."""
     beta: float = Field(0.1, gt=0)
     """Factor on the log-probability ratio to the model before training: the higher, the closer training stays to it."""
     sft_weight: float = Field(1.0, ge=0)
-    """With `dpo`, factor on the mean negative log-probability of the chosen side's tokens (Pang et al. 2024, arXiv
-    2404.19733). 0 leaves it out, as Rafailov et al. (2023, arXiv 2305.18290) do."""
+    """`dpo`: factor on the mean negative log-probability of the chosen side (Pang et al. 2024, arXiv 2404.19733). 0
+    leaves it out, as Rafailov et al. (2023, arXiv 2305.18290) do."""
 
 
 class TrainingConfig(Section):
@@ -76,65 +74,56 @@ class TrainingConfig(Section):
     model: str = "agent"
     """Name of the model under `models` that is trained."""
     objective: PluginName = "sft"
-    """What is learnt from a question's trajectories. `sft`: likelihood of the kept ones (Salemi et al. 2025, arXiv
-    2506.10844). `weighted`: likelihood of all that finished, weighted by reward. `dpo` and `kto`: preferences (Rafailov
-    et al. 2023, arXiv 2305.18290; Ethayarajh et al. 2024, arXiv 2402.01306). Or a file of your own, by its path."""
+    """What is learnt: [`sft`, `weighted`, `dpo`, `kto`](../guides/extend.md#the-built-in-objectives), or a file of your
+    own, by its path."""
     preference: PreferenceConfig = PreferenceConfig()
-    """Settings of the objectives that compare: `dpo` and `kto`."""
+    """Settings of `dpo` and `kto`."""
     backend: Literal["peft", "unsloth"] = "peft"
-    """Library that trains the adapter; `unsloth` with the objective `sft` alone, and on rows without weights."""
+    """Library that trains the adapter; `unsloth` with `sft` alone, and on rows without weights."""
     four_bit: bool = False
-    """`unsloth`: hold the frozen weights in 4 bits (Dettmers et al. 2023, arXiv 2305.14314), in a quarter of the
-    memory."""
+    """`unsloth`: hold the frozen weights in 4 bits (Dettmers et al. 2023, arXiv 2305.14314)."""
     cpu_precision: Literal["float32", "auto"] = "float32"
-    """Number format of the matrix products of one training process on a CPU. `auto`: bfloat16 where the CPU has
-    instructions for it (AMX or AVX512-BF16), else float32. Weights, adapter and optimizer stay in float32."""
+    """Number format of the matrix products of one training process on a CPU. `auto`: bfloat16 where the CPU has AMX or
+    AVX512-BF16, else float32. Weights, adapter and optimizer stay in float32."""
     lora: LoraConfig = LoraConfig()
     """The LoRA adapter."""
     arguments: dict[str, Any] = Field(default={})
-    """Further settings by the names of transformers' TrainingArguments, such as `{optim: adafactor, weight_decay: 0.01,
-    lr_scheduler_type: cosine, max_grad_norm: 0.5}`. Those that other keys set are refused. Default: AdamW without
-    weight decay, a linear schedule, and gradients clipped at 1."""
+    """Further TrainingArguments of transformers, such as `{optim: adafactor, weight_decay: 0.01, lr_scheduler_type:
+    cosine, max_grad_norm: 0.5}`. Those that other keys set are refused. Default: AdamW without weight decay, a linear
+    schedule, and gradients clipped at 1."""
     learning_rate: float = Field(1e-4, gt=0)
     """Peak learning rate."""
     warmup_steps: int = Field(50, ge=0)
-    """Number of warmup steps, at most a fifth of all steps, so that a short training learns too."""
+    """Number of warmup steps, at most a fifth of all steps."""
     max_steps: int = Field(5000, gt=0)
     """Maximum number of training steps."""
     epochs: float | None = Field(None, gt=0)
-    """Maximum number of passes over the rows. Training stops at the earlier of this and `max_steps`. Default: no
-    limit."""
+    """Maximum number of passes over the rows, if that comes before `max_steps`. Default: no limit."""
     batch_size: int = Field(128, gt=0)
-    """Number of rows of one step over all devices. With fewer rows than this, all rows."""
+    """Number of rows of one step over all devices; all rows, if there are fewer."""
     micro_batch: int = Field(1, gt=0)
     """Number of rows in one forward pass on one device."""
     max_length: int = Field(16_000, gt=0)
     """Maximum number of tokens of a row. A longer row is skipped and counted; actions are never truncated."""
     thoughts: Literal["trained", "masked"] = "trained"
-    """Whether what a model thought before it acted is learnt with its actions, or only what followed. Tokens that
-    `models.*.thoughts.budget` had inserted are never learnt."""
+    """Learn what a model thought with its actions, or only what followed. Inserted tokens are never learnt."""
     loss_on: Literal["actions", "sequence"] = "actions"
-    """Tokens that are learnt: those of the trained roles' own actions (Salemi et al. 2025, arXiv 2506.10844, section
-    3.2), or, with the objective `sft`, whole conversations with prompts and documents, as in its published code."""
+    """Tokens that are learnt: those of trained roles' own actions (mRAG, section 3.2), or, with `sft`, whole
+    conversations with prompts and documents, as in its published code."""
     eval_steps: int = Field(500, gt=0)
     """Number of steps between two evaluations of the held-out loss. Every evaluated adapter is kept."""
     choose_by: Literal["held_out_loss", "reward"] = "held_out_loss"
-    """What chooses among the evaluated adapters. `reward`: the mean reward on dev (`ratchet choose`, a stage
-    of `ratchet selftrain`), which runs the system with every one; mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2)
-    evaluates every 500 steps and keeps the best, though on its test set. `held_out_loss`: the loss on held-out kept
-    actions, a cheap stand-in that need not agree with the reward."""
+    """What chooses among the evaluated adapters: the loss on held-out kept actions, or the mean reward on dev, which
+    runs the system with every one (`ratchet choose`, as mRAG's D.2 does on its test set)."""
     padding_free: bool = False
-    """The rows of a micro-batch are computed one after the other as one sequence, without padding, and long rows share
-    micro-batches with short ones. On a CPU, tokens with which the prompts of several rows begin are computed once,
-    with the objective `sft` where rows have no weights. The loss is the same. It pays with a `micro_batch` of more than
-    one row."""
+    """Compute the rows of a micro-batch as one sequence without padding, and mix long rows with short ones. The loss is
+    the same. It pays with a `micro_batch` of more than one row. On a CPU with `sft`, tokens with which the prompts of
+    several rows begin are computed once."""
     gradient_checkpointing: bool = True
-    """Recompute activations in the backward pass, which needs less memory and more time. `ratchet plan` computes what a
-    step needs with it and without."""
+    """Recompute activations in the backward pass, which needs less memory and more time (`ratchet plan`)."""
     dev_fraction: float = Field(0.1, ge=0, lt=1)
-    """Fraction of the kept questions that is held out; if that is fewer than five, none, since their
-    loss would be noise. The loss on their kept actions is measured every `eval_steps`. Default: 0 where
-    `choose_by` is `reward`, since nothing needs that loss then."""
+    """Fraction of the kept questions that is held out for the loss every `eval_steps`; none if that is fewer than five.
+    Default: 0 where `choose_by` is `reward`."""
     wandb: Literal["off", "offline", "online"] = "off"
     """Log the training to Weights & Biases."""
 
@@ -171,19 +160,15 @@ class TrainingConfig(Section):
 
 
 class RoundsConfig(Section):
-    """How many rounds of self-training there are, what each starts from, and when an adapter is promoted."""
+    """The number of rounds, what each starts from, and when an adapter is promoted."""
 
     count: int = Field(1, gt=0)
-    """Number of rounds of sampling, selecting and training. It may be raised on a run that is finished, which then
-    resumes."""
+    """Number of rounds. It may be raised on a finished run, which then resumes."""
     until_flat: bool = False
-    """Whether the run ends before `count` rounds, after the first one whose adapter is not promoted: a gain on dev that
-    chance may explain (`level`) is none. The best adapter is then tested as after the last round."""
+    """End the run after the first round whose adapter is not promoted."""
     start: Literal["promoted", "base"] = "promoted"
-    """What a round's training starts from. `promoted`: the last promoted adapter. `base`: a new adapter on the base
-    model, as in ReST-EM (Singh et al. 2023, arXiv 2312.06585). In both cases the round samples with the last promoted
-    adapter."""
+    """What training starts from: the last promoted adapter, or a new one on the base model, as in ReST-EM (Singh et al.
+    2023, arXiv 2312.06585). A round always samples with the last promoted adapter."""
     level: float = Field(0.05, gt=0, lt=1)
-    """Significance level of promotion. An adapter is promoted if its mean on dev is higher than its parent's, the
-    paired test has a p-value below this and, where at least ten questions changed, the 95% interval of the difference
-    excludes zero. With one round there is no test."""
+    """Significance level of [promotion](../guides/rounds-and-sweeps.md#what-a-number-means). With one round there is no
+    test."""
