@@ -8,12 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from ratchet.core.records import Question
-from ratchet.evaluation.measures.measures import measure_of
-from ratchet.rewards.prompts import builtin_prompts
-from ratchet.rewards.reward import Judged, load_reward
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
-from tests.helpers.reward_cases import judge_it, scripted_judge, trajectory
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,16 +38,3 @@ async def test_a_two_role_system_is_one_file_and_one_config(tmp_path: Path) -> N
     writer, checker = played.conversations
     assert (writer.role, writer.trainable, checker.role, checker.trainable) == ("writer", True, "checker", False)
     assert str(agent.calls[1].messages[-1]["content"]).endswith("Draft: Bo")
-
-
-def test_a_judged_reward_is_one_file(tmp_path: Path) -> None:
-    [source] = re.findall(r"```python\n(.*?)```", recipe_of("a judged reward"), re.DOTALL)
-    file = tmp_path / "directness.py"
-    file.write_text(source)
-    engine = scripted_judge(lambda given: '{"score": 1}' if given["answer"] == "Ada." else "?")
-    for answer, value in (("Ada.", 0.5), ("Bo.", None)):
-        score = judge_it(tmp_path, engine, str(file), Question(id="q1", text="Who?"), trajectory(answer=answer))
-        assert (score.value, score.unparsed) == (value, 0 if value else 2)
-    assert (measure_of(str(file)).short, measure_of(f"{file}_lenient").form) == ("Directness (judge)", "lenient")
-    declared = load_reward("relevance")
-    assert isinstance(declared, Judged) and builtin_prompts().items() >= declared.prompts.items()

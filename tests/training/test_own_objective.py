@@ -1,4 +1,4 @@
-"""An objective is one file: those of the documentation train by their paths, and no other file names a built-in one."""
+"""An objective is one file: one's own trains by its path, and no other file names a built-in one."""
 
 from __future__ import annotations
 
@@ -26,17 +26,26 @@ NAMING = {"core/config/training.py"}
 """The config describes the built-in objectives."""
 
 
-def own_file(page: str, folder: Path) -> Path:
-    """The objective that a page of the documentation shows."""
-    text = (REPO / "docs" / page).read_text()
-    [code] = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "OBJECTIVE = " in block]
-    file = folder / "own.py"
-    file.write_text(code)
-    return file
+PAIRS = """
+from ratchet.training.objectives.dpo import DirectPreference
+
+
+class IdentityPreference(DirectPreference):
+    def losses(self, examples):
+        margin = examples.chosen - examples.rejected
+        return (margin - 1 / (2 * self.training.preference.beta)) ** 2
+
+
+OBJECTIVE = IdentityPreference
+"""
+"""Of the pairs that `dpo` learns from (Azar et al. 2023, arXiv 2310.12036)."""
 
 
 def test_the_guides_objective_trains_by_its_path(tmp_path: Path) -> None:
-    file = own_file("guides/extend.md", tmp_path)
+    text = (REPO / "docs/guides/extend.md").read_text()
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "OBJECTIVE = " in block]
+    file = tmp_path / "own.py"
+    file.write_text(code)
     path, config, folder = make_attempts(tmp_path, objective=str(file), max_steps=2)
     assert open_config(path).training.objective == str(file)
     train_round(config, 1)
@@ -48,8 +57,9 @@ def test_the_guides_objective_trains_by_its_path(tmp_path: Path) -> None:
     assert facts is not None and facts["training"]["objective"].startswith("own-")
 
 
-def test_the_recipes_objective_of_pairs_trains_by_its_path(tmp_path: Path) -> None:
-    file = own_file("architecture.md", tmp_path)
+def test_an_objective_of_pairs_trains_by_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(PAIRS)
     _, config, folder = make_attempts(tmp_path, objective=str(file), max_steps=2, batch_size=8)
     train_round(config, 1)
     first = read_log(folder.training / "log.jsonl")[0]
