@@ -26,6 +26,7 @@ from typing import Any
 
 from pydantic import Field
 
+from ratchet.agents.core.exploration import SearchFields
 from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.output import object_schema
 from ratchet.agents.core.prompts import DATA, Prompt, evidence_text, one_line, unique
@@ -167,5 +168,6 @@ SYSTEM = SystemSpec(
     roles=("verifier",),
     prompts=PROMPTS,
     gives_verdict=True,
+    searches=SearchFields(go_on={"search_query": ...}, stop={"final_answer": ...}, queries=("search_query",)),
     calls=lambda settings: {"verifier": Calls(1 + settings.steps / 2, settings.documents)},
 )

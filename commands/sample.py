@@ -89,6 +89,8 @@ def sample_round(
         folder,
         segment=segment,
         part=(at, parts),
+        explore=config.sampling.explore,
+        curriculum=tuple(config.sampling.curriculum),
     )
     start = None if adapter is None else Path(adapter)
     with recorded_stages(config, "sample", number=number, adapter=start, anyway=anyway):

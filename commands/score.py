@@ -44,7 +44,7 @@ def score(config: Config, options: argparse.Namespace) -> None:
     also = [config.score_name(name.strip()) for name in options.also.split(",") if name.strip()]
     for name in also:
         load_reward(name, "--also")
-    names = list(dict.fromkeys([*(name for name, weight in weights.items() if weight), *also]))
+    names = list(dict.fromkeys([*weights, *also]))
     round_folder = open_run(config, ("train",)).round(options.round)
     questions = load_questions(config.questions.train, config.seed)
     trajectories = _load_trajectories(questions, round_folder, options)

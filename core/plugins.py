@@ -30,7 +30,7 @@ from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import read_small
 from ratchet.core.text import short_line
 
-Kind = Literal["systems", "rewards", "benchmarks", "sources", "objectives"]
+Kind = Literal["systems", "rewards", "benchmarks", "sources", "objectives", "explore"]
 
 MAX_BYTES = 100_000_000
 """The largest module in bytes."""
@@ -78,6 +78,7 @@ FOLDERS: dict[Kind, Folder] = {
     ),
     "sources": Folder(""),
     "objectives": Folder("ratchet.training.objectives", ("objective",)),
+    "explore": Folder(""),
 }
 
 

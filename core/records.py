@@ -339,6 +339,11 @@ class Trajectory(Record):
     """'base', or the digest of the adapter that was active."""
     sample: int
     seed: int
+    explored: tuple[str, ...] = ()
+    """The rules that narrowed what its agents could write (`sampling.explore`, `sampling.curriculum`)."""
+    learners: tuple[str, ...] = ()
+    """The roles that learn from it, where it belongs to a curriculum (`sampling.curriculum`); else all that are
+    trained."""
     status: Status
     answer: str
     explanation: str = ""
@@ -440,6 +445,8 @@ class QuestionChoice(Record):
     as the rule asks for, counted once."""
     weight: float = 1.0
     """Factor on the question's loss."""
+    learners: tuple[str, ...] = ()
+    """The roles that learn, of a choice among samples of the curriculum."""
 
 
 class Selection(Record):
@@ -448,7 +455,15 @@ class Selection(Record):
     weights: dict[str, float]
     rule: dict[str, Any]
     questions: tuple[QuestionChoice, ...]
+    """One choice for each question, among its own samples."""
+    curriculum: tuple[QuestionChoice, ...] = ()
+    """One choice for each question that has a sample of the curriculum (`sampling.curriculum`)."""
+
+    @property
+    def choices(self) -> tuple[QuestionChoice, ...]:
+        """All choices: what is trained on."""
+        return self.questions + self.curriculum
 
     @property
     def kept(self) -> tuple[str, ...]:
-        return tuple(key for choice in self.questions for key in choice.kept)
+        return tuple(key for choice in self.choices for key in choice.kept)

@@ -240,7 +240,8 @@ class Gatherer:
             ids = spread(list(results.arms[0].values), self.max_questions)
         else:
             ids = spread(list(questions), self.max_questions)
-        selected = {key: value for choice in chosen for key, value in choice.rewards.items()}
+        choices = selection.choices if selection else ()
+        selected = {key: value for choice in choices for key, value in choice.rewards.items()}
         shown: dict[str, list[tuple[str, Line]]] = {question_id: [] for question_id in ids}
         scores, rewards, seen, is_free = {}, {}, set(), not shown
         for arm in arms:

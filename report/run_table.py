@@ -60,7 +60,7 @@ def _rows(folder: RoundFolder) -> Iterator[dict[str, Any]]:
         rows[key][name] = score.value
     if (selection := folder.read_selection()) is not None:
         kept = set(selection.kept)
-        for choice in selection.questions:
+        for choice in selection.choices:
             for key, reward in choice.rewards.items():
                 if key in rows:
                     rows[key] |= {"reward": reward, "kept": key in kept}

@@ -224,6 +224,11 @@ class Index:
     def __len__(self) -> int:
         return len(self.store)
 
+    def documents(self, ids: Sequence[str]) -> list[Passage]:
+        """Return the first chunk of each of these documents, with the score 0; those that are not here are left out."""
+        chunks = (self.store.chunks_of(document) for document in ids)
+        return [self.store.passage(own.start, 0.0) for own in chunks if own]
+
     def search(self, query: str, k: int, offset: int = 0) -> list[Passage]:
         """Return the passages of ranks offset .. offset + k - 1, by score, equal scores by chunk number.
 

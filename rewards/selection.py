@@ -7,7 +7,7 @@ The functions are pure: the same scores, weights and rule (`rewards.select`) giv
 2. The candidates are those that ended with such a status, have an answer and have every score with a weight.
 3. The question is dropped by the first of `DROPPING` that gives a cause.
 4. Else the candidates with the best reward are kept, up to `ties`. Among tied ones those with the best scores of
-   `tie_break` win, then the lowest sample numbers, and one that does the same as a kept one is skipped
+   `prefer` win, then the lowest sample numbers, and one that does the same as a kept one is skipped
    (`distinct`), unless `similarity` is null.
 
 Beside the kept ones, a question's choice names the candidates that an objective over good and bad trajectories may
@@ -58,15 +58,20 @@ def select(
 ) -> Selection:
     """The kept trajectories of every question, with the reason. Raises UserError for weights that give no mean."""
     check_weights(weights)
-    by_question: dict[str, list[Outline]] = {question.id: [] for question in questions}
+    groups: dict[tuple[tuple[str, ...], str], list[Outline]] = {((), question.id): [] for question in questions}
     for trajectory in trajectories.outlines.values():
-        by_question[trajectory.question_id].append(trajectory)
-    choices = []
-    for question in questions:
-        sampled = sorted(by_question[question.id], key=lambda t: (t.sample, t.key))
-        attempts = _attempts(question, sampled, trajectories, scores, weights, rule)
-        choices.append(_choose(question, attempts, rule))
-    return Selection(weights=dict(weights), rule=rule.model_dump(mode="json"), questions=tuple(choices))
+        groups.setdefault((trajectory.learners, trajectory.question_id), []).append(trajectory)
+    by_id, choices = {question.id: question for question in questions}, []
+    for (learners, question_id), sampled in groups.items():
+        sampled.sort(key=lambda t: (t.sample, t.key))
+        attempts = _attempts(by_id[question_id], sampled, trajectories, scores, weights, rule)
+        choices.append(_choose(by_id[question_id], attempts, rule).model_copy(update={"learners": learners}))
+    return Selection(
+        weights=dict(weights),
+        rule=rule.model_dump(mode="json"),
+        questions=tuple(choice for choice in choices if not choice.learners),
+        curriculum=tuple(choice for choice in choices if choice.learners),
+    )
 
 
 def select_at_random(selection: Selection, trajectories: Iterable[Ended], seed: int) -> Selection:
@@ -306,7 +311,7 @@ def _keep_best(attempts: Attempts, rule: SelectConfig) -> tuple[list[Outline], s
     best = max(attempts.values)
     pairs = zip(attempts.candidates, attempts.values, strict=True)
     tied = [trajectory for trajectory, value in pairs if value >= best - TIE]
-    tied.sort(key=lambda one: [-_value(attempts.scores, one.key, name) for name in rule.tie_break])
+    tied.sort(key=lambda one: [-_value(attempts.scores, one.key, name) for name in rule.prefer])
     different = distinct(tied, attempts.whole, rule.similarity)
     kept = different[: rule.ties]
     notes = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from statistics import fmean
 
@@ -13,7 +13,8 @@ from ratchet.core.config import SelectConfig
 from ratchet.core.records import Cause, Score, ScoreState, Selection
 from ratchet.rewards.judge import cut_off
 from ratchet.rewards.reward import Ended, load_reward
-from ratchet.rewards.selection import cause_text
+from ratchet.rewards.selection import TIE, cause_text
+from ratchet.sampling.store import Outline
 
 
 def mean_reward(selection: Selection) -> float | None:
@@ -88,11 +89,11 @@ def _of_state(state: ScoreState, reason: str) -> str:
     return f"unfinished: {reason}" if state == "unfinished" else reason
 
 
-def selection_table(selection: Selection, trajectories: Iterable[Ended]) -> Table:
+def selection_table(selection: Selection, trajectories: Collection[Outline]) -> Table:
     """The selection's weights, rewards and counts, and the trajectories by status."""
     table = Table("", "", title="Selection", show_header=False)
     statuses = Counter(trajectory.status.replace("_", " ") for trajectory in trajectories)
-    for label, value in [("weights", _weights_text(selection)), *_rows(selection)]:
+    for label, value in [("weights", _weights_text(selection)), *_rows(selection), *_origins(selection, trajectories)]:
         table.add_row(label, value)
     table.add_row("trajectories by status", ", ".join(f"{count} {status}" for status, count in statuses.most_common()))
     return table
@@ -101,7 +102,8 @@ def selection_table(selection: Selection, trajectories: Iterable[Ended]) -> Tabl
 def _rows(selection: Selection) -> list[tuple[str, str]]:
     choices = selection.questions
     rewards = {key: value for choice in choices for key, value in choice.rewards.items()}
-    kept_reward = _mean(value for key in selection.kept if (value := rewards[key]) is not None)
+    kept = [key for choice in choices for key in choice.kept]
+    kept_reward = _mean(value for key in kept if (value := rewards[key]) is not None)
     per_question = Counter(len(choice.kept) for choice in choices if choice.kept)
     spread = ", ".join(f"{count} keep {number}" for number, count in sorted(per_question.items()))
     dropped = "\n".join(f"{count}: {_because(cause, selection)}" for cause, count in _dropped(selection))
@@ -110,9 +112,25 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
         ("best of n", _number(best_reward(selection))),
         ("mean reward of the kept", _number(kept_reward)),
         ("questions kept", f"{per_question.total()} of {len(choices)}" + (f" ({spread})" if spread else "")),
-        ("trajectories kept", f"{len(selection.kept)} of {len(rewards)}"),
+        ("trajectories kept", f"{len(kept)} of {len(rewards)}"),
         ("questions dropped", dropped or "0"),
     ]
+
+
+def _origins(selection: Selection, trajectories: Iterable[Outline]) -> list[tuple[str, str]]:
+    """How many trajectories count as a success and are kept, by how they were sampled; none where all were alike."""
+    rule, kept = SelectConfig.model_validate(selection.rule), set(selection.kept)
+    rewards = {key: value or 0.0 for choice in selection.choices for key, value in choice.rewards.items()}
+    sampled, right, chosen = Counter[str](), Counter[str](), Counter[str]()
+    for one in trajectories:
+        origin = f"curriculum of {', '.join(one.learners)}" if one.learners else "exploring" if one.explored else "free"
+        sampled[origin] += 1
+        right[origin] += rewards.get(one.key, 0.0) > (rule.min_reward or 0.0) + TIE
+        chosen[origin] += one.key in kept
+    if set(sampled) == {"free"}:
+        return []
+    above = f"above {rule.min_reward or 0:g}"
+    return [(name, f"{sampled[name]} sampled, {right[name]} {above}, {chosen[name]} kept") for name in sampled]
 
 
 def whatif_table(now: Selection, then: Selection) -> Table:

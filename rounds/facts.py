@@ -88,7 +88,8 @@ def _selection_facts(path: Path) -> dict[str, Any]:
     mean = mean_reward(selection)
     return {
         "mean_reward": None if mean is None else round(mean, 4),
-        "kept": len(selection.kept),
+        "kept": sum(len(choice.kept) for choice in selection.questions),
+        "kept_of_curriculum": sum(len(choice.kept) for choice in selection.curriculum),
         "kept_questions": sum(bool(choice.kept) for choice in selection.questions),
         "questions": len(selection.questions),
     }

@@ -58,9 +58,10 @@ def trace_lines(folder: RoundFolder, question: str) -> Iterator[str]:
     kept: tuple[str, ...] = ()
     reason = "nothing was selected yet"
     if selection := folder.read_selection():
-        for choice in selection.questions:
+        for choice in selection.choices:
             if choice.question_id == question:
-                rewards, kept, reason = choice.rewards, choice.kept, choice.reason
+                rewards, kept = {**rewards, **choice.rewards}, (*kept, *choice.kept)
+                reason = reason if choice.learners else choice.reason
     rows = _rows_per_trajectory(folder.rows) if kept else Counter[str]()
     for trajectory in sorted(sampled, key=lambda t: t.sample):
         reward = rewards.get(trajectory.key)

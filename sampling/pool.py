@@ -11,18 +11,19 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ratchet.agents.core.episode import shown_passages, why_cut_off
+from ratchet.agents.core.exploration import GOLD_DOCUMENTS, Rule, load_rules
 from ratchet.agents.core.labels import with_constrained_label
 from ratchet.agents.core.resources import Resources, open_resources
 from ratchet.agents.core.system import System, load_system
 from ratchet.agents.core.task import Job, RunContext
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
-from ratchet.core.config import Config, SystemConfig
+from ratchet.core.config import Config, ExploreConfig, SystemConfig
 from ratchet.core.config.models import DEFAULT_CONCURRENCY
-from ratchet.core.errors import UserError
+from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import Segment
 from ratchet.core.progress import FIRST_LOOK, Progress
 from ratchet.core.records import Event, Question, Status, Trajectory, content_key, questions_digest
@@ -30,6 +31,7 @@ from ratchet.core.tasks import gather_or_cancel, run_or_cancel
 from ratchet.inference.adapters import checked_digest
 from ratchet.inference.engine import Engine, EngineError, asking_about
 from ratchet.inference.engines import close_engines, max_requests, open_engines
+from ratchet.retrieval.index import Index
 from ratchet.retrieval.loader import open_index
 from ratchet.retrieval.retriever import Retriever, SourceError
 from ratchet.sampling.store import FIRST_SEGMENT, Manifest, TrajectoryStore
@@ -65,6 +67,10 @@ class Pass:
     """Added to the config's seed: the same pass with another offset has other seeds and keys."""
     first: int | None = None
     """Sample only so many of the questions now; all are planned."""
+    explore: ExploreConfig = field(default_factory=ExploreConfig)
+    """How the last ones of a question's samples explore."""
+    curriculum: tuple[str, ...] = ()
+    """Roles that learn from a further sample of each question with gold documents."""
 
 
 def with_memory_scope(
@@ -144,6 +150,8 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             context = with_memory_scope(one_pass, system.identity, asked, seed, models, sources_digest)
             planned_by = (seed, system.identity, context, models, sources_digest)
             jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by)
+            jobs = with_exploration(jobs, one_pass, system)
+            jobs += plan_curriculum(jobs, one_pass, system, retriever)
             store = TrajectoryStore(one_pass.folder)
             store.plan(
                 Manifest(
@@ -216,6 +224,51 @@ def plan_jobs(
             key = content_key("trajectory", question, settings, models, sampled_by, index, seed, sample)
             jobs.append(Job(question, sample, key, int(key[:12], 16), place))
     return jobs
+
+
+def with_exploration(jobs: Sequence[Job], one_pass: Pass, system: System) -> list[Job]:
+    """The jobs of a pass, those that explore with their rules and with a key that tells them."""
+    explore = one_pass.explore
+    rules = load_rules(explore.rules) if explore.samples else ()
+    check_rules(rules, system, "sampling.explore")
+    return [_led(job, rules) if rules and job.sample >= one_pass.samples - explore.samples else job for job in jobs]
+
+
+def plan_curriculum(jobs: Sequence[Job], one_pass: Pass, system: System, retriever: Retriever) -> list[Job]:
+    """A further job of each question with gold documents, from which the curriculum's roles learn."""
+    if not one_pass.curriculum:
+        return []
+    check_rules([GOLD_DOCUMENTS], system, "sampling.curriculum")
+    for role in one_pass.curriculum:
+        if role not in system.roles:
+            raise UserError(
+                f"sampling.curriculum.{role}: {system.name} has no such role{did_you_mean(role, system.roles)}"
+            )
+    if not isinstance(retriever, Index):
+        raise UserError(
+            "sampling.curriculum: it looks gold documents up by their ids in an index on this machine (index.path)"
+        )
+    first = [replace(job, gold=tuple(retriever.documents(job.question.gold_ids))) for job in jobs if job.sample == 0]
+    if not any(job.gold for job in first):
+        raise UserError("sampling.curriculum: no training question has gold_ids of documents in the index")
+    return [
+        replace(_led(job, (GOLD_DOCUMENTS,), one_pass.curriculum), sample=one_pass.samples) for job in first if job.gold
+    ]
+
+
+def check_rules(rules: Sequence[Rule], system: System, key: str) -> None:
+    """Raises UserError where a rule needs to know which fields of the system's actions decide about searching."""
+    for rule in rules:
+        if rule.needs_fields and system.spec.searches is None:
+            raise UserError(
+                f"{key}: {rule.name} does not know the actions of {system.name}, whose SYSTEM declares no `searches` "
+                "(docs/guides/extend.md); use a rule of your own, or another system"
+            )
+
+
+def _led(job: Job, rules: tuple[Rule, ...], learners: tuple[str, ...] = ()) -> Job:
+    key = content_key("explored", job.key, [rule.name for rule in rules], learners)
+    return replace(job, key=key, seed=int(key[:12], 16), rules=rules, learners=learners)
 
 
 async def run_pool(
@@ -315,7 +368,7 @@ async def run_episode(
     `watch` is called with each event as it ends.
     """
     question, reach = job.question, resources or Resources()
-    tools = Tools(job, system.config, system.prompts, engines, retriever, context, reach, watch)
+    tools = Tools(job, system.config, system.prompts, engines, retriever, context, reach, watch, system.spec.searches)
     try:
         answer, status, error = await _solve(question, system, tools)
         with system.errors(question):
@@ -326,6 +379,8 @@ async def run_episode(
                 policy=context.policy,
                 sample=job.sample,
                 seed=job.seed,
+                explored=tuple(rule.name for rule in job.rules),
+                learners=job.learners,
                 status=status,
                 answer=answer.text,
                 explanation=answer.explanation,

@@ -40,14 +40,14 @@ LESSON_FIELDS = (
 
 def is_plain(objective: Objective, selection: Selection) -> bool:
     """Whether the rows are the paper's: those of the kept trajectories, each with the weight 1."""
-    return objective.learns_from_kept_alone and all(choice.weight == 1 for choice in selection.questions)
+    return objective.learns_from_kept_alone and all(choice.weight == 1 for choice in selection.choices)
 
 
 def trajectory_lessons(selection: Selection, objective: Objective, prefix: str = "") -> dict[str, Lesson]:
     """By trajectory key, what is learnt of whole trajectories; `prefix` makes a question's id unique among members."""
     return {
         key: lesson
-        for choice in selection.questions
+        for choice in selection.choices
         if choice.kept and choice.weight > EQUAL
         for key, lesson in objective.lessons(_alternatives(choice, prefix + choice.question_id)).items()
     }
@@ -60,7 +60,7 @@ def _alternatives(choice: QuestionChoice, question: str) -> Alternatives:
         rewards={key: value for key in choice.candidates if (value := choice.rewards[key]) is not None},
         mean=fmean(known_rewards(choice) or [0.0]),
         kept={key: choice.rewards[key] or 0.0 for key in choice.kept},
-        pairs=[f"{question}#{number}" for number in range(len(choice.kept))],
+        pairs=[f"{question}#{'+'.join(choice.learners)}{number}" for number in range(len(choice.kept))],
     )
 
 
@@ -72,7 +72,7 @@ def known_rewards(choice: QuestionChoice) -> list[float]:
 def check_lessons(objective: Objective, selections: Sequence[Selection]) -> None:
     """Raises UserError, in one line, for selections that the objective learns nothing from. Of actions, it notices only
     that no question has different rewards."""
-    questions = [choice for selection in selections for choice in selection.questions if choice.kept]
+    questions = [choice for selection in selections for choice in selection.choices if choice.kept]
     if questions and all(choice.weight <= EQUAL for choice in questions):
         raise UserError(
             f"rewards.select.difficulty={selections[0].rule.get('difficulty')} gives the weight 0 to all "
@@ -93,7 +93,7 @@ def check_lessons(objective: Objective, selections: Sequence[Selection]) -> None
 def no_lessons_message(objective: Objective, selections: Sequence[Selection], skipped: Mapping[str, int]) -> str:
     """The message where the objective finds nothing to compare; `skipped` conversations by reason."""
     what = "actions after the same tokens that" if objective.compares_actions else "trajectories that"
-    count = sum(bool(choice.kept) for selection in selections for choice in selection.questions)
+    count = sum(bool(choice.kept) for selection in selections for choice in selection.choices)
     left_out = f" (skipped: {dict(skipped)})" if skipped else ""
     return (
         f"training.objective={objective.name} learns from better and worse {what} differ in reward, and none of the "

@@ -99,7 +99,7 @@ def read_kept_selection(folder: RoundFolder) -> Selection:
     if selection is None:
         raise UserError(f"{path}: does not exist; select the round's trajectories first: `ratchet score`")
     if not selection.kept:
-        reasons = Counter(choice.reason for choice in selection.questions)
+        reasons = Counter(choice.reason for choice in selection.choices)
         shown = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
         raise UserError(
             f"{path}: no trajectory was kept, so there is nothing to train on ({shown or 'no questions'}). Sample more "
@@ -136,7 +136,7 @@ class KeptRound:
         """Trajectory key to question, of every question that something is kept of."""
         return {
             key: self.prefix + choice.question_id
-            for choice in self.selection.questions
+            for choice in self.selection.choices
             if choice.kept
             for key in (*choice.kept, *choice.rewards)
         }
@@ -385,7 +385,7 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
     source = content_key("rows", ROWS_VERSION, stored, training.max_length, training.thoughts, *whole)
     plain = all(is_plain(objective, selection) for selection in selections)
     if not plain:
-        choices = [choice for selection in selections for choice in selection.questions]
+        choices = [choice for selection in selections for choice in selection.choices]
         source = content_key(source, objective.name, objective.compares_actions, choices)
     if rows_source(path) != source:
         if plain:

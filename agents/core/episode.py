@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel
 
+from ratchet.agents.core.exploration import ChoicePoint, Lookup, SearchFields, explored
 from ratchet.agents.core.lookahead import cut_at_stop
-from ratchet.agents.core.output import Malformed, Parsed, Schema, grammar, read_output, without_bounds
+from ratchet.agents.core.output import Malformed, Parsed, Schema, grammar, json_schema, read_output, without_bounds
 from ratchet.agents.core.prompts import TASK, Prompts
 from ratchet.agents.core.resources import INDEX, Resources
 from ratchet.agents.core.task import (
@@ -224,15 +225,17 @@ class Episode(Record):
         context: RunContext,
         resources: Resources,
         watch: Callable[[Event], None] | None,
+        fields: SearchFields | None = None,
     ) -> None:
         super().__init__(watch)
         question = job.question
         task = (question.text, task_text(question), question.form, labels_text(question.labels))
         self.config, self._prompts, self._task = config, prompts, dict(zip(TASK, task, strict=True))
-        self._engines, self._context, self._seed = engines, context, job.seed
+        self._engines, self._context, self._job, self._fields = engines, context, job, fields
         self._retriever, self._resources, self._question = retriever, resources, question
         self._full: set[int] = set()
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._acted: Counter[str] = Counter()
         self.sample = job.sample
         """The number of the attempt at the question."""
         self.so_far = Answer("")
@@ -242,6 +245,10 @@ class Episode(Record):
 
     def role(self, name: str) -> RoleConfig:
         return self.config.role(name)
+
+    def is_trained(self, role: str) -> bool:
+        """Whether training learns from what the role does here."""
+        return self.role(role).trainable and (role in self._job.learners or not self._job.learners)
 
     def chat_format(self, role: str) -> ChatFormat:
         """The tokenizer and chat template of the model that plays a role."""
@@ -268,7 +275,7 @@ class Episode(Record):
         exchanges that come before the first; the config may put others in their place.
         """
         config = self.role(role)
-        dialogue = Dialogue(role, config.model, self.chat_format(role), config.trainable, system or None)
+        dialogue = Dialogue(role, config.model, self.chat_format(role), self.is_trained(role), system or None)
         for user, assistant in named_examples(config.examples, self._question.labels) or examples:
             dialogue.example(user, assistant)
         return self.open(dialogue)
@@ -293,6 +300,8 @@ class Episode(Record):
         if schema is None:
             return (await self._act(dialogue, role, text, free_text)).text
         constrain = grammar(schema, self.role(role).max_tokens) if self.config.malformed == "constrain" else None
+        if narrower := self._narrower(role, schema):
+            constrain = grammar(narrower, self.role(role).max_tokens)
         expected: Schema = without_bounds(schema)
         # A closed model is asked for JSON of the schema, which nothing holds it to.
         held_to = None if dialogue.chat.is_text else constrain
@@ -306,6 +315,22 @@ class Episode(Record):
         if act.error:
             raise Unparsed(role, act.error)
         return act.value
+
+    def _narrower(self, role: str, schema: Schema) -> dict[str, Any] | None:
+        """The schema of a role's next action as the job's rules narrow it; None where they leave it as it is."""
+        turn = self._acted[role]
+        self._acted[role] += 1
+        if not self._job.rules:
+            return None
+        searches = tuple(
+            Lookup(" ".join(map(str, event.arguments.values())), event.passages)
+            if isinstance(event, ToolCall)
+            else Lookup(event.query, event.passages)
+            for event in self.events
+            if isinstance(event, Search | ToolCall)
+        )
+        point = ChoicePoint(role, turn, json_schema(schema), self._question, searches, self._job.gold, self._fields)
+        return explored(self._job.rules, point)
 
     async def search(self, role: str, query: str, k: int, offset: int = 0, source: str = INDEX) -> list[Passage]:
         """The passages of ranks offset..offset+k-1; fewer, or none, where the source has no more.
@@ -412,7 +437,7 @@ class Episode(Record):
                 temperature=temperature,
                 top_p=self._context.top_p,
                 max_tokens=min(max_tokens, room),
-                seed=int(content_key(self._seed, number, self._calls[number])[:16], 16) >> 1,
+                seed=int(content_key(self._job.seed, number, self._calls[number])[:16], 16) >> 1,
                 schema=constrain,
                 logprobs=logprobs,
             )

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ratchet.agents.core.exploration import SearchFields
 from ratchet.agents.core.labels import CONSTRAINED
 from ratchet.agents.core.prompts import SHARED, Prompts, prompts_digest, replace_prompts
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
@@ -65,6 +66,8 @@ class SystemSpec(Generic[S]):
     program. Of other systems, an answer's passages are those that a prompt showed."""
     digest: Callable[[S], str] | None = None
     """Gives the digest of the files that its settings name, for content keys."""
+    searches: SearchFields | None = None
+    """The fields of its JSON actions that decide about searching, for `sampling.explore` and `sampling.curriculum`."""
     calls: Callable[[S], Mapping[str, Calls]] | None = None
     """The calls of its roles, for `ratchet plan` before a run has measured them. Default: each role once."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ratchet.agents.core.exploration import Rule
 from ratchet.core.records import Label, Passage, Question, Stance
 
 
@@ -105,3 +106,9 @@ class Job:
     seed: int
     place: int = 0
     """Of the question among those of the pass."""
+    rules: tuple[Rule, ...] = ()
+    """They narrow what agents may write."""
+    learners: tuple[str, ...] = ()
+    """The roles that learn from it, where it belongs to a curriculum (`sampling.curriculum`)."""
+    gold: tuple[Passage, ...] = ()
+    """Of a curriculum, the question's gold documents."""

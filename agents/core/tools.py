@@ -162,7 +162,7 @@ class Tools(Episode):
     def blank(self, role: str) -> Dialogue:
         """A role's empty conversation, which `open` makes a part of the record."""
         config = self.role(role)
-        return Dialogue(role, config.model, self.chat_format(role), config.trainable)
+        return Dialogue(role, config.model, self.chat_format(role), self.is_trained(role))
 
     def check_size(self, role: str, texts: Iterable[str]) -> None:
         """OutOfBudget where messages of these texts cannot fit into a role's context, however few tokens they take: a
@@ -300,7 +300,7 @@ def dialogue_with(tools: Tools, role: str, system: str, offered: Sequence[Mappin
         )
     if config.examples:
         raise UserError(f"system.roles.{role}.examples: they are texts, and {role} calls tools (actions: native)")
-    return tools.open(Dialogue(role, config.model, chat, config.trainable, system or None, offered))
+    return tools.open(Dialogue(role, config.model, chat, tools.is_trained(role), system or None, offered))
 
 
 def calls_of(dialogue: Dialogue) -> Callable[[str], Said]:

@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ratchet.agents.core.exploration import SearchFields
 from ratchet.agents.core.labels import labels_of
 from ratchet.agents.core.output import ANY, AnyText, JsonObject, at_most
 from ratchet.agents.core.prompts import DATA, Prompt, distinct, document_text, one_line, unique
@@ -283,6 +284,7 @@ SYSTEM = SystemSpec(
     prompts=PROMPTS,
     gives_verdict=True,
     gold_action=gold_action,
+    searches=SearchFields(go_on={"action": ...}, stop={"verdict": ...}, queries=("query",)),
     calls=lambda settings: {
         "decomposer": Calls(int(settings.decomposer)),
         "executor": Calls((1 + settings.steps) / 2, settings.documents, 1),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ratchet.agents.core.exploration import SearchFields
 from ratchet.agents.core.output import json_text
 from ratchet.agents.core.system import Calls, SystemSpec
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools
@@ -145,5 +146,11 @@ SYSTEM = SystemSpec(
     roles=("coordinator", *(agent for agent in AGENTS if agent != "finisher")),
     prompts={**PAPER_PROMPTS, **BRIEF_PROMPTS},
     gold_action=gold_action,
+    searches=SearchFields(
+        go_on={"agent": "searcher", "end_search": False, "change_search_query": True},
+        stop={"end_search": True},
+        queries=("search_query", "new_search_query"),
+        keep={"relevance": True, "is_relevant": True},
+    ),
     calls=calls_of,
 )

@@ -408,7 +408,7 @@ class Brief(Paper):
         documents, notes = state.unseen("answerer" if agent == "reviser" else agent)
         return self.prompt(
             f"brief_{agent}.user",
-            documents="\n".join(document_line(p) for p in reversed(documents)),
+            documents="\n".join(document_line(p) for p in state.newest_last(documents)),
             notes="\n".join(f"Note: {note}" for note in notes),
             response=one_line(state.response),
             question=state.question,

@@ -56,6 +56,9 @@ class Settings(Section):
     found: Literal["call", "all"] = "call"
     """The documents that the searcher reports: the relevant ones of this call (algorithm 2), or all since the
     trajectory began, as in the published code."""
+    documents: Literal["relevant", "found"] = "relevant"
+    """The documents that an answer is written from: those that the searcher judged relevant, as in the paper, or all
+    that it found."""
     length: Length = "any"
     """Length of the response that is asked for: any (figure 21), at most 100 words (a switch of the published code), or
     long (section 4)."""
@@ -111,6 +114,7 @@ class State:
     _queries: dict[str, QueryState] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
     _pages: dict[int, Passage] = field(default_factory=dict)
+    _places: dict[str, tuple[int, int]] = field(default_factory=dict)
     _shown: dict[str, set[str]] = field(default_factory=dict)
     _notes_given: dict[str, int] = field(default_factory=dict)
 
@@ -151,7 +155,16 @@ class State:
         page = tuple((self._numbers.setdefault(p.id, len(self._numbers) + 1), p) for p in passages)
         state.shown += [number for number, _ in page]
         self._pages |= dict(page)
+        number = len(self._places)
+        for rank, passage in enumerate(passages):
+            self._places.setdefault(passage.id, (number, -rank))
+            if self.settings.documents == "found":
+                self.add_document(passage)
         return Page(state.id, page, self._pages, state.shown, "" if passages else NO_MORE)
+
+    def newest_last(self, documents: Sequence[Passage]) -> list[Passage]:
+        """The documents page by page as they were found, of each page the best last."""
+        return sorted(documents, key=lambda passage: self._places[passage.id])
 
     def unseen(self, agent: str) -> tuple[list[Passage], list[str]]:
         """Supporting documents and others' notes that this agent has not been given yet; from now on it has."""

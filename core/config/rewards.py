@@ -22,9 +22,9 @@ class SelectConfig(Section):
     drop_all_equal: bool = False
     """Drop a question whose trajectories all have the same reward, or that has one alone, as mRAG's published code
     does."""
-    tie_break: tuple[str, ...] = ()
-    """Scores that order the best trajectories where there are more than `ties`. Default, and where these are equal: the
-    lowest sample numbers."""
+    prefer: tuple[ScoreText, ...] = ()
+    """Scores that order the best trajectories where there are more than `ties`; one with the weight 0 is no part of the
+    reward. Default, and where these are equal: the lowest sample numbers."""
     keep_status: tuple[Literal["finished", "out_of_budget"], ...] = ("finished",)
     """Statuses of candidates; others have the reward 0. With `out_of_budget`, the response at the end of the budget is
     one too, as in mRAG's algorithm 1, also for `ratchet choose` and the primary measure of an evaluation."""
@@ -42,8 +42,9 @@ class RewardsConfig(Section):
 
     weights: dict[ScoreText, float] = Field(default={"correctness": 4.0, "faithfulness": 1.0})
     """Weights of the scores, whose weighted mean is the reward: by rules accuracy, em, f1, answer_match,
-    nugget_containment, lexical_support and, with the `embedder`, reference_similarity; by the judge correctness,
-    faithfulness, precision and relevance; or a file of your own, such as `./my_reward.py`."""
+    nugget_containment, lexical_support, useful_searches and, with the `embedder`, reference_similarity; by the judge
+    correctness, faithfulness, precision and relevance; or a file of your own, such as `./my_reward.py`. A score with
+    the weight 0 is computed and no part of it."""
     # Names here, because rewards/ is above this package and a reward is a plug-in: load_config checks them.
     judge: str = "judge"
     """Name of the model under `models` that judges."""
@@ -83,8 +84,10 @@ class RewardsConfig(Section):
 
     @model_validator(mode="after")
     def _check_scores_of_select(self) -> RewardsConfig:
-        for key in ("min_scores", "tie_break"):
+        for key in ("min_scores", "prefer"):
             for name in getattr(self.select, key):
-                if not self.weights.get(name):
-                    raise ValueError(f"select.{key}: {name} is not computed; give it a weight above 0 in weights")
+                if name not in self.weights:
+                    raise ValueError(
+                        f"select.{key}: {name} is not computed; give it a weight, which may be 0, in weights"
+                    )
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ratchet.core.config.models import ThoughtsConfig
 from ratchet.core.config.section import PathText, PluginName, Section
@@ -66,6 +66,16 @@ TOP_P = 0.95
 It holds for evaluation and for the judge, and sampling has it by default."""
 
 
+class ExploreConfig(Section):
+    """Samples in which rules narrow what agents may write, so that selection has moves to keep that are rare."""
+
+    samples: int = Field(0, ge=0)
+    """How many of a question's `samples`, the last ones, explore."""
+    rules: tuple[PluginName, ...] = ("search_again", "quote_names")
+    """Rules that hold at once: `search_again` (the system searches, and searches once more), `quote_names` (queries are
+    names from the question and from what was found), or a file of your own with `narrow(point)`."""
+
+
 class SamplingConfig(Section):
     """How trajectories are sampled for training."""
 
@@ -77,6 +87,17 @@ class SamplingConfig(Section):
     """Temperature of roles that are not trained."""
     top_p: float = Field(TOP_P, gt=0, le=1)
     """Probability mass of nucleus sampling; 0.95 in evaluation and for the judge. mRAG gives no value."""
+    explore: ExploreConfig = ExploreConfig()
+    """Samples that explore by constrained decoding. An evaluation never does."""
+    curriculum: dict[str, Literal["gold_documents"]] = Field(default={})
+    """Roles that learn from a further sample of each question with `gold_ids`, in which the search is led to the gold
+    documents and no further. It is selected apart from the other samples, and teaches these roles alone."""
     concurrency: int | None = Field(None, gt=0)
     """Maximum number of trajectories in flight. Default: the number of requests that the model with the most takes at
     once."""
+
+    @model_validator(mode="after")
+    def _check_exploring_samples(self) -> SamplingConfig:
+        if self.explore.samples > self.samples:
+            raise ValueError(f"explore.samples: {self.explore.samples} of {self.samples} samples; raise samples")
+        return self

@@ -67,7 +67,7 @@ def test_mrags_published_code_is_one_config() -> None:
     assert published.rewards.omitted_claims == "neutral"
     assert published.system.settings == {"question": "user", "found": "all"}
     assert (published.system.malformed, published.system.reasks) == ("redraw", 9)
-    assert published.rewards.select.tie_break == ("correctness", "faithfulness", "relevance")
+    assert published.rewards.select.prefer == ("correctness", "faithfulness", "relevance")
     assert published.training.loss_on == "sequence"
 
 

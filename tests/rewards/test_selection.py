@@ -135,10 +135,10 @@ def test_ties_go_by_the_scores_that_break_them_and_then_by_sample() -> None:
     scores = {**scored(*correctness, name="correctness"), **scored(*faithfulness, name="faithfulness")}
     found = [trajectory(i) for i in range(4)]
     for names, kept in (((), (0, 1)), (("correctness",), (1, 3)), (("faithfulness", "correctness"), (0, 2))):
-        rule = SelectConfig(ties=2, tie_break=names, similarity=None)
+        rule = SelectConfig(ties=2, prefer=names, similarity=None)
         assert select(QUESTION, Trajectories.of(found), scores, WEIGHTS, rule).kept == tuple(found[i].key for i in kept)
-    with pytest.raises(ValueError, match="tie_break: f1 is not computed"):
-        RewardsConfig.model_validate({"select": {"tie_break": ["f1"]}})
+    with pytest.raises(ValueError, match="prefer: f1 is not computed"):
+        RewardsConfig.model_validate({"select": {"prefer": ["f1"]}})
 
 
 def test_only_trajectories_that_ended_well_are_candidates() -> None:
