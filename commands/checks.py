@@ -114,7 +114,7 @@ def check_system_extras(config: Config) -> None:
 def check_scoring_extras(config: Config) -> None:
     """Check the packages for the rewards and measures of a config."""
     for name in (*config.rewards.weights, *config.evaluation.scores):
-        if config.embedder.engine == "local" and load_reward(name).needs_embedder:
+        if config.embedder.url is None and load_reward(name).needs_embedder:
             need_extra("dense", f"{name} without a server for its embedder")
 
 

@@ -57,7 +57,7 @@ def find_checkpoints(own_run: Path, sweep: SweepConfig) -> list[Checkpoint]:
     runs = sweep.runs if sweep.runs is not None else () if sweep.checkpoints else (own_run,)
     for run in runs:
         check_version(RunFolder(Path(run)))
-        adapters = list(_of_run(RunFolder(Path(run)), sweep.steps))
+        adapters = list(_of_run(RunFolder(Path(run))))
         if not adapters and (sweep.runs is not None or len(sweep.systems) < 2):
             raise UserError(f"sweep.runs: {run} has no adapter (round-N/adapter) yet; train one, or remove this run")
         checkpoints += adapters
@@ -81,7 +81,7 @@ def find_checkpoints(own_run: Path, sweep: SweepConfig) -> list[Checkpoint]:
     return list(unique.values())
 
 
-def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
+def _of_run(run: RunFolder) -> Iterator[Checkpoint]:
     """By round, the checkpoints within its training that differ from its adapter, then the adapter."""
     name = run.path.resolve().name
     for folder in run.rounds():
@@ -89,8 +89,7 @@ def _of_run(run: RunFolder, steps: bool) -> Iterator[Checkpoint]:
             continue
         number, final = folder.number, policy_name(folder.adapter)
         origin = {"run": str(run.path), "round": number}
-        within = _steps(folder.training) if steps else {}
-        for step, path in sorted(within.items()):
+        for step, path in sorted(_steps(folder.training).items()):
             if (policy := policy_name(path)) != final:
                 step_name = f"{name}-round-{number}-step-{step}"
                 yield Checkpoint(name=step_name, adapter=path, policy=policy, **origin, step=step)

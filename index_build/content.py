@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.core.config import DenseConfig, EncoderConfig, IndexConfig
+from ratchet.core.config import IndexConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_atomic
 from ratchet.index_build.postings import Bm25Postings, SparsePostings
@@ -52,7 +52,7 @@ def _sparse_contents(config: IndexConfig) -> ContentFactory:
     from ratchet.retrieval.encoders.sparse import load_encoder
     from ratchet.retrieval.encoders.vectors import WEIGHTS, load_vectors, save_vectors
 
-    if not isinstance(config.encoder, EncoderConfig) or not config.encoder.path:
+    if config.encoder is None or not config.encoder.path:
         raise UserError(ENCODER_MISSING)
     encoder = load_encoder(config.encoder)
 
@@ -78,7 +78,7 @@ def _dense_contents(config: IndexConfig) -> ContentFactory:
     from ratchet.retrieval.backends.dense import FILE, build_faiss, new_index
     from ratchet.retrieval.encoders.dense import load_dense_encoder
 
-    if not isinstance(config.encoder, DenseConfig) or not config.encoder.path:
+    if config.encoder is None or not config.encoder.path:
         raise UserError(ENCODER_MISSING)
     encoder = load_dense_encoder(config.encoder)
     if config.engine == "ratchet":

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ratchet.core.config import Config, DenseConfig, EncoderConfig, IndexConfig, is_missing
-from ratchet.core.config.retrieval import ENCODERS
+from ratchet.core.config import Config, EncoderConfig, IndexConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.parsing import parse
 from ratchet.inference.footprint import DTYPE_BYTES
@@ -33,17 +32,21 @@ class EncoderMemory:
 def encoder_memory(config: Config) -> list[EncoderMemory]:
     """Return what a command of the config may load on a GPU besides language models. A model whose files are not on
     this machine is left out."""
-    index, encoders = config.index, list[tuple[str, EncoderConfig | DenseConfig]]()
-    if not is_missing(index) and index.url is None and index.kind in ENCODERS:
+    index, encoders = config.index, list[tuple[str, bool, EncoderConfig]]()
+    if not is_missing(index) and index.url is None and index.kind != "bm25":
         settings = _built_with(index) | (index.encoder.model_dump(exclude_unset=True) if index.encoder else {})
         with suppress(UserError):  # an index of another version, which no command opens
-            encoders.append(("index.encoder", parse(ENCODERS[index.kind], settings, "index.encoder")))
-    if config.embedder.engine == "local":
-        encoders.append(("embedder", config.embedder))
+            encoders.append(("index.encoder", index.kind == "sparse", parse(EncoderConfig, settings, "index.encoder")))
+    if config.embedder.url is None:
+        encoders.append(("embedder", False, config.embedder))
     return [
-        EncoderMemory(f"{key} {encoder.path}", encoder.device, parameters * DTYPE_BYTES[encoder.dtype] + WORK_BYTES)
-        for key, encoder in encoders
-        if encoder.device != "cpu" and encoder.path and (parameters := _parameters(encoder))
+        EncoderMemory(
+            f"{key} {encoder.path}",
+            encoder.device,
+            parameters * DTYPE_BYTES[encoder.dtype or ("bfloat16" if sparse else "float32")] + WORK_BYTES,
+        )
+        for key, sparse, encoder in encoders
+        if encoder.device != "cpu" and encoder.path and (parameters := _parameters(encoder, sparse))
     ]
 
 
@@ -56,7 +59,7 @@ def _built_with(index: IndexConfig) -> dict[str, Any]:
         return {}
 
 
-def _parameters(config: EncoderConfig | DenseConfig) -> int:
+def _parameters(config: EncoderConfig, sparse: bool) -> int:
     """Count the parameters by config.json, with a vocabulary head where there is one; 0 where it is not here."""
     import torch
     from transformers import AutoConfig, AutoModel
@@ -65,14 +68,14 @@ def _parameters(config: EncoderConfig | DenseConfig) -> int:
 
     try:
         folder = config.path
-        if isinstance(config, DenseConfig) and folder in PACKAGED:
-            folder = str(model_folder(DenseConfig(path=folder)))
+        if not sparse and folder in PACKAGED:
+            folder = str(model_folder(EncoderConfig(path=folder)))
         shape = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with torch.device("meta"):
             model = AutoModel.from_config(shape, trust_remote_code=False)
     except Exception:  # the readers of damaged files raise anything; who loads the model says what is wrong with it
         return 0
     head = 0
-    if isinstance(config, EncoderConfig) and not shape.tie_word_embeddings:
+    if sparse and not shape.tie_word_embeddings:
         head = shape.vocab_size * shape.hidden_size
     return sum(weight.numel() for weight in model.parameters()) + head

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ratchet.core.config import DenseConfig, EncoderConfig, IndexConfig, is_missing, parse
+from ratchet.core.config import EncoderConfig, IndexConfig, is_missing, parse
 from ratchet.core.errors import UserError
 from ratchet.core.records import content_key
 from ratchet.core.words import read_stop_words
@@ -126,7 +126,7 @@ def _encoder_loader(folder: Path, settings: IndexSettings, encoder: dict[str, An
         if settings.kind == "dense":
             from ratchet.retrieval.encoders.dense import load_dense_encoder
 
-            loaded = load_dense_encoder(parse(DenseConfig, encoder, "index.encoder"))
+            loaded = load_dense_encoder(parse(EncoderConfig, encoder, "index.encoder"))
         else:
             from ratchet.retrieval.encoders.sparse import load_encoder
 

@@ -27,7 +27,7 @@ and a key of all that it samples (`sampling.pool.with_memory_scope`), so a chang
 same command again resumes its own.
 
 Deviations from the paper, which keeps its memory in one process for one run: pieces are limited in number and in
-length (`memory.kept`, `memory.recalled`, `MemoryLimits`), merged when they are the same, and kept with where they came
+length (`MemoryLimits`), merged when they are the same, and kept with where they came
 from. Its published description does not say how many of the pieces a prompt is given; here those under the most of the
 entities come first, then the newest.
 """
@@ -223,6 +223,10 @@ class MemoryLimits:
     """Recall by meaning: minimum cosine similarity of the claim and a piece."""
     name_similarity: float = 0.55
     """Recall by meaning: minimum cosine similarity of two entities' names."""
+    recalled: int = 10
+    """Pieces that a question is given."""
+    kept: int = 50
+    """Pieces of an entity in a scope that are looked at: the newest."""
 
 
 LIMITS = MemoryLimits()
@@ -234,15 +238,14 @@ class Memory:
     def __init__(self, config: MemoryConfig, folder: Path, limits: MemoryLimits = LIMITS) -> None:
         """Nothing is made in the folder before the first piece."""
         self.limits = limits
-        self._recalled = config.recalled
         # As when the path, `across` and all limits, one of them on a whole scope, were keys of the config, and without
         # the newer key where it is off.
         once_set = {"path": "", "across": False, "pieces": 100_000} | asdict(limits)
-        once_set |= {"most": config.recalled, "per_entity": config.kept}
+        once_set |= {"most": once_set.pop("recalled"), "per_entity": once_set.pop("kept")}
         settings = once_set | ({"sequential": True} if config.sequential else {})
         self.digest = content_key("memory", settings)
         self.files = MemoryFiles(folder)
-        self._pieces = Pieces(config.kept)
+        self._pieces = Pieces(limits.kept)
         self._vectors = _VectorCache()
         self._lock = threading.Lock()
 
@@ -347,7 +350,7 @@ class Memory:
             _, best, fit = max(group, key=lambda found: (found[2], found[1].newness(), found[0]))
             ranked.append((fit, len({entity for entity, _, _ in group}), best.newness(), best))
         ranked.sort(key=lambda entry: entry[:3], reverse=True)
-        return [self._cut(entry[3]) for entry in ranked[: self._recalled]]
+        return [self._cut(entry[3]) for entry in ranked[: self.limits.recalled]]
 
     def _read(self) -> Pieces:
         self._pieces.add(self.files.read_new())

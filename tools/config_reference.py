@@ -63,6 +63,9 @@ def _tables(key: str, root: type[Section], heading: str) -> Iterator[str]:
     docs = _field_docs(root)
     for section, keys in places.items():
         rows = list(_rows(section))
+        above = next((kind for kind in section.__mro__[1:] if kind in places), None)
+        if above is not None:
+            rows = [row for row in rows if row[0].strip("`") in section.__annotations__]
         if section is root:
             rows = []
             for name, field in root.model_fields.items():
@@ -71,7 +74,10 @@ def _tables(key: str, root: type[Section], heading: str) -> Iterator[str]:
                 rows.append((links[0], "", docs[name]) if links else (f"`{name}`", _value(field), docs[name]))
         else:
             yield f"{heading} {headings[keys[0]]}\n"
-            if (about := _joined(section.__doc__)) not in docs.values():
+            about = _joined(section.__doc__)
+            if above is not None:
+                about += f" It has the keys of {headings[places[above][0]]}, and:"
+            if about not in docs.values():
                 yield f"{about}\n"
         if rows:
             yield _table(rows)

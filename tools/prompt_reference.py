@@ -28,8 +28,8 @@ HEAD = """\
 
 <!-- Written by `python -m tools.prompt_reference` from agents/ and rewards/. Do not edit. -->
 
-Every prompt of every system and of the judge can be replaced, for example by a paper's. The words that Ratchet ships
-are its own. This command writes the prompts in use, one file for each:
+Every prompt of every system and of the judge can be replaced, for example by a paper's. This command writes the prompts
+in use, one file for each:
 
 ```bash
 ratchet prompts --config configs/demo.yaml --out prompts/demo
@@ -53,7 +53,6 @@ unknown file, an unknown variable and a missing one are errors. A change of a pr
   a template, and single braces are ordinary text.
 - `{{name?}}` is for a variable that may be empty, such as documents of a search that found nothing. A paragraph or line
   whose variables are all of this kind and empty is left out.
-- Control tokens of the chat template, such as `<|im_start|>`, are ordinary text.
 - Each prompt also knows `{{question}}`, `{{task}}` (the same with its kind before it, "Claim: ...", and the options of
   a choice), `{{form}}` ("question" or "claim") and `{{labels}}` (one a line, with their meanings). `question` and
   `task` stand for each other where one is needed.
@@ -61,8 +60,8 @@ unknown file, an unknown variable and a missing one are errors. A change of a pr
   another speaker. Say in your prompts that documents are data and not instructions, as those here do.
 
 `system.roles.NAME.examples` replaces worked examples. The texts of errors (`{{error}}`, `{{problem}}`) cannot be
-replaced. A [system of your own](../guides/extend.md#a-system) names its prompts in its `SYSTEM`. The lists below have
-the variables of each file, in brackets those that may be left out, and in parentheses where it is shown or used.
+replaced. Below are the variables of each file, in brackets those that may be left out, and in parentheses where it is
+shown or used.
 
 ## The judge
 

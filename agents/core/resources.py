@@ -98,7 +98,7 @@ def open_resources(config: Config, retriever: Retriever) -> Resources:
         facts["max_tokens"] = max_tokens
     if config.memory is not None:
         facts["memory"] = memory.digest
-    if (embedder.engine, embedder.thresholds) != (DEFAULT_EMBEDDER.engine, DEFAULT_EMBEDDER.thresholds):
+    if embedder.url is not None or embedder.thresholds != DEFAULT_EMBEDDER.thresholds:
         facts["embedder"] = [embedder.identity, embedder.thresholds.model_dump()]
     digest = content_key("reach", facts) if facts else ""
     return Resources(sources, memory, open_embedder(embedder), embedder.thresholds, max_tokens, digest)

@@ -22,7 +22,6 @@ from ratchet.core.config.questions import (
 from ratchet.core.config.retrieval import (
     DEFAULT_EMBEDDER,
     WORDS,
-    DenseConfig,
     EmbedderConfig,
     EncoderConfig,
     IndexConfig,

@@ -58,9 +58,8 @@ class SweepConfig(Section):
     checkpoints: dict[str, PathText] = Field(default={})
     """Adapter folders by a name."""
     runs: tuple[PathText, ...] | None = None
-    """Run folders whose adapters are all checkpoints. Default: the config's own run, if `checkpoints` is empty."""
-    steps: bool = True
-    """Include the checkpoints within each round's training."""
+    """Run folders whose adapters, those within training too, are checkpoints. Default: the config's own run, if
+    `checkpoints` is empty."""
     systems: dict[str, SystemConfig] = Field(default={})
     """Systems by a name. Default: the config's own."""
     dev: tuple[str, ...] = ("dev",)

@@ -66,8 +66,7 @@ class Config(Section):
     memory: Annotated[MemoryConfig | None, _EmptyIsNone] = None
     """The evidence memory of systems that keep one, in `memory` of the run folder."""
     embedder: EmbedderConfig = DEFAULT_EMBEDDER
-    """The encoder that compares texts by meaning: answer relevance, reference similarity, recall by meaning, shortened
-    passages."""
+    """The encoder that compares texts by meaning."""
     questions: Annotated[QuestionsConfig, WrapValidator(_or(NO_QUESTIONS))] = NO_QUESTIONS
     """The questions to train on, to choose by and to test on. Building an index, searching and asking need none."""
     system: SystemConfig = SystemConfig()

@@ -21,6 +21,19 @@ SET_BY_KEYS = {
     "trust-remote-code": "nothing: code that comes with a model is never run",
 }
 """Flags of vLLM that other keys set, and which keys."""
+LEFT_OUT = {
+    "temperature": "sampling.temperature, evaluation.temperature and rewards.temperature",
+    "top_p": "sampling.top_p",
+    "max_completion_tokens": "system.roles.*.max_tokens",
+}
+"""Fields of a request for chat completions that `models.*.request` can leave out, and the keys that set them."""
+REQUEST_SET_BY_KEYS = {
+    "model": "models.*.path",
+    "seed": "models.*.send_seed",
+    "max_tokens": "system.roles.*.max_tokens",
+    **dict.fromkeys(("messages", "response_format", "tools", "n", "stream", "logprobs"), "Ratchet itself"),
+}
+"""Fields that it cannot have, and what sets them."""
 MAX_NUM_SEQS, TENSOR_PARALLEL, DATA_PARALLEL = "max-num-seqs", "tensor-parallel-size", "data-parallel-size"
 """vLLM's flags for the sequences of one batch of a copy of the model, the GPUs of a copy, and the copies."""
 ENABLE_LORA, LORA_RANK, LORAS = ADAPTERS = ("enable-lora", "max-lora-rank", "max-loras")
@@ -41,10 +54,9 @@ class ServeConfig(Section):
     """Python interpreter that has vLLM installed. Default: the one that runs Ratchet."""
     arguments: dict[str, bool | int | float | str] = Field(default={})
     """Flags of vLLM by name, such as `{max-num-seqs: 128}`; `true` and `false` become `--flag` and `--no-flag`. Flags
-    that other keys set are refused. `tensor-parallel-size` splits the model over as many GPUs, and `data-parallel-size`
-    serves as many copies. The model that is trained gets `enable-lora`, `max-lora-rank` for `training.lora.r`, and
-    `max-loras: 2`. Formats that change answers (`quantization: fp8`, `kv-cache-dtype: fp8`) are refused for it; a
-    judge's scores are computed again."""
+    that other keys set are refused. `tensor-parallel-size` splits the model over GPUs, and `data-parallel-size` serves
+    copies. The model that is trained gets `enable-lora`, `max-lora-rank` for `training.lora.r`, and `max-loras: 2`, and
+    refuses formats that change answers (`quantization: fp8`, `kv-cache-dtype: fp8`)."""
 
     @field_validator("arguments")
     @classmethod
@@ -67,19 +79,6 @@ class ServeConfig(Section):
     def copies(self) -> int:
         """The number of copies of the model."""
         return int(self.arguments.get(DATA_PARALLEL, 1))
-
-
-class ChatApiConfig(Section):
-    """What a closed model's service accepts (`engine: chat-api`)."""
-
-    limit: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    """Name of the parameter that limits the new tokens."""
-    sampling: bool = True
-    """Send `temperature` and `top_p`, which reasoning models refuse."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
-    """Effort of a reasoning model. Default: the service's own."""
-    reasoning_tokens: int = Field(0, ge=0)
-    """New tokens for reasoning, on top of a role's `max_tokens`."""
 
 
 class ThoughtsConfig(Section):
@@ -105,8 +104,12 @@ class ModelConfig(Section):
     url: str | tuple[str, ...] | None = None
     """`vllm`, `chat-api`: address of the server, such as `http://127.0.0.1:8000/v1`. Of several addresses a hash of the
     question chooses one. Default: the server that `ratchet models serve` has started around the command."""
-    chat_api: ChatApiConfig = ChatApiConfig()
-    """`chat-api`: what the service accepts."""
+    request: dict[str, Any] = Field(default={})
+    """`chat-api`: fields of a request by the service's own names, such as `{reasoning_effort: low}`. `null` leaves one
+    out: `temperature` and `top_p`, which reasoning models refuse, or `max_completion_tokens`, in place of which
+    `max_tokens` is sent."""
+    reasoning_tokens: int = Field(0, ge=0)
+    """`chat-api`: new tokens for reasoning, on top of a role's `max_tokens`."""
     serve: ServeConfig = ServeConfig()
     """`vllm`: how `ratchet models serve` starts the servers."""
     served_name: str | None = None
@@ -158,10 +161,15 @@ class ModelConfig(Section):
     def _chat_api_has_one_address(self) -> ModelConfig:
         if self.engine == "chat-api" and isinstance(self.url, tuple) and len(self.url) != 1:
             raise ValueError("url: engine chat-api takes one address; a service has no replicas of ours")
-        if self.engine != "chat-api" and self.chat_api != ChatApiConfig():
-            raise ValueError(f"chat_api: these settings are for engine chat-api, and engine is {self.engine}")
+        if self.engine != "chat-api" and (self.request or self.reasoning_tokens):
+            raise ValueError(f"request and reasoning_tokens are for engine chat-api, and engine is {self.engine}")
+        for name, value in self.request.items():
+            if name in REQUEST_SET_BY_KEYS:
+                raise ValueError(f"request: {name} is set by {REQUEST_SET_BY_KEYS[name]}")
+            if name in LEFT_OUT and value is not None:
+                raise ValueError(f"request: {name} is set by {LEFT_OUT[name]}; null leaves it out")
         if self.engine == "chat-api" and self.thoughts != ThoughtsConfig():
-            raise ValueError("thoughts: a closed model thinks as chat_api.reasoning_effort says; remove it")
+            raise ValueError("thoughts: a closed model thinks as request: {reasoning_effort: ...} says; remove it")
         return self
 
     @property

@@ -3,7 +3,7 @@ makes some from the corpus)."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -29,9 +29,8 @@ class SplitConfig(Section):
     format: Literal["ratchet", "flashrag", "datamorgana"] = "ratchet"
     """Format of a file that belongs to no benchmark."""
     separator: str | None = Field(None, min_length=1)
-    """What separates several answers, or gold documents, in one text of a file, such as `;` or `"|"`; `none` where
-    nothing does. Default: short answers with a semicolon or a bar are refused. `questions.separator` sets it for all
-    three splits."""
+    """What separates several answers, or gold documents, in one text, such as `;` or `"|"`; `none` where nothing does.
+    Default: short answers with a semicolon or a bar are refused. `questions.separator` sets it for all splits."""
     rows: tuple[int, int] | None = None
     """`[first, end]`: only the rows from `first` to `end - 1` of the file, counted from 0."""
     share: tuple[float, float] | None = None
@@ -72,8 +71,7 @@ class LeakageConfig(Section):
     documents: Literal["stop", "warn", "off"] = "warn"
     """Questions of both have the same gold document."""
     corpus: Literal["stop", "warn", "off"] = "off"
-    """The index holds gold documents of questions that are evaluated, in tasks where these must not be found, such as
-    PubMedQA."""
+    """The index holds gold documents of evaluated questions, where these must not be found, as in PubMedQA."""
 
 
 class QuestionsConfig(Section):
@@ -131,17 +129,6 @@ LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pt")
 """Those that the writer is asked for by name (question_generation/prompts.py); a test keeps the two equal."""
 
 
-class Counts(Section):
-    """Number of questions of each split. Documents are divided in the same proportion."""
-
-    train: int = Field(3500, ge=0)
-    """Number of training questions."""
-    dev: int = Field(0, ge=0)
-    """Number of dev questions."""
-    test: int = Field(1000, ge=0)
-    """Number of test questions."""
-
-
 class GenerationConfig(Section):
     """How `ratchet generate` makes questions from `index.documents`."""
 
@@ -149,8 +136,9 @@ class GenerationConfig(Section):
     """Folder that gets `train.jsonl`, `dev.jsonl` and `test.jsonl`, and every candidate with its result."""
     model: str = "agent"
     """Name of the model that writes and checks questions and answers."""
-    questions: Counts = Counts()
-    """Number of questions of each split."""
+    questions: dict[Split, Annotated[int, Field(ge=0)]] = Field(default={"train": 3500, "dev": 0, "test": 1000})
+    """Number of questions of each split. Documents are divided in the same proportion. Where
+    some are given, a split that is left out has none."""
     attempts: int = Field(4, gt=0)
     """Maximum number of candidates for one question, each from other documents."""
     max_tokens: int = Field(1024, gt=0)
@@ -186,4 +174,4 @@ class GenerationConfig(Section):
         return self
 
     def wanted(self, split: Split) -> int:
-        return int(getattr(self.questions, split))
+        return self.questions.get(split, 0)

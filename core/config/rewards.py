@@ -67,9 +67,8 @@ class RewardsConfig(Section):
     """Order of a verdict: its reason first, or the score first, as in the figures of mRAG's paper."""
     normalisation: Literal["unicode", "published"] = "unicode"
     """How EM, F1, token precision and token recall compare answers. `unicode`: by NFKC, with equal apostrophes,
-    quotation marks and dashes, numbers whole (1.5 is not 15), scripts without blanks split into words, and "A" or "+"
-    as they are. `published`: by the rule of SQuAD's scorer alone (Rajpurkar et al. 2016, arXiv 1606.05250), with which
-    "1.5" equals "15"."""
+    quotation marks and dashes, numbers whole (1.5 is not 15), and "A" or "+" as they are. `published`: by the rule of
+    SQuAD's scorer alone (Rajpurkar et al. 2016, arXiv 1606.05250), with which "1.5" equals "15"."""
     prompts: PathText | None = None
     """Folder of texts that replace the judge's [prompts](prompts.md). Default: our own."""
     runs: int = Field(5, gt=0, le=1_000)

@@ -41,8 +41,8 @@ SET_BY_KEYS = {
 
 
 class LoraConfig(Section):
-    """The LoRA adapter. Other settings of PEFT's LoraConfig, such as `lora_dropout` or `use_rslora`, may be given as
-    well; what no engine applies (`use_dora`, `bias`, `modules_to_save`) is refused."""
+    """The LoRA adapter. Other settings of PEFT's LoraConfig, such as `use_rslora`, may be given as well; what no engine
+    applies (`use_dora`, `bias`, `modules_to_save`) is refused."""
 
     model_config = ConfigDict(extra="allow")
 

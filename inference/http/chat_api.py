@@ -1,6 +1,6 @@
 """Closed models at a service with OpenAI's chat API, such as GPT-4o mini and GPT-5 mini: text both ways.
 
-Only what every such service knows is sent, and what the config says of this one (`models.*.chat_api`). A schema is said
+Only what every such service knows is sent, and what the config says of this one (`models.*.request`). A schema is said
 at the end of the last message and asked for in JSON mode; a reply is read as that of a model that nothing constrains.
 The service's own count is the cost. Nothing that such a model writes can be trained on: its token ids are not known.
 """
@@ -83,11 +83,10 @@ class TextFormat:
 REFUSED_PARAMETER = {"unsupported_parameter", "unsupported_value", "unknown_parameter"}
 """The codes of a 400 that says that this model, or this service, does not take a parameter."""
 FIXES = {
-    "temperature": "chat_api: {sampling: false}",
-    "top_p": "chat_api: {sampling: false}",
-    "max_tokens": "chat_api: {limit: max_completion_tokens}",
-    "max_completion_tokens": "chat_api: {limit: max_tokens}",
-    "reasoning_effort": "no chat_api.reasoning_effort, or another one",
+    "temperature": "request: {temperature: null, top_p: null}",
+    "top_p": "request: {temperature: null, top_p: null}",
+    "max_tokens": "no request: {max_completion_tokens: null}",
+    "max_completion_tokens": "request: {max_completion_tokens: null}",
     "seed": "send_seed: false",
 }
 """By parameter: the setting of the model without which it is not sent."""
@@ -110,8 +109,15 @@ class ChatApiEngine:
         self.max_context = model.max_context
         self._model = model
         self._name = model.served_name or written(model.path)
-        told = model.chat_api.model_dump(mode="json", include={"sampling", "reasoning_effort", "reasoning_tokens"})
-        self.fingerprint = content_key("chat-api", self._name, told)
+        more = {name: value for name, value in model.request.items() if name != "max_completion_tokens"}
+        told = {
+            "sampling": more.pop("temperature", True) is not None,
+            "reasoning_effort": more.pop("reasoning_effort", None),
+            "reasoning_tokens": model.reasoning_tokens,
+        }
+        if not told["sampling"]:
+            more.pop("top_p", None)
+        self.fingerprint = content_key("chat-api", self._name, told | more)
         self._slots = asyncio.Semaphore(model.max_in_flight)
 
     async def generate(
@@ -155,7 +161,10 @@ class ChatApiEngine:
                 f"{error}\nIs `url` complete (it mostly ends in /v1), and is {self._name!r} a model of this service?"
             )
         if error.status == 400 and not REFUSED_PARAMETER.isdisjoint(error.codes):
-            fix = next((fix for name, fix in FIXES.items() if name in error.codes), "another service")
+            fix = next(
+                (fix for name, fix in FIXES.items() if name in error.codes),
+                next((f"no request.{name}" for name in self._model.request if name in error.codes), "another service"),
+            )
             return UserError(f"{error}\nSet for this model: {fix}")
         if error.status == 400 and "response_format" in error.codes and params.schema is not None:
             return SchemaRefused(
@@ -167,18 +176,17 @@ class ChatApiEngine:
 def chat_request(model: ModelConfig, name: str, messages: Sequence[Message], params: SamplingParams) -> dict[str, Any]:
     """Return the body of POST /chat/completions, with no parameter whose value is the service's own default. Raises
     SchemaRefused for a grammar that is no schema."""
-    told, schema = model.chat_api, only_schema(params.schema)
+    given, schema = model.request, only_schema(params.schema)
+    limit = "max_tokens" if "max_completion_tokens" in given else "max_completion_tokens"
     body: dict[str, Any] = {
         "model": name,
         "messages": [{"role": message["role"], "content": message["content"]} for message in messages],
-        told.limit: params.max_tokens + told.reasoning_tokens,
+        limit: params.max_tokens + model.reasoning_tokens,
+        "temperature": params.temperature,
     }
-    if told.sampling:
-        body["temperature"] = params.temperature
-        if params.top_p < 1:
-            body["top_p"] = params.top_p
-    if told.reasoning_effort is not None:
-        body["reasoning_effort"] = told.reasoning_effort
+    if params.top_p < 1:
+        body["top_p"] = params.top_p
+    body = {name: value for name, value in (body | given).items() if value is not None}
     if model.send_seed:
         body["seed"] = params.seed
     if schema is not None:

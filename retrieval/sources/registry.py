@@ -60,7 +60,7 @@ def _open(
     summariser = None
     if config.summarise is not None:
         machine = {"url", "api_key_env", "thresholds"}
-        name_of_embedder = embedder.model_dump(mode="json", exclude=machine, exclude_defaults=True)
+        name_of_embedder = embedder.model_dump(mode="json", exclude=machine, exclude_defaults=True) | embedder.service
         summariser = Summariser(open_embedder(embedder), name_of_embedder, config.summarise)
     if config.mode == "local":
         return _local_source(name, config, kind, summariser, retriever)

@@ -66,7 +66,7 @@ CLIENTS: dict[str, Callable[[], object]] = {
     "async client": open_async_client,
     "engine": lambda: Connection(ModelConfig(path="m", engine="vllm", url=ELSEWHERE)),
     "search service": web,
-    "embedder": lambda: open_embedder(EmbedderConfig(path="e", engine="openai", url=ELSEWHERE)),
+    "embedder": lambda: open_embedder(EmbedderConfig(path="e", url=ELSEWHERE)),
     "search server": lambda: RemoteIndex("https://search.example"),
     "hub": lambda: load_tokenizer("org/model"),
     "MCP": mcp,
@@ -88,7 +88,7 @@ def test_what_stays_on_this_machine_needs_no_proxy(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("ALL_PROXY", "socks5://")
     open_client(trust_env=False).close()
     Connection(ModelConfig(path="m", engine="vllm", url="http://127.0.0.1:1/v1"))
-    open_embedder(EmbedderConfig(path="e", engine="openai", url="http://localhost:1/v1"))
+    open_embedder(EmbedderConfig(path="e", url="http://localhost:1/v1"))
     web("replay", str(tmp_path))
     mcp("http://127.0.0.1:1/mcp")
 
@@ -113,7 +113,7 @@ REACHING: dict[str, dict[str, Any]] = {
     "hub": {"models": {"agent": {"path": "org/model"}}},
     "replica": {"models": {"agent": {**SERVED, "path": str(ROOT), "url": ["http://127.0.0.1:1/v1", ELSEWHERE]}}},
     "source": {"sources": {"web": {"service": "wikipedia"}}},
-    "embedder": {"embedder": {"path": "e", "engine": "openai", "url": ELSEWHERE}},
+    "embedder": {"embedder": {"path": "e", "url": ELSEWHERE}},
     "index": {"index": {"url": "https://search.example"}},
 }
 

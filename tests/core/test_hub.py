@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ratchet.core.config import DenseConfig
+from ratchet.core.config import EncoderConfig
 from ratchet.core.errors import UserError
 from ratchet.core.http import environment as hub
 from ratchet.inference.footprint import footprint
@@ -54,7 +54,7 @@ def closed_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         lambda: load_tokenizer(NAME),
         lambda: load_causal_model(NAME),
         lambda: footprint(NAME, None, "bfloat16"),
-        lambda: model_folder(DenseConfig(path=NAME)),
+        lambda: model_folder(EncoderConfig(path=NAME)),
         lambda: list(_hub_rows(HubDataset(NAME, None, {"test": "test"}), "test")),
     ],
     ids=["tokenizer", "model", "footprint", "encoder", "data set"],

@@ -43,8 +43,11 @@ def page_with_table(page: str) -> str:
     """The page's text with the table of its config's rows."""
     config = load_config(ROOT / f"configs/papers/{PAGES[page]}.yaml")
     rows = {f"{config.system.name} (base)": config.system, **config.evaluation.baselines}
-    lines = ["| row | model calls | searches or tool calls |", "|---|---|---|"]
-    lines += [f"| `{name}` | {costs(row)} |" for name, row in rows.items()]
+    names: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        names.setdefault(costs(row), []).append(f"`{name}`")
+    lines = ["| rows | model calls | searches or tool calls |", "|---|---|---|"]
+    lines += [f"| {', '.join(alike)} | {counts} |" for counts, alike in names.items()]
     before, _, rest = (ROOT / f"docs/papers/{page}.md").read_text().partition(BEGIN)
     return before + BEGIN + "\n" + "\n".join(lines) + "\n\n" + END + rest.partition(END)[2]
 

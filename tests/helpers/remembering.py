@@ -16,9 +16,9 @@ def passage(text: str, title: str = "") -> Passage:
     return Passage(id=f"id of {text}", document_id=f"document of {text}", text=text, title=title, score=1.0)
 
 
-def opened(folder: Path, config: MemoryConfig | None = None, **limits: Any) -> Memory:
+def opened(folder: Path, **limits: Any) -> Memory:
     """A memory that closes its files when the test drops it. `limits`: of its `MemoryLimits`."""
-    memory = Memory(config or MemoryConfig(), folder, MemoryLimits(**limits))
+    memory = Memory(MemoryConfig(), folder, MemoryLimits(**limits))
     weakref.finalize(memory, memory.files.close)
     return memory
 

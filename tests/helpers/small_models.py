@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
 
-from ratchet.core.config import DenseConfig
+from ratchet.core.config import EncoderConfig
 from ratchet.retrieval.encoders.dense import model_folder
 
 LAYER = re.compile(r"\blayers?\.(\d+)\.")
@@ -25,7 +25,7 @@ BONUS = 4.5
 
 def shortened_minilm(folder: Path) -> Path:
     """One layer of the six, under the packaged model's name: commands that run in `folder` find it first."""
-    source, folder = model_folder(DenseConfig(path=MINILM)), folder / MINILM
+    source, folder = model_folder(EncoderConfig(path=MINILM)), folder / MINILM
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("model.safetensors"))
     config = json.loads((source / "config.json").read_text()) | {"num_hidden_layers": 1}
     (folder / "config.json").write_text(json.dumps(config))
@@ -37,7 +37,7 @@ def shortened_minilm(folder: Path) -> Path:
 
 def changed_minilm(folder: Path, tokens: int = 256, **prompts: str) -> Path:
     """The packaged model in a folder of its own, with another limit, and prompts that it names."""
-    shutil.copytree(model_folder(DenseConfig(path=MINILM)), folder)
+    shutil.copytree(model_folder(EncoderConfig(path=MINILM)), folder)
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": tokens, "do_lower_case": False}))
     return folder

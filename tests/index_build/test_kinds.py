@@ -175,7 +175,7 @@ def test_another_encoder_is_refused(tmp_path: Path, lion: Settings, splade: Sett
 def test_dense_is_brute_force_over_the_encoder(
     tmp_path: Path, table: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ratchet.core.config import DenseConfig
+    from ratchet.core.config import EncoderConfig
     from ratchet.retrieval.encoders.dense import DenseEncoder, load_dense_encoder
 
     monkeypatch.setattr(content, "CHUNKS_PER_PART", 16)
@@ -188,7 +188,7 @@ def test_dense_is_brute_force_over_the_encoder(
     assert build(config) == 3
     index = opened(config)
     assert sum(calls) == len(index) - 32
-    encoder = load_dense_encoder(DenseConfig(**table))
+    encoder = load_dense_encoder(EncoderConfig(**table))
     vectors = encoder.encode_documents(texts_of(index)).astype(np.float64)
     for query, passages in zip(QUERIES[:4], found(index, 20), strict=False):
         scores = vectors @ encoder.encode_queries([query])[0].astype(np.float64)

@@ -30,7 +30,8 @@ from tests.helpers.playing import CLAIM, QUESTION, Shelf, passage, play
 
 pytestmark = pytest.mark.server
 FAST = Backoff(tries=4, first=0.01, longest=0.05)
-GPT_5_MINI = {"sampling": False, "reasoning_effort": "low", "reasoning_tokens": 2000}
+NO_SAMPLING = {"temperature": None, "top_p": None}
+GPT_5_MINI: dict[str, Any] = {"request": {**NO_SAMPLING, "reasoning_effort": "low"}, "reasoning_tokens": 2000}
 GREEDY = SamplingParams(temperature=0, top_p=0.95, max_tokens=50, seed=3)
 EVALUATION = RunContext(temperature=0.0, frozen_temperature=0.0, top_p=0.95, adapter=None, policy="base")
 
@@ -79,13 +80,13 @@ async def test_messages_are_sent_and_the_services_own_count_is_the_cost(service:
     [
         (
             "gpt-5-mini",
-            {"chat_api": GPT_5_MINI},
+            GPT_5_MINI,
             {"max_completion_tokens": 2050, "reasoning_effort": "low"},
             {"temperature", "top_p", "max_tokens"},
         ),
         (
             "gpt-4o-mini",
-            {"chat_api": {"limit": "max_tokens"}, "send_seed": False},
+            {"request": {"max_completion_tokens": None}, "send_seed": False},
             {"max_tokens": 50},
             {"max_completion_tokens", "seed"},
         ),
@@ -103,17 +104,17 @@ async def test_a_reasoning_model_and_an_older_service_get_what_they_take(
     ("settings", "fix"),
     [
         (
-            {"limit": "max_tokens", "sampling": False},
-            r"'max_tokens' is not supported.*\n.*limit: max_completion_tokens",
+            {**NO_SAMPLING, "max_completion_tokens": None},
+            r"'max_tokens' is not supported.*\n.*no request: .max_completion_tokens: null",
         ),
-        ({}, r"'temperature' does not support 0 .*\n.*sampling: false"),
+        ({}, r"'temperature' does not support 0 .*\n.*request: .temperature: null"),
     ],
 )
 async def test_a_refused_parameter_stops_the_command_with_the_setting_that_leaves_it_out(
     service: Service, settings: dict[str, Any], fix: str
 ) -> None:
     with pytest.raises(UserError, match=fix):
-        await ask(opened(service, "gpt-5-mini", chat_api=settings))
+        await ask(opened(service, "gpt-5-mini", request=settings))
 
 
 async def test_no_credit_and_a_wrong_key_stop_at_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +195,7 @@ async def test_every_system_runs_on_a_closed_model_and_is_recorded_as_text(
     service: Service, name: str, model: str
 ) -> None:
     service.say = any_answer
-    engine = opened(service, model, chat_api=GPT_5_MINI if model == "gpt-5-mini" else {})
+    engine = opened(service, model, **(GPT_5_MINI if model == "gpt-5-mini" else {}))
     shelf = Shelf({"Velm": [passage(1, "Ada Torrin built it.", "Velm")]})
     roles = {role: {"trainable": True} for role in load_system(SystemConfig(name=name)).roles}
     verifies = name not in ("mrag", "vanilla_rag")

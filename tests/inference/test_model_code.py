@@ -20,7 +20,7 @@ LOADERS = {
     "sizes": "from ratchet.inference.footprint import footprint as load; load(MODEL.path, None, 'float32')",
     "the sparse encoder": "from ratchet.retrieval.encoders.sparse import load_encoder as load; "
     "from ratchet.retrieval.encoders.sparse import EncoderConfig as C; load(C(path=MODEL.path))",
-    "the dense encoder": "from ratchet.retrieval.encoders.dense import load_dense_encoder as load, DenseConfig as C; "
+    "the dense encoder": "from ratchet.retrieval.encoders.dense import load_dense_encoder as load, EncoderConfig as C; "
     "load(C(path=MODEL.path))",
 }
 SCRIPT = """

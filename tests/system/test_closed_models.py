@@ -36,7 +36,7 @@ from tests.helpers.reported import gathered, unpack
 evaluate = command_of("evaluate")
 
 pytestmark = pytest.mark.server
-GPT_5_MINI = {"sampling": False, "reasoning_tokens": 500}
+GPT_5_MINI = {"request": {"temperature": None, "top_p": None}, "reasoning_tokens": 500}
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def make_config(folder: Path, service: Service) -> Path:
         folder,
         models={
             "agent": {"path": "gpt-4o-mini", **model},
-            "judge": {"path": "gpt-5-mini", **model, "chat_api": GPT_5_MINI},
+            "judge": {"path": "gpt-5-mini", **model, **GPT_5_MINI},
         },
         index=None,
         system={"name": "no_retrieval"},

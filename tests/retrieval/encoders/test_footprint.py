@@ -54,4 +54,4 @@ def test_what_is_on_the_cpu_elsewhere_or_not_here_takes_nothing(tmp_path: Path) 
     assert sizes({"kind": "sparse", "encoder": {"path": path, "device": "cpu"}}) == {}
     assert sizes({"kind": "sparse", "encoder": {"path": str(tmp_path / "gone")}}) == {}
     assert sizes({"url": "http://127.0.0.1:1", "kind": "sparse", "encoder": {"path": path}}) == {}
-    assert sizes({}, {"path": "some/model", "engine": "openai", "url": "http://127.0.0.1:1/v1"}) == {}
+    assert sizes({}, {"path": "some/model", "url": "http://127.0.0.1:1/v1"}) == {}

