@@ -132,10 +132,10 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 
 def _tags(annotation: Any) -> tuple[Any, ...]:
-    """Return the values that tell a section of a union from the others: those of its first field."""
+    """Return the values that tell a section of a union from the others: those of its first literal field."""
     section = _section(annotation)
-    first = next(iter(section.model_fields.values()), None) if section else None
-    return get_args(first.annotation) if first is not None and get_origin(first.annotation) is Literal else ()
+    literals = (field.annotation for field in section.model_fields.values()) if section else ()
+    return get_args(next((kind for kind in literals if get_origin(kind) is Literal), None))
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

@@ -161,10 +161,8 @@ class ChatApiEngine:
                 f"{error}\nIs `url` complete (it mostly ends in /v1), and is {self._name!r} a model of this service?"
             )
         if error.status == 400 and not REFUSED_PARAMETER.isdisjoint(error.codes):
-            fix = next(
-                (fix for name, fix in FIXES.items() if name in error.codes),
-                next((f"no request.{name}" for name in self._model.request if name in error.codes), "another service"),
-            )
+            fixes = {name: f"no request.{name}" for name in self._model.request} | FIXES
+            fix = next((fix for name, fix in fixes.items() if name in error.codes), "another service")
             return UserError(f"{error}\nSet for this model: {fix}")
         if error.status == 400 and "response_format" in error.codes and params.schema is not None:
             return SchemaRefused(
