@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from types import UnionType
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from ratchet.core.errors import UserError, did_you_mean, fault_in
 from ratchet.core.files import read_small_text
@@ -35,36 +35,15 @@ def parse(kind: type[M], data: Any, where: str, section: str = "", context: Mapp
         return kind.model_validate(data, context=context)
     except ValidationError as error:
         lines = []
-        for key, text, _ in _problems(kind, error):
+        for problem in error.errors():
+            key, annotations = _walk(kind, problem["loc"])
             full = ".".join(map(str, (section, *key) if section else key))
-            lines.append(": ".join(part for part in (where, full, text) if part))
+            lines.append(": ".join(part for part in (where, full, _text(problem, annotations)) if part))
         raise UserError("\n".join(lines)) from error
-
-
-def validate_section(kind: type[M], data: Any, context: Mapping[str, Any] | None = None) -> M:
-    """Validate a section inside another one's validator, where the other one decides on its kind."""
-    try:
-        return kind.model_validate(data, context=context)
-    except ValidationError as error:
-        raise ValidationError.from_exception_data(
-            kind.__name__,
-            [
-                InitErrorDetails(type=PydanticCustomError("section", "{text}", {"text": text}), loc=key, input=value)
-                for key, text, value in _problems(kind, error)
-            ],
-        ) from error
-
-
-def _problems(kind: type[BaseModel], error: ValidationError) -> Iterator[tuple[Key, str, Any]]:
-    for problem in error.errors():
-        key, annotations = _walk(kind, problem["loc"])
-        yield key, _text(problem, annotations), problem["input"]
 
 
 def _text(problem: ErrorDetails, annotations: list[Any]) -> str:
     kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
-    if kind == "section":
-        return problem["msg"]
     if kind == "extra_forbidden":
         section = _section(annotations[-2]) if len(annotations) > 1 else None
         return f"unknown key{did_you_mean(str(problem['loc'][-1]), section.model_fields if section else ())}"

@@ -30,8 +30,8 @@ class EvaluationConfig(Section):
     adapters: dict[str, PathText] = Field(default={})
     """Adapter folders of baselines that were trained on the same questions in another run, by the baseline's name."""
     controls: tuple[Control, ...] = ()
-    """[Further arms](../guides/rounds-and-sweeps.md#evaluation), which show how much changes by chance, what selection
-    is worth, and how much can be learnt."""
+    """[Further arms](../guides/rounds-and-sweeps.md#evaluation) that say what chance, selection and gold answers are
+    worth."""
     benchmarks: dict[str, SplitConfig] = Field(default={})
     """Further question sets over the same index, by their name in the table. Every arm is run on all of them."""
     skip: dict[str, tuple[str, ...]] = Field(default={})

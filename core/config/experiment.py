@@ -55,8 +55,8 @@ class Config(Section):
     seed: int = 0
     """Seed of everything that is drawn at random."""
     members: dict[str, PathText] = Field(default={})
-    """Config files of other experiments, by a name. One adapter is trained on what all kept, and evaluated on all their
-    tasks. Keys that are missing here are the first member's."""
+    """Config files of other experiments, by a name: one adapter is trained on what all kept. Keys that are missing here
+    are the first member's."""
     models: dict[str, ModelConfig] = MissingModels()
     """The language models, by the name that roles use."""
     index: Annotated[IndexConfig, WrapValidator(_or(NO_INDEX))] = NO_INDEX

@@ -99,11 +99,11 @@ class ModelConfig(Section):
     path: PathText
     """Local folder, or the model's name on the Hugging Face hub or, for `chat-api`, at its service."""
     engine: Literal["local", "vllm", "chat-api", "scripted"] = "local"
-    """`local`: this process. `vllm`: a vLLM server, by token ids over HTTP. `chat-api`: a closed model at a service
-    with OpenAI's chat API, recorded as text, which cannot be trained. `scripted`: replies from a file."""
+    """`local`: this process. `vllm`: a vLLM server, by token ids. `chat-api`: a closed model at a service with OpenAI's
+    chat API, recorded as text, which cannot be trained. `scripted`: replies from a file."""
     url: str | tuple[str, ...] | None = None
     """`vllm`, `chat-api`: address of the server, such as `http://127.0.0.1:8000/v1`. Of several addresses a hash of the
-    question chooses one. Default: the server that `ratchet models serve` has started around the command."""
+    question chooses one. Default: the server that `ratchet models serve` has started."""
     request: dict[str, Any] = Field(default={})
     """`chat-api`: fields of a request by the service's own names, such as `{reasoning_effort: low}`. `null` leaves one
     out: `temperature` and `top_p`, which reasoning models refuse, or `max_completion_tokens`, in place of which

@@ -133,7 +133,7 @@ class GenerationConfig(Section):
     """How `ratchet generate` makes questions from `index.documents`."""
 
     out: PathText
-    """Folder that gets `train.jsonl`, `dev.jsonl` and `test.jsonl`, and every candidate with its result."""
+    """Folder for `train.jsonl`, `dev.jsonl`, `test.jsonl` and every candidate."""
     model: str = "agent"
     """Name of the model that writes and checks questions and answers."""
     questions: dict[Split, Annotated[int, Field(ge=0)]] = Field(default={"train": 3500, "dev": 0, "test": 1000})

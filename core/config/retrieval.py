@@ -178,9 +178,8 @@ class MemoryConfig(Section):
     """In which order evidence is found."""
 
     sequential: bool = False
-    """Ask the questions of each arm and question set one after the other, in their order and beginning with an empty
-    memory, as MERMAID (2026, arXiv 2601.22361) counts its savings. Off: `sampling.concurrency` questions run at once,
-    and one finds what those left that ended before it asked."""
+    """Ask the questions of each arm and question set one after the other, beginning with an empty memory, as MERMAID
+    (2026, arXiv 2601.22361) counts its savings. Off: `sampling.concurrency` questions run at once."""
 
 
 INDEX = "index"

@@ -88,9 +88,9 @@ class TrainingConfig(Section):
     lora: LoraConfig = LoraConfig()
     """The LoRA adapter."""
     arguments: dict[str, Any] = Field(default={})
-    """Further TrainingArguments of transformers, such as `{optim: adafactor, weight_decay: 0.01, lr_scheduler_type:
-    cosine, max_grad_norm: 0.5}`. Those that other keys set are refused. Default: AdamW without weight decay, a linear
-    schedule, and gradients clipped at 1."""
+    """Further TrainingArguments of transformers, such as `{optim: adafactor, weight_decay: 0.01, max_grad_norm: 0.5}`.
+    Those that other keys set are refused. Default: AdamW without weight decay, a linear schedule, and gradients clipped
+    at 1."""
     learning_rate: float = Field(1e-4, gt=0)
     """Peak learning rate."""
     warmup_steps: int = Field(50, ge=0)
@@ -116,9 +116,9 @@ class TrainingConfig(Section):
     """What chooses among the evaluated adapters: the loss on held-out kept actions, or the mean reward on dev, which
     runs the system with every one (`ratchet choose`, as mRAG's D.2 does on its test set)."""
     padding_free: bool = False
-    """Compute the rows of a micro-batch as one sequence without padding, and mix long rows with short ones. The loss is
-    the same. It pays with a `micro_batch` of more than one row. On a CPU with `sft`, tokens with which the prompts of
-    several rows begin are computed once."""
+    """Compute the rows of a micro-batch as one sequence without padding. The loss is the same. It pays with a
+    `micro_batch` of more than one row. On a CPU with `sft`, tokens with which several prompts begin are computed
+    once."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass, which needs less memory and more time (`ratchet plan`)."""
     dev_fraction: float = Field(0.1, ge=0, lt=1)
