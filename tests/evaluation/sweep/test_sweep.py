@@ -72,20 +72,6 @@ def test_merge_names_what_is_missing_and_chooses_nothing(path: Path, capsys: pyt
         run(path, "cell", "0/1", "--phase", "score")
 
 
-@pytest.mark.slow
-def test_running_again_asks_no_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(path)
-    before, results = segments(path), results_of(path)
-
-    async def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("a stored trajectory was sampled again")
-
-    monkeypatch.setattr(ScriptedEngine, "generate", refuse)
-    monkeypatch.setattr(ScriptedEngine, "from_config", refuse)
-    assert run(path) == 0
-    assert (segments(path), results_of(path)) == (before, results)
-
-
 def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
