@@ -90,30 +90,24 @@ class Gatherer:
     config: Config
     max_questions: int
     damaged: list[str] = field(default_factory=list)
-    """What is wrong with lines that cannot be read."""
-    share: float = 0.0
-    """How much of the round's trajectories was read."""
+    """The problem of each line that cannot be read."""
     _stores: dict[Path, StoreLines] = field(default_factory=dict)
     _files: dict[tuple[Path, ...], tuple[Any, Any]] = field(default_factory=dict)
     _asked: dict[str, dict[str, Question]] = field(default_factory=dict)
 
-    def update(self, folder: RoundFolder, seconds: float = float("inf")) -> float:
-        """Read what is new of a round's trajectories and scores, for about so long; the share that is read now."""
+    def update(self, folder: RoundFolder) -> None:
+        """Read what is new of a round's trajectories and scores."""
         split, _ = self._results(folder)
         arms = [*self._sampled(folder), *self._evaluated(folder, split)]
-        shares = []
         for arm in arms:
             try:
-                shares.append(arm.lines.update(seconds))
-            except Replaced:
+                arm.lines.update()
+            except Replaced:  # the next update reads the store from its beginning
                 del self._stores[arm.lines.store.folder]
-                shares.append(0.0)
         self.damaged = [line for arm in arms for line in arm.lines.damaged]
-        self.share = min(shares, default=1.0)
-        return self.share
 
     def gather(self, folder: RoundFolder) -> Gathered:
-        """What the page of a round shows, of what was read. UserError for records that cannot be read."""
+        """Collect what the page of a round shows, of what was read. UserError for records that cannot be read."""
         run = RunFolder(self.config.folder)
         split, results = self._results(folder)
         missing: list[str] = []
@@ -156,7 +150,7 @@ class Gatherer:
         )
 
     def _read(self, paths: Path | tuple[Path, ...], read: Callable[[], T]) -> T:
-        """What `read` gives, read again only where one of the files was written."""
+        """The result of `read`, which is called again only where one of the files was written."""
         files = paths if isinstance(paths, tuple) else (paths,)
         stamps = [(s.st_mtime_ns, s.st_size) if (s := _status(path)) else None for path in files]
         known = self._files.get(files)
@@ -286,7 +280,7 @@ def _place(arms: Sequence[_Arm], name: str) -> int:
 
 
 def _small_files(run: RunFolder) -> tuple[Path, ...]:
-    """What the numbers of all rounds are read from."""
+    """The files that the numbers of all rounds are read from."""
     patterns = ("round-*", "round-*/*.json", "round-*/evaluation/*.json", "round-*/training/log.jsonl")
     return tuple(path for pattern in patterns for path in sorted(run.path.glob(pattern)))
 

@@ -7,7 +7,6 @@ that shrank or was replaced starts the store again. Below: the log of a training
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -48,10 +47,7 @@ class Line:
     outcomes: tuple[str, ...]
     """`outcomes_of` without scores."""
     roles: tuple[str, ...]
-    """Those that acted."""
-    prompt_tokens: int
-    cached_tokens: int
-    new_tokens: int
+    """The roles that acted."""
     rewritten: int
     """Conversations of trained roles that begin where the chat template wrote earlier turns in another way."""
 
@@ -70,24 +66,21 @@ class Line:
 
 @dataclass
 class Tally:
-    """How the trajectories of one stage ended."""
+    """The counts of one stage's trajectories by how they ended."""
 
     title: str
     section: str
     """The section that shows its trajectories, and the arm there."""
     arm: str = ""
     work: Work | None = None
-    """What the commands that sampled them left of their pace; of an evaluation nothing is known."""
+    """The pace of the commands that sampled them; None of an evaluation."""
     planned: int = 0
     total: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(status, error) of every trajectory that did not finish."""
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    new_tokens: int = 0
     rewards: list[float] = field(default_factory=list)
-    """Of the trajectories that have one."""
+    """The rewards of the trajectories that have one."""
 
     @property
     def mean_reward(self) -> float | None:
@@ -99,14 +92,11 @@ class Tally:
         self.statuses[trajectory.status] += 1
         if trajectory.status != "finished":
             self.errors[trajectory.status, _first_line(trajectory.error) or "no message"] += 1
-        self.prompt_tokens += line.prompt_tokens
-        self.cached_tokens += line.cached_tokens
-        self.new_tokens += line.new_tokens
         self.rewards += [] if reward is None else [reward]
 
 
 class StoreLines:
-    """What one store holds, as far as it was read."""
+    """The lines of one store, as far as it was read."""
 
     def __init__(
         self, store: TrajectoryStore, scores: Path, questions: Mapping[str, Question], rewards: RewardsConfig
@@ -121,32 +111,29 @@ class StoreLines:
         self.scores: dict[str, dict[str, Score]] = {}
         """By trajectory key and name; with raw verdicts where some of them could not be read."""
         self.damaged: list[str] = []
-        """What is wrong with lines that cannot be read."""
+        """The problem of each line that cannot be read."""
         self.keys: tuple[str, ...] = ()
-        """Those that are planned, in order."""
+        """The keys that are planned, in order."""
         self._planned: frozenset[str] = frozenset()
 
-    def update(self, seconds: float = float("inf")) -> float:
-        """Read what is new, for about so long; the share that is read now. Raises Replaced and UserError."""
-        deadline = time.monotonic() + seconds
+    def update(self) -> None:
+        """Read what is new. Raises Replaced and UserError."""
         keys = tuple(self.store.keys())
         if keys != self.keys:
             self.keys, self._planned = keys, frozenset(keys)
         for path in self.store.segments:
-            for start, length, trajectory in self._new(path, Trajectory, deadline):
+            for start, length, trajectory in self._new(path, Trajectory):
                 self._add(path, start, length, trajectory)
         for name, settings in current_settings(self._scores_folder).items():
             path = score_file(self._scores_folder, name, settings)
             if self._score_files.setdefault(name, path) != path:
                 raise Replaced(f"{path}: the score {name} has other settings now")
-            for _, _, score in self._new(path, Score, deadline):
+            for _, _, score in self._new(path, Score):
                 slim = score.model_copy(update={"name": name, **({} if score.unparsed else {"verdicts": ()})})
                 self.scores.setdefault(score.trajectory, {})[name] = slim
                 self._rewards.pop(score.trajectory, None)
-        size = sum(path.stat().st_size for path in self._files)
-        return sum(done for _, done, _ in self._files.values()) / size if size else 1.0
 
-    def _new(self, path: Path, kind: type[R], deadline: float) -> Iterator[tuple[int, int, R]]:
+    def _new(self, path: Path, kind: type[R]) -> Iterator[tuple[int, int, R]]:
         """(position, length, record) of the complete lines after those that were read."""
         if not path.exists():
             return
@@ -157,7 +144,7 @@ class StoreLines:
         with path.open("rb") as file:
             file.seek(done)
             for line in file:
-                if not line.endswith(b"\n") or time.monotonic() > deadline:
+                if not line.endswith(b"\n"):
                     break
                 number += 1
                 try:
@@ -175,17 +162,13 @@ class StoreLines:
         known = lines.get(trajectory.key)
         if known is not None and (known.path, known.start) < (path, start):
             return
-        calls = trajectory.model_calls
         lines[trajectory.key] = Line(
             trajectory.model_copy(update={"events": (), "conversations": (), "turns": (), "passages": ()}),
             path,
             start,
             length,
             tuple(outcomes_of(self.question(trajectory), trajectory)),
-            tuple(sorted({call.role for call in calls})),
-            sum(call.prompt_tokens for call in calls),
-            sum(call.cached_tokens for call in calls),
-            sum(call.new_tokens for call in calls),
+            tuple(sorted({call.role for call in trajectory.model_calls})),
             sum(talk.trainable and talk.rewritten for talk in trajectory.conversations),
         )
         self._rewards.pop(trajectory.key, None)
@@ -236,7 +219,7 @@ class TrainedRow:
     """Its question was held out for the dev loss: it was not trained on."""
 
     def learns(self, start: int, end: int) -> bool:
-        """Whether all tokens start:end have loss. A row of a single action ends with it."""
+        """True where all tokens start:end have loss. A row of a single action ends with it."""
         return end <= len(self.mask) and all(self.mask[start:end])
 
     def merged(self, other: TrainedRow) -> TrainedRow:

@@ -1,12 +1,12 @@
-"""Where a run is: what is done, how far the stage is that is not, what was promoted, what is left.
+"""The state of a run: the stages that are done, the progress of the others, and what was promoted.
 
-Read from the run folder alone: nothing is written and no model is opened.
+It is read from the run folder alone: nothing is written and no model is opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -18,10 +18,9 @@ from ratchet.core.locks import holder_of
 from ratchet.core.progress import duration
 from ratchet.core.runfolder import RoundFolder
 from ratchet.core.tables import print_table, wide_console
-from ratchet.evaluation.arms import evaluated_splits
-from ratchet.rounds.artefacts import Adapter, Arms, Digests, JsonlFiles
+from ratchet.rounds.artefacts import Arms, Digests, File, JsonlFiles
 from ratchet.rounds.ledger import SENTENCES, latest_entries, reason_to_run
-from ratchet.rounds.records import Entry, last_promoted, read_promotions, why_it_ended
+from ratchet.rounds.records import SPLIT, Entry, last_promoted, read_promotions, why_it_ended
 from ratchet.rounds.stages import ExperimentRun, Stage, stages_of
 from ratchet.sampling.store import TrajectoryStore
 from ratchet.training.checkpoints import checkpoints
@@ -38,20 +37,31 @@ def print_status(experiment: ExperimentRun, out: TextIO | None = None) -> None:
             f"{experiment.run.path}: there is no such run yet; `ratchet selftrain` with this config starts it"
         )
     console = wide_console(WIDTH, out)
-    table, resume = status_table(experiment)
-    print_table(table, out, wraps=True)
+    states = stage_states(experiment, Digests(experiment.run))
+    print_table(status_table(states, str(experiment.run.path)), out, wraps=True)
+    left = next((one for one in states if one.state != "done"), None)
+    resume = f"Every stage is done: {experiment.run.report}"
+    if left is not None:
+        resume = f"It resumes with '{left.title}' of round {left.round}: `ratchet selftrain` with the same config."
     holder = holder_of(experiment.run.path / LOCK)
     for line in (*_promotion_lines(experiment), f"Running now: {holder}" if holder else resume):
         console.print(escape(line), soft_wrap=True)
 
 
-def status_table(experiment: ExperimentRun) -> tuple[Table, str]:
-    """A row for each stage, and where the run resumes."""
-    table = Table(title=str(experiment.run.path), box=SIMPLE_HEAD, title_justify="left")
-    for heading in ("round", "stage", "state", ""):
-        table.add_column(heading, no_wrap=heading != "")
-    known, digests = latest_entries(experiment.run), Digests(experiment.run)
-    first: Stage | None = None
+class StageState(NamedTuple):
+    """The state of one stage."""
+
+    round: int
+    title: str
+    state: str
+    """'done', 'part', 'to do again' or 'to do'."""
+    note: str
+    """The facts of a stage that is done, the progress of one in part, or the reason to do it again."""
+
+
+def stage_states(experiment: ExperimentRun, digests: Digests) -> list[StageState]:
+    """The states of all stages, in order."""
+    known, states = latest_entries(experiment.run), []
     for stage in stages_of(experiment):
         entry, due = known.get(stage.key), reason_to_run(stage, known, digests)
         if due is None and entry is not None:
@@ -59,13 +69,20 @@ def status_table(experiment: ExperimentRun) -> tuple[Table, str]:
         elif due is not None and entry is not None and stage.writes:
             state, note = "to do again", due.reason
         else:
-            note = "" if first else stage_progress(experiment, stage)
+            note = stage_progress(experiment, stage)
             state = "part" if note else "to do"
-        first = first or (stage if due else None)
-        table.add_row(str(stage.round), escape(stage.title), state, escape(note))
-    if first is None:
-        return table, f"Every stage is done: {experiment.run.report}"
-    return table, f"It resumes with '{first.title}' of round {first.round}: `ratchet selftrain` with the same config."
+        states.append(StageState(stage.round, stage.title, state, note))
+    return states
+
+
+def status_table(states: Sequence[StageState], title: str) -> Table:
+    """A row for each stage."""
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+    for heading in ("round", "stage", "state", ""):
+        table.add_column(heading, no_wrap=heading != "")
+    for number, *texts in states:
+        table.add_row(str(number), *map(escape, texts))
+    return table
 
 
 def summarize_entry(entry: Entry) -> str:
@@ -86,13 +103,14 @@ def _short(value: object) -> str:
 
 
 def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
-    """How far a stage is that was not finished; empty where it has not started."""
-    folder = experiment.run.round(stage.round)
-    if isinstance(adapter := stage.writes.get("adapter"), Adapter):
-        return _training(RoundFolder(adapter.folder.parent))
-    lines = next((a for name, a in stage.writes.items() if isinstance(a, JsonlFiles | Arms)), None)
-    if lines is None and "evaluation" in stage.writes:
-        lines = Arms(folder, tuple(evaluated_splits(folder)))
+    """The progress of a stage that was not finished; empty where it has not started."""
+    if isinstance(rows := stage.writes.get("rows"), File):
+        return training_progress(RoundFolder(rows.path.parent))
+    lines = next((written for written in stage.writes.values() if isinstance(written, JsonlFiles | Arms)), None)
+    results = [file for name, file in stage.writes.items() if name.startswith("evaluation") and isinstance(file, File)]
+    if lines is None and results:
+        splits = [SPLIT] if stage.id == "promote" else experiment.config.evaluation.question_sets
+        lines = Arms(RoundFolder(results[0].path.parents[1]), tuple(splits))
     done = count_lines(lines.files()) if lines else 0
     if not done:
         return ""
@@ -102,19 +120,13 @@ def stage_progress(experiment: ExperimentRun, stage: Stage) -> str:
     return f"{done} {'scores' if 'scores' in stage.writes else 'trajectories'} so far"
 
 
-def _training(folder: RoundFolder) -> str:
-    """The last step in the log, and how many there are where a checkpoint says so."""
-    steps, total = read_training_steps(folder)
-    return f"step {steps}{f' of {total}' if total else ''}" if steps else ""
-
-
-def read_training_steps(folder: RoundFolder) -> tuple[int, int | None]:
-    """(the last step in a training's log, how many there are where a checkpoint says so)."""
+def training_progress(folder: RoundFolder) -> str:
+    """The last step in the log, and the number of steps where a checkpoint has it."""
     steps = [line["step"] for line in read_log(folder.training / "log.jsonl")]
     states = (path / "trainer_state.json" for _, path in checkpoints(folder.training))
     newest = next((path for path in states if path.exists()), None)
-    total = int(read_json_file(newest)["max_steps"]) if newest else None
-    return (steps[-1] if steps else 0), total
+    of_all = f" of {read_json_file(newest)['max_steps']}" if newest else ""
+    return f"step {steps[-1]}{of_all}" if steps and steps[-1] else ""
 
 
 def _promotion_lines(experiment: ExperimentRun) -> Iterator[str]:
