@@ -79,9 +79,7 @@ def main() -> None:
     page.add_argument("--width", type=int, default=1400)
     page.add_argument("--height", type=int, default=1000)
     page.add_argument("--scheme", choices=["light", "dark"], default="light")
-    page.add_argument(
-        "--seconds", type=float, default=0, help="wait as long; the page of a run needs 9 to know its rate"
-    )
+    page.add_argument("--seconds", type=float, default=0, help="wait as long before the picture")
     page.add_argument("--whole", action="store_true", help="as high as the page is")
     for kind in (terminal, page):
         kind.add_argument("source")
