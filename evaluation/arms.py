@@ -69,14 +69,14 @@ def question_set(config: Config, name: str, asked_by: str = "--split") -> Questi
 
 
 def arm_store(config: Config, split: str, system: SystemConfig, policy: str, seed_offset: int = 0) -> TrajectoryStore:
-    """Where an arm is kept, whoever asks for it."""
+    """The store of an arm, the same for everyone who asks for it."""
     digest = content_key(load_system(system).identity, config.evaluation.temperature, TOP_P)
     name = f"{policy}-seed{seed_offset:+d}" if seed_offset else policy
     return TrajectoryStore(config.folder / "arms" / split / f"{short_name(system.name)}-{digest[:8]}" / name)
 
 
 def scores_path(store: TrajectoryStore) -> Path:
-    """The folder that holds an arm's scores."""
+    """The folder of an arm's scores."""
     return store.folder / "scores"
 
 
@@ -88,12 +88,12 @@ class RoundArms(Record):
 
 
 def results_path(folder: RoundFolder, split: str) -> Path:
-    """The file that holds a round's results on a split."""
+    """The file of a round's results on a split."""
     return folder.evaluation / ("results.json" if split == FINAL else f"results-{split}.json")
 
 
 def arms_file(folder: RoundFolder, split: str) -> Path:
-    """The file that names the arms of a round on a split."""
+    """The file of a round's arms on a split."""
     return folder.evaluation / f"arms-{split}.json"
 
 
@@ -116,10 +116,9 @@ State = Literal["done", "part", "missing"]
 
 @dataclass(frozen=True)
 class ArmPlan:
-    """What one arm runs, and where its trajectories and scores are stored."""
+    """The plan of one arm: what it runs, and where its trajectories and scores are stored."""
 
     name: str
-    """The arm's name in tables."""
     system: SystemConfig
     asked: QuestionSet
     adapter: Path | None
@@ -141,7 +140,7 @@ class ArmPlan:
 
 @dataclass(frozen=True)
 class ArmStatus:
-    """How much of an arm is on disk."""
+    """The part of an arm that is on disk."""
 
     state: State
     note: str = ""
@@ -156,13 +155,13 @@ ScoreArm = Callable[[ArmPlan], Scores]
 
 
 def is_planned(evaluation: EvaluationConfig, arm: ArmPlan, manifest: Manifest | None) -> bool:
-    """Whether the manifest plans the arm's questions, with as many samples as the config says."""
+    """True where the manifest plans the arm's questions, with as many samples as the config says."""
     wanted = (arm.asked.digest, evaluation.samples)
     return manifest is not None and (manifest.questions, manifest.samples) == wanted
 
 
 def arm_status(evaluation: EvaluationConfig, arm: ArmPlan) -> ArmStatus:
-    """How much of an arm is on disk, without opening a model. It does not notice a model or index changed in place."""
+    """Read what is on disk of an arm, without opening a model. A model or index changed in place is not noticed."""
     manifest = arm.store.manifest()
     keys = manifest.keys if manifest else arm.store.keys()  # raises where trajectories lie without a manifest
     stored = arm.store.load(keys) if is_planned(evaluation, arm, manifest) else []

@@ -25,7 +25,7 @@ class Choice(Generic[K]):
     means: Mapping[K, float]
     """By arm, the best first: the mean over the question sets."""
     questions: int
-    """Those whose values were compared."""
+    """The number of questions whose values were compared."""
 
 
 def choose(arms: Mapping[K, Sequence[Mapping[str, float]]], lower_is_better: bool = False) -> Choice[K] | None:

@@ -1,4 +1,4 @@
-"""What tables, pages and cards show of an evaluation: which measures, their rows, and numbers as text."""
+"""The formats of tables, pages and cards of an evaluation: the measures shown, their rows, and numbers as text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     trained: Estimate | None
     difference: Difference | None
     paired: int | None
-    """On how many questions the difference is paired, where that is fewer than a mean is of."""
+    """The number of questions that the difference is paired on, where that is fewer than a mean is of."""
 
 
 def measure_row(results: Results, name: str) -> Row:

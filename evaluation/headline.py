@@ -77,7 +77,7 @@ def gain_sentence(gain: Gain, primary: str) -> str:
 
 
 def selection_sentence(selection: Difference, primary: str) -> str:
-    """What selection is worth, by the difference between the trained model and that of a random selection."""
+    """The worth of selection: the trained model less that of a random selection."""
     worth = f"{selection.mean:+.2f}{_interval(selection)}"
     title, questions = measure_of(primary).short, f"{_chance(selection)} on {_questions(selection.n)}"
     if selection.is_clear():
@@ -86,7 +86,7 @@ def selection_sentence(selection: Difference, primary: str) -> str:
 
 
 def loss_sentence(comparison: Comparison) -> str | None:
-    """Where the trained model's wrong answers were lost; None where there are none, or nothing was looked up."""
+    """The places where the trained model lost its wrong answers; None without such, or where nothing was looked up."""
     shares = [comparison.measures.get(name, Difference(n=0)).after for name in LOSSES]
     if None in shares or not any(shares):
         return None

@@ -41,11 +41,10 @@ class BaselineComparison(Record):
     """The trained model against the best of some baselines, on the questions that both were asked."""
 
     name: str
-    """The baseline's name in the config."""
     system: str
     candidates: int
-    """How many baselines it is the best of, on the questions of `difference`: with more than one, its mean on them is
-    optimistically biased."""
+    """The number of baselines that it is the best of, on the questions of `difference`: with more than one, its mean on
+    them is optimistically biased."""
     difference: Difference
     """Trained - baseline in the primary measure, paired by question."""
     costs: dict[str, CostPair]
@@ -75,7 +74,6 @@ class Arm(Record):
     """The verdicts on questions with labels; None where there are none."""
 
     def by_question(self, measure: str) -> dict[str, float | None]:
-        """A measure by question id."""
         return {i: values.get(measure) for i, values in self.values.items()}
 
     def known(self, measure: str) -> dict[str, float]:
@@ -84,7 +82,7 @@ class Arm(Record):
 
 
 class Gain(Record):
-    """What an arm's gain over the base consists of."""
+    """The parts of an arm's gain over the base."""
 
     form: Difference
     """The share of trajectories that finished with an answer, over all questions that both arms were asked. A strict
@@ -94,7 +92,7 @@ class Gain(Record):
 
     @property
     def is_form_only(self) -> bool:
-        """Whether form clearly rose and substance did not; False where too few questions tell."""
+        """True where form clearly rose and substance did not; False where too few questions tell."""
         return _rose(self.form) and self.substance.n >= MIN_ANSWERED and not _rose(self.substance)
 
 
@@ -103,7 +101,7 @@ def _rose(difference: Difference) -> bool:
 
 
 class QuestionChanges(Record):
-    """How many questions changed from one arm to another, of those with a value of the primary measure in both.
+    """The questions that changed from one arm to another, of those with a value of the primary measure in both.
     Sampling the base model again changes some as well."""
 
     gained: int
@@ -132,9 +130,7 @@ class Comparison(Record):
     kinds: dict[str, Difference]
     """The difference in the primary measure, by question kind."""
     gain: Gain
-    """The difference in form, and in substance."""
     changes: QuestionChanges
-    """The questions that the arm gained and broke."""
 
 
 class Results(Record):
@@ -157,13 +153,13 @@ class Results(Record):
     complementarity: dict[str, Complementarity] = Field(default={})
     """By arm, where its system chooses between candidate answers."""
     label_floor: LabelFloor | None = None
-    """What no skill at all would score; None where no question has a label."""
+    """The accuracy without any skill; None where no question has a label."""
     best_baseline: BaselineComparison | None = None
     """The trained arm against the best of the untrained baselines; None where one of the two was not run."""
     trained_baseline: BaselineComparison | None = None
     """The trained arm against the best of the baselines with an adapter of their own; None where there is none."""
     selection: Difference | None = None
-    """What selection is worth: the trained arm less the one of a random selection, in the primary measure, paired by
+    """The worth of selection: the trained arm less the one of a random selection, in the primary measure, paired by
     question; None where one of the two was not run."""
     headline: str
     """The verdict in a few words; empty where the numbers allow none."""
@@ -186,7 +182,6 @@ class Results(Record):
         return comparison.measures.get(name or self.primary) if comparison else None
 
     def changes(self, arm: str) -> QuestionChanges | None:
-        """The questions that an arm gained and broke against base."""
         comparison = self.comparison(arm)
         return comparison.changes if comparison else None
 

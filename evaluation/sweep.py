@@ -169,7 +169,6 @@ class Sweep:
         return self.cell(BASE, cell.system, cell.asked)
 
     def status(self, cell: Cell) -> ArmStatus:
-        """How much of a cell is on disk, without opening a model."""
         return arm_status(self.config.evaluation, cell.arm)
 
 

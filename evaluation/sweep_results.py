@@ -43,7 +43,7 @@ class SetFacts(Record):
     measure: str
     """The measure that is compared on this set."""
     looks: int = 0
-    """How many choices were measured on a test set. With more than one its numbers are optimistically biased."""
+    """The number of choices measured on a test set. With more than one its numbers are optimistically biased."""
 
 
 class CellResult(Record):
@@ -56,7 +56,7 @@ class CellResult(Record):
     """The question set's name."""
     stage: str
     tested: bool = False
-    """Whether a test cell is a choice, and not only the base of one."""
+    """True where a test cell is a choice, and not only the base of one."""
     arm: Arm
     difference: Difference | None = None
     """The difference from the same system on the base model, in the question set's measure; None for the base model
@@ -84,12 +84,11 @@ class TestEvaluation(Record):
 
     split: str
     digest: str
-    """The digest of the test set's questions."""
     system: str
     checkpoint: str
     policy: str
     at: str
-    """The time of the record: UTC, ISO 8601."""
+    """UTC, ISO 8601."""
 
 
 class TestRecord(Record):
@@ -294,7 +293,7 @@ def _choices(sweep: Sweep, arms: Mapping[str, Arm]) -> tuple[list[SweepChoice], 
 
 
 def choice_sentence(system: str, means: Mapping[str, float], measure: str) -> str:
-    """What a system's choice is ahead of. `means`: by checkpoint, the best first."""
+    """The sentence on a system's choice. `means`: by checkpoint, the best first."""
     (best, mean), *others = means.items()
     text = f"{system}: best on dev is {best}, {measure_of(measure).short} {mean:.3f}"
     if not others:

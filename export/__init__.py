@@ -1,1 +1,1 @@
-"""What a run made, in forms that other programs take: an adapter, merged weights, a data set."""
+"""Exports of a run in forms that other programs take: an adapter, merged weights, a data set."""

@@ -55,7 +55,7 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class DatasetMember:
-    """What one experiment brings to the data set: its config, and its records of the round."""
+    """The part of one experiment in the data set: its config, and its records of the round."""
 
     name: str
     """Empty where the config has no members."""
@@ -75,7 +75,7 @@ class DatasetMember:
         return TrajectoryStore(self.folder.trajectories)
 
     def keys(self, scope: Scope, learnt: Collection[str]) -> frozenset[str]:
-        """Of the trajectories to export. UserError before there are any."""
+        """The keys of the trajectories to export. UserError before there are any."""
         planned = self.store.keys()
         if not planned:
             raise UserError(f"{self.folder.trajectories}: has no trajectories; sample some first: `ratchet sample`")
@@ -111,7 +111,7 @@ def export_dataset(
 def _write_trajectories(
     path: Path, members: Sequence[DatasetMember], keys: Mapping[str, frozenset[str]]
 ) -> Counter[str]:
-    """Write them in batches; returns how many there are of each status."""
+    """Write them in batches; returns the number of each status."""
     scores = sorted({name for member in members for name in current_settings(member.folder.scores)})
     schema = pa.schema([*FIELDS.items(), *((name, pa.float64()) for name in scores if name not in FIELDS)])
     statuses: Counter[str] = Counter()

@@ -22,9 +22,9 @@ class Export(Record):
     """The record of an exported folder, in export.json."""
 
     inputs: dict[str, Any]
-    """What it was made of, mostly digests."""
+    """The inputs of the export, mostly digests."""
     anyway: str = ""
-    """What was out of date of these, where the user went on with --anyway."""
+    """The inputs that were out of date, where the user went on with --anyway."""
 
 
 def read_export(folder: Path) -> Export | None:
@@ -33,7 +33,7 @@ def read_export(folder: Path) -> Export | None:
 
 
 def is_exported(folder: Path, inputs: dict[str, Any]) -> bool:
-    """Whether the folder is there; UserError where it was made of something else."""
+    """True where the folder is there; UserError where it was made of something else."""
     found = read_export(folder)
     if found is None:
         if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):

@@ -22,7 +22,7 @@ from ratchet.training.schedule import check_model_is_open
 
 PROMPTS = "prompts"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
-"""How a multimodal model takes pictures, sound and films, which servers look for at their start."""
+"""The settings by which a multimodal model takes pictures, sound and films; servers read them at their start."""
 
 
 @dataclass(frozen=True)

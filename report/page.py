@@ -44,7 +44,6 @@ class Drawings:
         self._plots: list[Plot] = []
 
     def of(self, gathered: Gathered) -> list[Plot]:
-        """The plots of the round."""
         shown = (gathered.results, gathered.training, gathered.rounds)
         if any(shown[:2]) and (
             not self._shown or any(new is not old for new, old in zip(shown, self._shown, strict=True))
@@ -222,7 +221,7 @@ def _facts(config: Config, gathered: Gathered) -> list[tuple[str, str]]:
 
 
 def _rows_text(gathered: Gathered) -> str:
-    """How many rows the kept trajectories are, and why there are more than dialogues."""
+    """The number of rows of the kept trajectories, with the reason where there are more than dialogues."""
     kept = set(gathered.selection.kept) if gathered.selection else set()
     lines = [line for own in gathered.sampled.lines.values() for _, line in own] if gathered.sampled else []
     rewritten = sum(line.rewritten for line in lines if line.trajectory.key in kept)

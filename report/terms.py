@@ -1,4 +1,4 @@
-"""What the page says in plain words: what became of a trajectory, and explanations of terms and measures."""
+"""The page's explanations in plain words: of what became of a trajectory, and of terms and measures."""
 
 from __future__ import annotations
 

@@ -56,14 +56,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class View:
-    """What the page's script reads."""
+    """The data that the page's script reads."""
 
     index: Json
     """Sections with questions and a line for each trajectory, and the selection's list."""
     chunks: list[str]
-    """Details of several questions' trajectories, packed; the `chunk` of a question names the place."""
+    """Details of several questions' trajectories, packed; the `chunk` of a question is the index."""
     problems: tuple[str, ...] = ()
-    """Why messages cannot be shown."""
+    """The reasons why messages cannot be shown."""
 
 
 def make_index(gathered: Gathered) -> Json:
@@ -172,7 +172,7 @@ class DetailReader:
 
     @property
     def problems(self) -> list[str]:
-        """Why messages cannot be shown."""
+        """The reasons why messages cannot be shown."""
         return self._decoder.problems
 
     def trained(self, gathered: Gathered, keys: Iterable[str]) -> TrainedRows:
@@ -242,7 +242,7 @@ def _run(
 
 
 def rows_text(trajectory: Trajectory) -> str:
-    """How many token rows the trajectory is, and why; empty where no conversation became several."""
+    """The number of token rows of a trajectory, with the reason; empty where no conversation became several."""
     trainable = [conversation for conversation in trajectory.conversations if conversation.trainable]
     rewritten = sum(conversation.rewritten for conversation in trainable)
     if not rewritten:
@@ -375,7 +375,7 @@ class MessageDecoder:
         self._formats: dict[str, ChatFormat | None] = {}
         self._repeats: dict[tuple[str, tuple[int, ...], bool], tuple[str, ...]] = {}
         self.problems: list[str] = []
-        """Why the messages of a model cannot be shown, one sentence for each model."""
+        """One sentence for each model whose messages cannot be shown."""
 
     def decode(self, conversation: Conversation) -> SpanTexts:
         """The texts of a conversation's spans; empty where the model's tokenizer is not available."""
@@ -430,10 +430,8 @@ class TextTable:
         self._places: dict[str, int] = {}
 
     def place(self, text: str) -> int:
-        """The position of a text, which is added if it is new."""
         return self._places.setdefault(text, len(self._places))
 
     @property
     def texts(self) -> list[str]:
-        """All texts by position."""
         return list(self._places)

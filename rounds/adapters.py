@@ -1,4 +1,4 @@
-"""Which adapter a round ends with: the choice among those of its training, and whether it replaces its parent.
+"""The choice of a round's adapter among those of its training, and the decision whether it replaces its parent.
 
 A training with `choose_by: reward` leaves the adapters that it evaluated, and the one with the best mean reward on dev
 becomes the round's. mRAG (Salemi et al. 2025, arXiv 2506.10844, D.2) evaluates every 500 steps and keeps the checkpoint

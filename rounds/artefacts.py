@@ -1,4 +1,4 @@
-"""What a stage reads and writes, and its digest: equal content has an equal digest, wherever it lies.
+"""The inputs and outputs of a stage and their digests: equal content has an equal digest, wherever it lies.
 
 A file's digest is computed once and kept with its size and time of change (`.digests.json` in the run folder), so
 checking gigabytes again costs one stat per file.
@@ -50,7 +50,7 @@ class Digests:
         return self._remembered(path, status.st_size, status.st_mtime_ns, file_digest)
 
     def adapter(self, folder: Path) -> str:
-        """What an adapter does."""
+        """The digest of an adapter's settings and weights."""
         files = [(folder / name).stat() for name in (CONFIG, WEIGHTS)]
         size, changed = sum(status.st_size for status in files), sum(status.st_mtime_ns for status in files)
         return self._remembered(folder, size, changed, adapter_digest)

@@ -1,4 +1,4 @@
-"""What the ledger keeps of a stage that was finished: its digests, and facts about what it wrote."""
+"""The ledger's entry of a finished stage: its digests, and facts about what it wrote."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ def collect_facts(writes: Mapping[str, Artefact]) -> dict[str, Any]:
 
 
 def _work_facts(sampled: JsonlFiles) -> dict[str, Any]:
-    """How fast it was sampled, by all commands together."""
     work = work_on(sampled.folder)
     if work is None:
         return {}

@@ -29,7 +29,7 @@ def read_ledger(run: RunFolder) -> list[Entry]:
 
 
 def latest_entries(run: RunFolder) -> dict[StageKey, Entry]:
-    """The last entry of each stage, which is the one that counts."""
+    """The last entry of each stage."""
     return {entry.key: entry for entry in read_ledger(run)}
 
 
@@ -41,15 +41,15 @@ def digests_of(artefacts: Mapping[str, Artefact], digests: Digests) -> dict[str,
 
 @dataclass(frozen=True)
 class RunReason:
-    """Why a stage has to be run."""
+    """The reason to run a stage."""
 
     reason: str
     again: bool
-    """Whether it was done before, and that no longer counts."""
+    """True where it was done before, and that no longer counts."""
 
 
 def reason_to_run(stage: Stage, known: LatestEntries, digests: Digests) -> RunReason | None:
-    """Why a stage has to run; None where it is done. A stage without outputs runs for what it prints."""
+    """The reason to run a stage; None where it is done. A stage without outputs runs for what it prints."""
     entry = known.get(stage.key)
     if entry is None or not stage.writes or stage.writes.keys() != entry.outputs.keys():
         return RunReason("not done yet", again=False)
@@ -101,8 +101,7 @@ def outdated_stages(
 
 
 def problem_of(stage: Stage, known: LatestEntries, digests: Digests) -> str:
-    """Why a stage's outputs should not be used; empty where they may be, or where their reader says that they are
-    missing.
+    """The problem of a stage's outputs; empty where they may be used, or where their reader says that they are missing.
 
     A stage without an entry may have been run where the ledger does not see it: an index is shared by runs.
     """

@@ -35,7 +35,8 @@ from ratchet.training.objectives.objective import load_objective
 from ratchet.training.schedule import held_out, schedule
 
 REFERENCE_PARAMETERS = 7e9
-"""Of the model whose tokens a second `inference/serving/memory.py` and `ratchet plan --tokens-per-second` state."""
+"""The parameters of the model whose tokens a second `inference/serving/memory.py` and `ratchet plan
+--tokens-per-second` state."""
 MAX_TRAJECTORIES = 500
 """The limit of trajectories of a run that are read."""
 INSTRUCTION_TOKENS, SHOWN_TOKENS, NEW_TOKENS = 500.0, 200.0, 150.0
@@ -56,12 +57,12 @@ class RoleUse:
     model: str
     calls: float
     prompt_tokens: float
-    """Of one call, without those in the prefix cache."""
+    """Tokens of one call's prompt that are not in the prefix cache."""
     new_tokens: float
     conversation_tokens: float
-    """Of a conversation at its end."""
+    """Tokens of a conversation at its end."""
     conversations: float = 1.0
-    """In one trajectory; each is one training row."""
+    """Conversations of one trajectory; each is one training row."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class SystemUse:
 
     roles: tuple[RoleUse, ...]
     source: str = ""
-    """What they were measured on; empty where they are assumed."""
+    """The trajectories that they were measured on; empty where they are assumed."""
 
     @property
     def calls(self) -> float:
@@ -79,7 +80,7 @@ class SystemUse:
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a stage asks of one model."""
+    """The calls and tokens that a stage asks of one model."""
 
     calls: float = 0.0
     prompt: float = 0.0
@@ -104,7 +105,7 @@ class NumQuestions:
     train: float
     dev: float
     evaluated: float
-    """Of the evaluated split and all benchmarks together."""
+    """Questions of the evaluated split and all benchmarks together."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class PlannedStage:
     models: Mapping[str, Tokens]
     trajectories: float = 0.0
     counted: str = ""
-    """How its trajectories or rows were counted."""
+    """The count of its trajectories or rows, in words."""
 
 
 def assumed_use(system: System, passage_tokens: float) -> SystemUse:
@@ -217,8 +218,8 @@ def model_uses(config: Config) -> dict[str, ModelUse]:
 
 
 def cost(model: ModelConfig) -> float:
-    """What a token of the model costs, as a part of one of a model of 7 billion parameters: it goes with the parameters
-    that the token passes; 0 where another machine computes it."""
+    """The cost of a token relative to a model of 7 billion parameters: it grows with the parameters that the token
+    passes; 0 where another machine computes it."""
     if model.engine in ("chat-api", "scripted"):
         return 0.0
     return footprint(model.path, model.revision, model.dtype).active_parameters / REFERENCE_PARAMETERS
@@ -296,7 +297,6 @@ def _planned(
 
 
 def _sampled(asked: Sequence[tuple[SystemUse, float]]) -> dict[str, Tokens]:
-    """By model, for these numbers of trajectories of systems."""
     models: dict[str, Tokens] = {}
     for use, number in asked:
         for role in use.roles:
@@ -337,7 +337,6 @@ class Node:
     gpu: float
     """Memory of one GPU in bytes."""
     gpus: int
-    """The number of GPUs."""
 
 
 @dataclass(frozen=True)
@@ -346,7 +345,7 @@ class MemoryRow:
 
     part: str
     limit: str
-    """Where it stops fitting, or why nothing is known."""
+    """The limit in words, or the reason why nothing is known."""
     weights: float = 0.0
     adapter: float = 0.0
     """With its gradients and the optimiser's moments, where it is trained."""

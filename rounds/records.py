@@ -31,7 +31,7 @@ StageId = Literal[
     "report",
     "compare",
 ]
-"""What a stage does. The first half of an evaluation in two stages has an id of its own."""
+"""The kinds of stages. The first half of an evaluation in two stages has an id of its own."""
 TITLES: dict[StageId, str] = {
     "score": "score and select",
     "train.random": "train: random selection",
@@ -41,11 +41,11 @@ TITLES: dict[StageId, str] = {
     "evaluate.sample": "evaluate: sample",
     "test.sample": "test: sample",
 }
-"""What people read instead of the id, where that differs."""
+"""The titles for people, where they differ from the id."""
 
 
 class StageKey(NamedTuple):
-    """Which stage of a run it is."""
+    """The key of a stage in a run."""
 
     round: int
     id: StageId
@@ -84,7 +84,7 @@ class Entry(Record):
     code: str = Field("", exclude_if=lambda code: not code)
     """The version of the code that ran it (`ratchet.core.installed`)."""
     anyway: str = ""
-    """What was out of date of its inputs, where the user went on with --anyway."""
+    """The inputs that were out of date, where the user went on with --anyway."""
 
     @property
     def key(self) -> StageKey:
@@ -107,10 +107,10 @@ class AdapterChoice(Record):
 
     round: int
     step: int
-    """Of the adapter that was chosen; of equal rewards the earliest."""
+    """The step of the chosen adapter; of equal rewards the earliest."""
     digest: str
     questions: int
-    """Those whose rewards were compared."""
+    """The number of questions whose rewards were compared."""
     weights: dict[str, float]
     candidates: tuple[Candidate, ...]
     reason: str
@@ -191,7 +191,7 @@ def why_it_ended(config: Config) -> str:
 
 
 def kept_any(folder: RoundFolder) -> bool:
-    """Whether a round's selection kept a trajectory to train on; True before there is one that can be read."""
+    """True where a round's selection kept a trajectory to train on, and before there is one that can be read."""
     try:
         return bool(Selection.model_validate_json(folder.selection.read_bytes()).kept)
     except (OSError, ValidationError):

@@ -47,7 +47,7 @@ from ratchet.rounds.artefacts import (
 from ratchet.rounds.records import SPLIT, StageId, StageKey, kept_any, last_promoted, last_round
 
 RATCHET = (sys.executable, "-P", "-m", "ratchet")
-"""What starts a command. -P: a folder `agents` in the working directory hides no package that a plug-in imports."""
+"""The start of a command. -P: a folder `agents` in the working directory hides no package that a plug-in imports."""
 Command = tuple[str, ...]
 
 
@@ -63,7 +63,7 @@ class Stage:
     asks: tuple[str, ...] = ()
     """Names of the models that it asks."""
     models: tuple[str, ...] = ()
-    """Those of them that are served while it runs."""
+    """The models among them that are served while it runs."""
     member: str = ""
     """The member whose stage it is; empty where it is the run's own."""
 
@@ -86,7 +86,7 @@ class ExperimentRun:
     accelerate: str | None = None
     """A config file of `accelerate launch`."""
     processes: int | None = None
-    """Of the training, each on a GPU of this machine. None: one without a launcher, or as the file says."""
+    """Processes of the training, each on a GPU of this machine. None: one without a launcher, or as the file says."""
     member: str = ""
     """Its name, where it is a member of another config."""
 
@@ -121,7 +121,7 @@ class ExperimentRun:
 
 
 TRAIN = ("-m", "ratchet", "train")
-"""What `accelerate launch` runs in each process."""
+"""The command that `accelerate launch` runs in each process."""
 _ACCELERATE = Path(__file__).resolve().parents[1] / "configs" / "accelerate"
 DDP = str(_ACCELERATE / "ddp.yaml")
 CPU_DDP = str(_ACCELERATE / "cpu_ddp.yaml")
@@ -136,9 +136,11 @@ SAMPLING_STAGES: dict[EvaluationId, StageId] = {
 
 
 def stages_of(experiment: ExperimentRun) -> Iterator[Stage]:
-    """All stages in order. What a stage is depends on what was decided before it (which adapter samples, whether
-    there is one to promote), so run each before asking for the next; for those that are asked for ahead of that, no
-    more promotions and a candidate in every round are taken for granted."""
+    """All stages in order.
+
+    A stage depends on what was decided before it (which adapter samples, whether there is one to promote), so run each
+    before asking for the next. Stages asked for ahead assume no more promotions and a candidate in every round.
+    """
     count, run = experiment.config.rounds.count, experiment.run
     if experiment.config.members:
         yield from _shared_round(experiment)
@@ -371,7 +373,7 @@ def _shared_round(experiment: ExperimentRun) -> list[Stage]:
 
 
 def judge_runs_apart(models: Mapping[str, ModelConfig], agents: set[str], judge: set[str]) -> bool:
-    """Whether judging has a server of its own, which is not to be up beside the agents'."""
+    """True where judging has a server of its own, which is not to be up beside the agents'."""
     return not judge <= agents and any(needs_server(name, models[name]) for name in agents | judge)
 
 
@@ -405,7 +407,7 @@ def _outside_code(
 
 
 def _trainer(experiment: ExperimentRun) -> tuple[str, ...]:
-    """What trains. One process needs no launcher, which would not pass a signal on to it."""
+    """The start of the training command. One process needs no launcher, which would not pass a signal on to it."""
     if experiment.accelerate is None and experiment.processes is None:
         return (*RATCHET, "train")
     processes = () if experiment.processes is None else ("--num_processes", str(experiment.processes))

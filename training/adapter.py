@@ -25,19 +25,18 @@ from ratchet.questions.benchmark import load_benchmark
 from ratchet.questions.leakage import TRAINING_QUESTIONS
 
 SETTINGS = "training settings"
-"""Of what an adapter is made of, the settings of its training."""
+"""The name of the training's settings among an adapter's inputs."""
 FACTS = "training.json"
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
 RESULTS = re.compile(rf"^{re.escape(RESULTS_BEGIN)}$(.*?)^{re.escape(RESULTS_END)}$", re.MULTILINE | re.DOTALL)
-"""Where the evaluation writes its results (`evaluation/headline.py`): lines of their own, which no name is."""
+"""The place of the evaluation's results (`evaluation/headline.py`): lines of their own, which no name is."""
 CardForm = Literal["adapter", "merged"]
-"""What of a trained model a card is for."""
 FORMS: dict[CardForm, tuple[str, dict[str, Any]]] = {
     "adapter": ("LoRA adapter", {"library_name": "peft", "tags": ["lora"]}),
     "merged": ("fine-tuned model", {"library_name": "transformers", "base_model_relation": "finetune", "tags": []}),
 }
-"""By form, the words of the title, and what the front matter says of it."""
+"""By form of a trained model: the words of a card's title, and fields of its front matter."""
 TAGS = ["self-training", "retrieval-augmented-generation", "ratchet"]
 UNKNOWN = "unknown"
 
@@ -54,12 +53,12 @@ def read_facts(folder: Path) -> dict[str, Any] | None:
 
 
 def is_made_of(folder: Path, inputs: dict[str, Any]) -> bool:
-    """Whether `folder` was trained from the same inputs; False where it does not exist."""
+    """True where `folder` was trained from the same inputs; False where it does not exist."""
     return read_facts(folder) is not None and not _changed(folder, inputs)
 
 
 def _changed(folder: Path, inputs: dict[str, Any]) -> list[str]:
-    """The inputs in which what `folder` was trained from differs."""
+    """The names of the inputs that differ from those of `folder`."""
     facts = read_facts(folder)
     return [key for key, value in inputs.items() if facts["made_of"].get(key) != value] if facts else []
 

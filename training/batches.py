@@ -1,4 +1,4 @@
-"""Which rows a step and its micro-batches take, and a micro-batch as tensors.
+"""The rows of each step and micro-batch, and a micro-batch as tensors.
 
 - The order of an epoch, and which rows share a micro-batch.
 - Where several rows are one example, all of them are in one step: the loss of a pair of trajectories is no sum over its
@@ -32,7 +32,7 @@ MODEL_INPUTS = (
     "input_ids", "attention_mask", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
     "segments",
 )  # fmt: skip
-"""What a model takes of a micro-batch."""
+"""The parts of a micro-batch that a model takes."""
 
 
 def epoch_order(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[int]:
@@ -146,7 +146,7 @@ def pack(examples: Sequence[Sequence[int]], batch_size: int) -> Packing:
 
 
 def packing_of(rows: pa.Table, objective: Objective) -> Packing | None:
-    """How the rows make up steps; None where every row stands alone."""
+    """The steps of rows that make up examples; None where every row stands alone."""
     if not isinstance(objective, ExampleObjective):
         return None
     examples: dict[str, list[int]] = defaultdict(list)

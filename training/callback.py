@@ -1,5 +1,5 @@
-"""What happens around the steps: log.jsonl, the line of progress, when to evaluate and save, the evaluated adapters,
-and a request to stop."""
+"""The callback around the steps: it writes log.jsonl and the line of progress, decides when to evaluate and save,
+keeps the evaluated adapters, and ends at a request to stop."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TrainingCallback(TrainerCallback):
             self.stop_request.received = control.should_training_stop = True  # it may be another process that was told
 
     def _is_due(self, state: TrainerState) -> bool:
-        """Whether an adapter is evaluated at this step."""
+        """True where an adapter is evaluated at this step."""
         return state.global_step >= state.max_steps or state.global_step % self.eval_steps == 0
 
     def _agree(self) -> tuple[bool, bool]:

@@ -27,7 +27,7 @@ def seal(folder: Path) -> None:
 
 
 def find_damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, or None when it is complete."""
+    """The damage of a checkpoint in words; None when it is complete."""
     try:
         sealed = read_json_file(folder / SEAL)
     except (OSError, ValueError):

@@ -97,7 +97,7 @@ def gold_action_of(system: System) -> tuple[str, GoldAction]:
 def _one_for_each_question(
     store: TrajectoryStore, rewards: Mapping[str, float | None], questions: Mapping[str, Question], role: str
 ) -> dict[str, Trajectory]:
-    """Of each question, the trajectory that finished, found most gold documents, and has the best reward."""
+    """The best trajectory of each question: finished ones first, then by gold documents found, then by reward."""
     best: dict[str, tuple[tuple[bool, int, float, int], Trajectory]] = {}
     for trajectory in store.read(list(rewards)):
         question = questions.get(trajectory.question_id)
@@ -111,7 +111,7 @@ def _one_for_each_question(
 
 
 def _last_call(trajectory: Trajectory, role: str) -> int | None:
-    """Where among the events the last action in a conversation of the role is."""
+    """The index of the event that is the role's last action."""
     places = [
         at
         for at, event in enumerate(trajectory.events)

@@ -39,12 +39,12 @@ LESSON_FIELDS = (
 
 
 def is_plain(objective: Objective, selection: Selection) -> bool:
-    """Whether the rows are the paper's: those of the kept trajectories, each with the weight 1."""
+    """True where the rows are the paper's: those of the kept trajectories, each with the weight 1."""
     return objective.learns_from_kept_alone and all(choice.weight == 1 for choice in selection.choices)
 
 
 def trajectory_lessons(selection: Selection, objective: Objective, prefix: str = "") -> dict[str, Lesson]:
-    """By trajectory key, what is learnt of whole trajectories; `prefix` makes a question's id unique among members."""
+    """The lessons of whole trajectories, by key; `prefix` makes a question's id unique among members."""
     return {
         key: lesson
         for choice in selection.choices
@@ -134,7 +134,7 @@ def without_single_sides(table: pa.Table, objective: Objective) -> tuple[pa.Tabl
 
 
 class ActionGroup(NamedTuple):
-    """What attempts have in common before they act."""
+    """Attempts at a question whose conversations begin with the same tokens."""
 
     question: str
     role: str

@@ -23,7 +23,7 @@ from ratchet.inference.adapters import features_beyond_lora, read_adapter
 from ratchet.inference.weights import layer_alone, linears, load_causal_model, trained_linears
 
 SCALE = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
-"""What an adapter's weights are multiplied by, or mean, beyond their shapes."""
+"""The settings that change an adapter's effect beyond its weights and their shapes."""
 PEFT_NAMES = [field.name for field in fields(PeftLoraConfig)]
 
 
@@ -39,12 +39,12 @@ def compute_type(model: ModelConfig) -> torch.dtype:
 
 
 def on_cpu(model: ModelConfig) -> bool:
-    """Whether the model is trained on the CPU."""
+    """True where the model is trained on the CPU."""
     return model.device == "cpu" or not torch.cuda.is_available()
 
 
 def mixes_precision(model: ModelConfig, training: TrainingConfig, processes: int) -> bool:
-    """Whether matrix products are computed in bfloat16, from weights and adapter that may be in float32.
+    """True where matrix products are computed in bfloat16, from weights and adapter that may be in float32.
 
     On a CPU with instructions for it that is 1.8 times as fast (SmolLM2-135M, rows of 220 tokens, an Intel CPU with AMX
     and an AMD EPYC with AVX512-BF16 alike); on others it is several times slower.
@@ -164,7 +164,7 @@ def fuse_layers(model: Any) -> None:
 
 
 def has_fused_layers() -> bool:
-    """Whether liger-kernel is installed. It leaves models that it has no kernels for as they are."""
+    """True where liger-kernel is installed. It leaves models that it has no kernels for as they are."""
     return missing_package("gpu") is None
 
 

@@ -46,7 +46,7 @@ PART_ROWS = 64
 """Rows of one file: what a kill costs at most, on each device."""
 
 LogProbabilities = npt.NDArray[np.float32]
-"""Of one row's labels, in their order."""
+"""The log-probabilities of one row's labels, in their order."""
 
 
 class ReferenceCache:

@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor
 from ratchet.core.errors import UserError
 
 PROCESS_TIMEOUT = timedelta(hours=1)
-"""How long processes wait for each other: one builds the rows of a large round while the others wait. A process that
-ends is noticed at once; this is for one that hangs."""
+"""Processes wait this long for each other, as while one builds the rows of a large round. A process that ends is
+noticed at once; this is for one that hangs."""
 
 
 def shard_on_cpu(state: PartialState) -> None:

@@ -1,4 +1,4 @@
-"""What `train.py` does, from top to bottom: rows, earlier work, model, LoRA, steps, the published adapter."""
+"""The training of `train.py`, from top to bottom: rows, earlier work, model, LoRA, steps, the published adapter."""
 
 from __future__ import annotations
 
@@ -137,7 +137,6 @@ def train(
 
 
 def _start_processes(model: ModelConfig) -> PartialState:
-    """Join the other processes of this training, if there are any."""
     if not on_cpu(model) and torch.cuda.device_count() > 1 and "WORLD_SIZE" not in os.environ:
         raise UserError(
             f"{torch.cuda.device_count()} GPUs are visible to one process: use `accelerate launch train.py ...` to "
@@ -147,7 +146,7 @@ def _start_processes(model: ModelConfig) -> PartialState:
 
 
 def _name_reference(rows: Rows, start: str, say: Say) -> None:
-    """Say so where the reference model is not what sampled the trajectories."""
+    """Print a line where the reference model is not the one that sampled the trajectories."""
     policies = {part.store.system_and_policy()[1] for part in rows.kept}
     if others := sorted(policy for policy in policies if policy and policy != start):
         say(
@@ -207,7 +206,7 @@ def optimise(
 
 
 def _publish_best(config: Config, folder: RoundFolder, target: Path, facts: dict[str, Any], say: Say) -> None:
-    """Put the adapter with the lowest held-out loss in its folder, with `facts` and what else is known of it."""
+    """Publish the adapter with the lowest held-out loss, with `facts`."""
     best = EvaluatedAdapters(folder.training).best()
     assert best is not None, "training ended without an adapter"
     model, members, control = config.models[config.training.model], load_members(config), folder.trained_control

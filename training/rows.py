@@ -61,10 +61,10 @@ SCHEMA = pa.schema(
     ]
 )
 LESSON_SCHEMA = pa.schema([*SCHEMA, *LESSON_FIELDS])
-"""Of rows with other weights than 1, or of both sides."""
+"""The schema of rows with weights or sides."""
 
 FIX = "delete the file, and the next training rebuilds it"
-"""Of a damaged file."""
+"""The fix for a damaged file."""
 
 Built = tuple[pa.Table, Counter[str]]
 """Rows, and the number of skipped conversations by reason."""
@@ -86,9 +86,9 @@ class TokenRow(Record):
     weight: float = 1.0
     """Factor on the loss of the row or of its example; below 0, the row is made less likely."""
     example: str = ""
-    """What the row is a part of: rows with the same name enter the loss together. Empty: the row stands alone."""
+    """The name of the row's example, whose rows enter the loss together. Empty: the row stands alone."""
     chosen: bool = True
-    """Whether the row is made more likely (chosen, desirable) or less (rejected, undesirable)."""
+    """True makes the row more likely (chosen, desirable), False less (rejected, undesirable)."""
     action: int | None = None
     """The row teaches only the action that starts at this token; None: every action of the conversation."""
 
@@ -119,7 +119,7 @@ class KeptRound:
 
     @property
     def prefix(self) -> str:
-        """What makes a question's id unique: two members may use the same for different questions."""
+        """A prefix for question ids: two members may use the same id for different questions."""
         return f"{self.member}/" if self.member else ""
 
     @property
@@ -128,7 +128,7 @@ class KeptRound:
 
     @property
     def digest(self) -> str:
-        """Of what is stored and of what is kept of it: a trajectory may have been sampled again under its key."""
+        """The digest of what is stored and kept: a trajectory may have been sampled again under its key."""
         return content_key([file_digest(path) for path in self.store.segments], self.selection.kept)
 
     @property
@@ -143,7 +143,7 @@ class KeptRound:
 
 
 def read_kept(config: Config, folder: RoundFolder) -> list[KeptRound]:
-    """What a round, or one of its controls, trains on: what was kept in it, or in the same round of the config's
+    """Read what a round or control trains on: its own kept trajectories, or those of the same round of the config's
     members. UserError where a selection is missing or kept nothing."""
     folders = {"": folder}
     if config.members:
@@ -282,7 +282,7 @@ def rows_table(rows: Iterable[TokenRow], schema: pa.Schema = SCHEMA) -> pa.Table
 
 
 def has_lessons(table: pa.Table) -> bool:
-    """Whether the rows have the columns of LESSON_SCHEMA."""
+    """True where the rows have the columns of LESSON_SCHEMA."""
     return "example" in table.column_names
 
 
@@ -316,7 +316,7 @@ class Rows:
     skipped: dict[str, int]
     """Reason to number of conversations."""
     kept: tuple[KeptRound, ...] = ()
-    """What they were made of; empty where that was not looked at."""
+    """The kept trajectories that the rows were made of; empty where only the file was read."""
 
     @property
     def questions(self) -> dict[str, str]:
@@ -409,7 +409,6 @@ def prepare_rows(config: Config, folder: RoundFolder, kept: Sequence[KeptRound] 
 
 
 def _build_lesson_table(kept: KeptRound, objective: Objective, training: TrainingConfig) -> Built:
-    """Rows of whole trajectories, with what is learnt of each."""
     lessons = trajectory_lessons(kept.selection, objective, kept.prefix)
     plain, skipped = _build_table(kept, tuple(lessons), training)
     own = [lessons[key] for key in plain["trajectory"].to_pylist()]
@@ -450,7 +449,7 @@ def _build_action_table(kept: KeptRound, objective: Objective, training: Trainin
 
 
 def _build_table(kept: KeptRound, keys: tuple[str, ...], training: TrainingConfig) -> Built:
-    """Trajectory by trajectory, so that memory holds the rows as Arrow and no more than one trajectory in full."""
+    """Build them trajectory by trajectory, so that memory holds Arrow rows and one trajectory in full."""
     tables: dict[str, pa.Table] = {}
     reasons: dict[str, list[str]] = {}
     for trajectory in kept.store.read(keys):

@@ -14,7 +14,7 @@ MIN_HELD_OUT = 5
 
 
 def held_out(questions: int, fraction: float) -> int:
-    """How many of the kept questions are held out."""
+    """The number of the kept questions that are held out."""
     number = round(fraction * questions)
     return number if number >= MIN_HELD_OUT else 0
 
@@ -70,7 +70,7 @@ def schedule(rows: int, training: TrainingConfig, processes: int) -> Schedule:
 
 
 def describe_adjustments(rows: int, training: TrainingConfig, plan: Schedule) -> list[str]:
-    """Where the schedule differs from what the settings ask for, as lines for the user."""
+    """Lines for the user on where the schedule differs from the settings."""
     said = []
     if plan.batch < training.batch_size:
         said.append(

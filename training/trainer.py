@@ -49,8 +49,7 @@ from ratchet.training.rows import row_lengths
 from ratchet.training.schedule import schedule
 
 ATTENTION = ("dot_product", "flash_attn", "varlen_attn")
-"""What the names of attention's operators have: torch's own, those of flash-attn, and torch's for rows of different
-lengths."""
+"""Parts of the names of attention's operators: torch's own, flash-attn's, and torch's for rows of different lengths."""
 
 
 def _policy(context: Any, operator: Any, *inputs: Any, **options: Any) -> CheckpointPolicy:
@@ -149,7 +148,7 @@ class RowTrainer(SFTTrainer):
 
     collator = Collator
     shares_prompts = True
-    """Whether it can learn from rows that share their prompts (`training.batches.as_tree`)."""
+    """True where it can learn from rows that share their prompts (`training.batches.as_tree`)."""
 
     def __init__(
         self,

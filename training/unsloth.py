@@ -76,7 +76,7 @@ def load_unsloth(model: ModelConfig, training: TrainingConfig, seed: int) -> Any
 
 
 def _linear_targets(model: Any) -> list[str]:
-    """Those of LINEAR that `all-linear` means: of a mixture of experts, attention alone."""
+    """The layers of LINEAR that `all-linear` means: of a mixture of experts, attention alone."""
     from ratchet.inference.weights import trained_linears
 
     names = {name.rpartition(".")[2] for name in trained_linears(model)}

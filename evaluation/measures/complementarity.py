@@ -1,7 +1,7 @@
-"""How well the candidate answers that a system chooses between complement each other (AwE, section 4.5).
+"""The complementarity of the candidate answers that a system chooses between (AwE, section 4.5).
 
-By exact match, or by the label where a task has labels: how often all candidates are right, only some, or none, and
-how often the system's final answer then is.
+It counts, by exact match or label, how often all candidates are right, only some, or none, and how often the final
+answer then is.
 
 For any system that keeps its candidates (`Trajectory.candidates`). A question counts once: its trajectories share its
 weight, so counts may be fractions. Strict: a candidate that a trajectory lacks because it did not finish is not right.
@@ -39,7 +39,7 @@ class CorrectSubset:
 
 @dataclass(frozen=True)
 class Complementarity:
-    """Which candidate answers of a system were right, and the final answer, over questions."""
+    """The right candidate answers of a system and its final answers, over questions."""
 
     names: tuple[str, ...]
     outcomes: tuple[CorrectSubset, ...]
@@ -56,7 +56,6 @@ class Complementarity:
         return sum(outcome.share for outcome in self.outcomes if outcome.right)
 
     def alone(self, name: str) -> float:
-        """Exact match of one candidate."""
         return sum(outcome.share for outcome in self.outcomes if name in outcome.right)
 
 

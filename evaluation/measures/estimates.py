@@ -41,10 +41,10 @@ class Difference(Record):
     n: int
     """Questions that have both values."""
     changed: int | None = None
-    """Of these, the questions whose two values differ; None where there are none."""
+    """The questions among these whose two values differ; None where there are none."""
 
     def is_clear(self, level: float = LEVEL) -> bool:
-        """Whether chance does not explain the difference: p is below `level`, and the interval excludes zero. Where
+        """True where chance does not explain the difference: p is below `level`, and the interval excludes zero. Where
         fewer than FEW questions changed, p alone decides."""
         if self.low is None or self.high is None or self.p is None or self.p >= level:
             return False

@@ -73,7 +73,7 @@ class Measure:
     """Empty where neither direction is good in itself."""
     digits: int = 3
     form: str = ""
-    """Which of FORMS it is, or its unit."""
+    """A word of FORMS, or the unit."""
     made_by: Literal["judge", "rule", ""] = ""
 
     @property
@@ -152,7 +152,7 @@ OTHERS = {
 
 
 def measure_of(name: str) -> Measure:
-    """The measure of a name. Raises KeyError."""
+    """The measure of this name. Raises KeyError."""
     if name in OTHERS:
         return OTHERS[name]
     score, form = strict_form(name), form_of(name)
@@ -178,7 +178,7 @@ def _of_reward(score: str, raw: bool) -> Measure:
 
 
 def of_outside_reward(name: str) -> bool:
-    """Whether a measure is that of a reward from outside rewards/builtin/, which a file or a module names."""
+    """True for a measure of a reward from outside rewards/builtin/, which a file or a module names."""
     return is_path(strict_form(name)) or "." in name
 
 
@@ -192,8 +192,8 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def direction(difference: Difference | None, name: str, level: float = LEVEL) -> Literal["better", "worse", ""]:
-    """What a difference in a measure is called everywhere: empty where it is not clear (`Difference.is_clear`), or
-    neither direction is good in itself."""
+    """The word for a difference in a measure; empty where it is not clear (`Difference.is_clear`), or neither direction
+    is good in itself."""
     better = measure_of(name).better
     if difference is None or not difference.mean or not better or not difference.is_clear(level):
         return ""
@@ -280,7 +280,7 @@ def measure(
 
 
 def is_answered(trajectory: Trajectory) -> bool:
-    """Whether the trajectory finished, with an answer: what a strict measure does not count as the worst."""
+    """True where the trajectory finished with an answer: a strict measure counts others as the worst."""
     return trajectory.status == "finished" and has_answer(trajectory)
 
 

@@ -1,4 +1,4 @@
-"""What retrieval found for a question: the answer itself, and the gold documents.
+"""Measures of retrieval: whether it found the answer itself, and the gold documents.
 
 Both are measured twice: over everything the trajectory retrieved (all its searches and tool calls together, however
 deep each went, and what it recalled from its memory) and over the documents it returned with its answer. A trajectory
@@ -54,9 +54,9 @@ def retrieval_measures(question: Question, trajectory: Trajectory, retrieves: bo
 
 
 def losses(question: Question, trajectory: Trajectory, f1: float | None) -> dict[str, float | None]:
-    """Where a wrong answer, one with an F1 below 0.5, was lost: 1.0 for one of the three, 0.0 for the others.
+    """The place where a wrong answer, one with an F1 below 0.5, was lost: 1.0 for one of LOSSES, 0.0 for the others.
 
-    All are 0.0 for a right answer, and None where `f1` or the question has no searchable short answer.
+    All are 0.0 for a right answer, and None where `f1` is None or the question has no searchable short answer.
     """
     retrieved = [passage for look in lookups(trajectory) for passage in look.passages]
     found, returned = answer_recall(question, retrieved), answer_recall(question, trajectory.passages)

@@ -18,9 +18,9 @@ BLOCK = 2_000_000
 """Random draws held at once (16 MB of indices)."""
 
 Rows = NDArray[np.float64]
-"""What each question adds to some sums: one row per question."""
+"""Float64 [questions, sums]: the part of each question in some sums."""
 RESAMPLES = 10_000
-"""Of a 95% interval, and of the questions' signs in a test."""
+"""The number of resamples of a 95% interval, and of the questions' signs in a test."""
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Computes a statistic that is no mean over questions: from rows of such sums one number per row, NaN if undefined."""
 

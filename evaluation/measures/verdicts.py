@@ -68,7 +68,6 @@ class Verdicts(Record):
     unknown: tuple[str, ...]
     """The labels of stance "unknown"."""
     questions: dict[str, QuestionVerdicts]
-    """By question id."""
     confusion: tuple[tuple[float, ...], ...]
     """Strict counts of questions, or fractions of them. Rows: gold labels; columns: the labels, then `APART`."""
 
@@ -161,7 +160,7 @@ def macro_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _macro_f1_rows(verdicts: Verdicts, measure: str = "macro_f1") -> dict[str, NDArray[np.float64]]:
-    """What each question adds to the sums of `macro_f1`; leniently without the questions that got no answer."""
+    """The part of each question in the sums of `macro_f1`; leniently without the questions that got no answer."""
     width, rows, ended = len(verdicts.labels), {}, MACRO_F1[measure]
     for i, question in verdicts.questions.items():
         counted = [s for s in question.samples if ended is not None or s.verdict is not None]

@@ -74,7 +74,6 @@ def _confusion_table(results: Results, arm: Arm, verdicts: Verdicts) -> Table:
 
 
 def _uncertain_table(results: Results) -> Table:
-    """Arms that gave uncertain verdicts."""
     table = new_table(
         f"{escape(results.title)}: uncertain verdicts, in percent",
         ("method",),
@@ -101,7 +100,6 @@ class TurnScore:
     name: str
     value: float | None
     right: bool
-    """Whether the turn's label is the question's."""
 
 
 def turn_scores(questions: Iterable[Question], trajectories: Iterable[Trajectory]) -> Iterator[TurnScore]:
@@ -208,12 +206,12 @@ memory, in percent, with its 95% bootstrap interval over questions"""
 
 @dataclass(frozen=True)
 class Saving:
-    """What a memory saved on some question sets."""
+    """The tool calls that a memory saved on some question sets."""
 
     arm: str
     title: str
     rows: Rows
-    """Of each question: tool calls without the memory, and with it."""
+    """[questions, 2]: tool calls without the memory, and with it."""
     saved: Estimate
     """The share of the tool calls that the memory saved; negative where it costs some."""
     macro_f1: tuple[Estimate | None, Estimate | None] = (None, None)
@@ -221,7 +219,6 @@ class Saving:
 
     @property
     def calls(self) -> tuple[float, float]:
-        """Without the memory, and with it."""
         without, with_memory = self.rows.sum(axis=0)
         return float(without), float(with_memory)
 

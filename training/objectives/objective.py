@@ -1,4 +1,4 @@
-"""What an objective is: which lessons it draws from a question's attempts, and its loss on log-probabilities.
+"""The interface of objectives: the lessons from a question's attempts, and the loss on log-probabilities.
 
 An objective is a file in this folder, or one of your own that `training.objective` names by its path. It defines a
 subclass of `RowObjective` or `ExampleObjective` and names it `OBJECTIVE`. Rows, packing, the reference model, resuming,
@@ -25,7 +25,7 @@ EQUAL = 1e-9
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is learnt of one trajectory, or of one action; the fields are those of a token row."""
+    """The lesson of one trajectory or action; the fields are those of a token row."""
 
     question: str
     reward: float
@@ -33,21 +33,21 @@ class Lesson:
     example: str
     """Name of the example that it is a part of; empty where every row stands alone."""
     chosen: bool
-    """Whether it is made more likely."""
+    """True makes it more likely."""
 
 
 @dataclass(frozen=True)
 class Alternatives:
-    """What attempts at one question did: whole trajectories, or actions of a role after the same tokens."""
+    """The alternatives of one question: whole trajectories, or actions of a role after the same tokens."""
 
     question: str
     weight: float
-    """Of the question (`rewards.select.difficulty`)."""
+    """The weight of the question (`rewards.select.difficulty`)."""
     rewards: Mapping[str, float]
     """By name, the reward of each: a trajectory's key, or the name of an action, of which it is the mean over the
     attempts that took it."""
     mean: float
-    """Of the rewards of all attempts, those that did not finish among them."""
+    """The mean reward of all attempts, those that did not finish among them."""
     kept: Mapping[str, float]
     """Reward of those that selection kept; of actions, of the best one."""
     pairs: Sequence[str]
@@ -55,7 +55,7 @@ class Alternatives:
 
     @property
     def worst(self) -> list[str]:
-        """Those that were not kept, the worst first."""
+        """The alternatives that were not kept, the worst first."""
         return sorted((name for name in self.rewards if name not in self.kept), key=lambda name: self.rewards[name])
 
 
@@ -63,13 +63,13 @@ class Objective(ABC):
     """An objective with the settings of a training."""
 
     learns_from_kept_alone: ClassVar[bool] = False
-    """Whether it learns from the kept trajectories alone, and of weights other than 1 only by the question's."""
+    """True where it learns from the kept trajectories alone, and knows no weights but the questions'."""
     needs_both_sides: ClassVar[bool] = True
-    """Whether it learns nothing from good trajectories alone."""
+    """True where good trajectories alone teach it nothing."""
     needs_reference: ClassVar[bool] = True
-    """Whether its loss reads log-probabilities of the model that training starts from."""
+    """True where its loss reads log-probabilities of the model that training starts from."""
     keeps_logits: ClassVar[bool] = True
-    """Whether the logits of a micro-batch's labels are all in memory at once, for the plan."""
+    """True where all logits of a micro-batch's labels are in memory at once; `ratchet plan` counts them."""
 
     def __init__(self, name: str, training: TrainingConfig) -> None:
         """`name`: as records have it."""
@@ -77,7 +77,7 @@ class Objective(ABC):
 
     @property
     def compares_actions(self) -> bool:
-        """Whether the alternatives are single actions, which the trajectories have to be read for."""
+        """True where the alternatives are single actions, which are read from the trajectories."""
         return False
 
     @abstractmethod
@@ -127,7 +127,7 @@ class ExampleObjective(Objective):
     """
 
     in_pairs: ClassVar[bool] = False
-    """Whether an example is left out where one of its sides has no row."""
+    """True drops an example of which one side has no row."""
 
     @property
     def compares_actions(self) -> bool:
