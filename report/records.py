@@ -1,7 +1,7 @@
 """The trajectories of a store as they are written: a line for each, and the place of its details in the file.
 
 Segments and score files are append-only (`core/files.py`), so that of each file only what was added is read. A file
-that shrank or was replaced starts the store again. Below: the log of a training, and the tokens with loss.
+that shrank starts the store again. Below: the log of a training, and the tokens with loss.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
+from ratchet.core import files
 from ratchet.core.config import RewardsConfig
 from ratchet.core.errors import UserError
-from ratchet.core.files import read_segment
 from ratchet.core.records import Question, Score, Trajectory
 from ratchet.report.terms import outcomes_of
 from ratchet.rewards.selection import strict_reward
@@ -37,13 +37,11 @@ class Replaced(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A trajectory without its details, and where these are."""
+    """A trajectory without its details, and the place of these."""
 
     trajectory: Trajectory
     """Without events, conversations, turns and passages."""
-    path: Path
-    start: int
-    length: int
+    place: files.Line
     outcomes: tuple[str, ...]
     """`outcomes_of` without scores."""
     roles: tuple[str, ...]
@@ -53,14 +51,9 @@ class Line:
 
     def read(self) -> Trajectory:
         """The whole trajectory. UserError where the file was changed."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.start)
-                trajectory = Trajectory.model_validate_json(file.read(self.length))
-        except (OSError, ValidationError) as error:
-            raise UserError(f"{self.path} at byte {self.start}: the trajectory cannot be read ({error})") from error
+        trajectory = self.place.read(Trajectory)
         if trajectory.key != self.trajectory.key:
-            raise UserError(f"{self.path} was changed while it was read")
+            raise UserError(f"{self.place.path} was changed while it was read")
         return trajectory
 
 
@@ -103,7 +96,7 @@ class StoreLines:
     ) -> None:
         """`scores`: the folder of its scores. `questions`: by id, with the expected answers."""
         self.store, self._scores_folder, self._questions, self._settings = store, scores, questions, rewards
-        self._files: dict[Path, tuple[int, int, int]] = {}
+        self._read: dict[Path, files.Line] = {}
         self._lines: dict[str, Line] = {}
         self._failed: dict[str, Line] = {}
         self._score_files: dict[str, Path] = {}
@@ -122,51 +115,37 @@ class StoreLines:
         if keys != self.keys:
             self.keys, self._planned = keys, frozenset(keys)
         for path in self.store.segments:
-            for start, length, trajectory in self._new(path, Trajectory):
-                self._add(path, start, length, trajectory)
+            for place, trajectory in self._new(path, Trajectory):
+                self._add(place, trajectory)
         for name, settings in current_settings(self._scores_folder).items():
             path = score_file(self._scores_folder, name, settings)
             if self._score_files.setdefault(name, path) != path:
                 raise Replaced(f"{path}: the score {name} has other settings now")
-            for _, _, score in self._new(path, Score):
+            for _, score in self._new(path, Score):
                 slim = score.model_copy(update={"name": name, **({} if score.unparsed else {"verdicts": ()})})
                 self.scores.setdefault(score.trajectory, {})[name] = slim
                 self._rewards.pop(score.trajectory, None)
 
-    def _new(self, path: Path, kind: type[R]) -> Iterator[tuple[int, int, R]]:
-        """(position, length, record) of the complete lines after those that were read."""
-        if not path.exists():
-            return
-        status = path.stat()
-        inode, done, number = self._files.get(path, (status.st_ino, 0, 0))
-        if (inode, True) != (status.st_ino, status.st_size >= done):
+    def _new(self, path: Path, kind: type[R]) -> Iterator[tuple[files.Line, R]]:
+        """The complete lines after those that were read, with their records."""
+        last = self._read.get(path)
+        if last is not None and (not path.exists() or path.stat().st_size < last.start + last.length):
             raise Replaced(f"{path} was replaced")
-        with path.open("rb") as file:
-            file.seek(done)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                number += 1
-                try:
-                    yield done, len(line), kind.model_validate_json(line)
-                except ValidationError as error:
-                    self.damaged.append(
-                        f"{path}:{number}: not a {kind.__name__} ({error.errors()[0]['msg']}); the file was changed or "
-                        "damaged: restore it, or delete this line to have its work done again"
-                    )
-                done += len(line)
-        self._files[path] = inode, done, number
+        for line, data in files.read_lines(path, last):
+            self._read[path] = line
+            try:
+                yield line, line.parse(data, kind)
+            except UserError as error:
+                self.damaged.append(str(error))
 
-    def _add(self, path: Path, start: int, length: int, trajectory: Trajectory) -> None:
+    def _add(self, place: files.Line, trajectory: Trajectory) -> None:
         lines = self._failed if trajectory.status == "failed" else self._lines
         known = lines.get(trajectory.key)
-        if known is not None and (known.path, known.start) < (path, start):
+        if known is not None and (known.place.path, known.place.start) < (place.path, place.start):
             return
         lines[trajectory.key] = Line(
             trajectory.model_copy(update={"events": (), "conversations": (), "turns": (), "passages": ()}),
-            path,
-            start,
-            length,
+            place,
             tuple(outcomes_of(self.question(trajectory), trajectory)),
             tuple(sorted({call.role for call in trajectory.model_calls})),
             sum(talk.trainable and talk.rewritten for talk in trajectory.conversations),
@@ -181,7 +160,7 @@ class StoreLines:
 
     def lines(self) -> list[Line]:
         """Each planned trajectory once, as `TrajectoryStore.read` gives them: of several tries the one that counts."""
-        good = sorted(self._lines.values(), key=lambda line: (line.path, line.start))
+        good = sorted(self._lines.values(), key=lambda line: (line.place.path, line.place.start))
         failed = (line for key, line in self._failed.items() if key not in self._lines)
         return [line for line in (*good, *failed) if line.trajectory.key in self._planned]
 
@@ -235,7 +214,7 @@ TrainedRows = dict[tuple[str, int], TrainedRow]
 def read_training_log(path: Path) -> tuple[LogLine, ...]:
     """One line a step: loss and dev loss stand on lines of their own. Values that are not finite are skipped."""
     by_step: dict[int, dict[str, Any]] = {}
-    for line in read_segment(path, LogLine):
+    for line in files.read_segment(path, LogLine):
         given = line.model_dump(exclude_none=True)
         by_step.setdefault(line.step, {}).update({name: v for name, v in given.items() if math.isfinite(v)})
     return tuple(LogLine(**by_step[step]) for step in sorted(by_step))

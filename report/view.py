@@ -83,7 +83,7 @@ def make_view(gathered: Gathered, details: DetailReader, max_bytes: int = MAX_BY
     keys = [line.trajectory.key for s in gathered.sections for lines in s.lines.values() for _, line in lines]
     trained = details.trained(gathered, keys)
     for section, shown in zip(gathered.sections, index["sections"], strict=True):
-        sizes = [sum(line.length for _, line in section.lines[question.id]) for question in section.questions]
+        sizes = [sum(line.place.length for _, line in section.lines[question.id]) for question in section.questions]
         fraction = max_bytes / len(gathered.sections) / max(1, sum(sizes))
         places = spread(range(len(sizes)), max(1, int(len(sizes) * min(fraction, 1))))
         for group in _groups(places, sizes):
