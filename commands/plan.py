@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TextIO
 
-from rich.markup import escape
-
 from ratchet.core.config import Config, SplitConfig
 from ratchet.core.errors import UserError
 from ratchet.core.tables import new_table, print_table
@@ -72,11 +70,11 @@ def plan(config: Config, options: argparse.Namespace) -> None:
 def print_memory(rows: Sequence[MemoryRow], where: str, out: TextIO | None = None) -> None:
     """Print the table of the memory, in GB."""
     numbers = ("weights", "adapter", "cache or activations", "other", "together")
-    table = new_table(escape(f"{where}: GB (10^9 bytes) a GPU"), ["part"], numbers)
+    table = new_table(f"{where}: GB (10^9 bytes) a GPU", ["part"], numbers)
     table.add_column("")
     for row in rows:
         sizes = (row.weights, row.adapter, row.working, row.overhead, row.total)
-        table.add_row(row.part, *(f"{size / GB:.1f}" if size else "" for size in sizes), escape(row.limit))
+        table.add_row(row.part, *(f"{size / GB:.1f}" if size else "" for size in sizes), row.limit)
     print_table(table, out, wraps=True)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -41,13 +41,29 @@ GAP = 3
 """Spaces between two cells in a block."""
 
 
+INTERVAL = r" \[[^\[\]]*\]$"
+
+
+class PlainTable(Table):
+    """A table of plain texts, in which no bracket is markup. The interval at the end of a number is dim."""
+
+    def add_column(self, header: Any = "", *others: Any, **options: Any) -> None:
+        super().add_column(Text(header), *others, **options)
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
+        for text, column in zip(texts, self.columns, strict=False):
+            if column.justify == "right" and not text.spans and not text.style:
+                text.highlight_regex(INTERVAL, "dim")
+        super().add_row(*texts, **options)
+
+
 def new_table(
     title: str, texts: Iterable[str], numbers: Iterable[str], caption: str = "", padding: tuple[int, ...] = (0, 0, 0, 1)
 ) -> Table:
-    """Make an empty table with columns of texts, then of numbers, none of which is broken into lines; its title,
-    headings and caption are markup."""
-    table = Table(title=title, box=SIMPLE_HEAD, padding=padding, title_justify="left")  # type: ignore[arg-type]
-    table.caption, table.caption_justify = caption, "left"
+    """Make an empty table with columns of texts, then of numbers, none of which is broken into lines."""
+    table = PlainTable(title=Text(title), box=SIMPLE_HEAD, padding=padding, title_justify="left")  # type: ignore[arg-type]
+    table.caption, table.caption_justify = Text(caption), "left"
     for heading in texts:
         table.add_column(heading, no_wrap=True)
     for heading in numbers:
@@ -81,8 +97,7 @@ def _print_blocks(table: Table, console: Console) -> None:
         console.print(table.title, style="italic")
     headings = [str(column.header).replace("-\n", "").replace("\n", " ") for column in table.columns]
     for cells in zip(*(column.cells for column in table.columns), strict=True):
-        texts = [Text.from_markup(str(cell)) for cell in cells]
-        first, *others = texts
+        first, *others = [cell.copy() if isinstance(cell, Text) else Text.from_markup(str(cell)) for cell in cells]
         filled = [(heading, text) for heading, text in zip(headings[1:], others, strict=True) if text.plain]
         if first.plain:
             console.print()

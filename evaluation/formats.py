@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rich.markup import escape
+from rich.text import Text
 
 from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.measures.measures import (
@@ -114,29 +114,23 @@ def format_mean(estimate: Estimate | None, name: str) -> str:
     return format_number(estimate.mean if estimate else None, measure_of(name).digits)
 
 
-def format_estimate(estimate: Estimate | None, name: str) -> str:
-    """'0.412 [0.310, 0.520]' as rich markup, '-' where there is no value."""
+def format_estimate(estimate: Estimate | Difference | None, name: str) -> str:
+    """'0.412 [0.310, 0.520]', with a sign for a difference; '-' where there is no value."""
     if estimate is None or estimate.mean is None:
         return "-"
     digits = measure_of(name).digits
-    between = format_interval(estimate, digits)
-    return format_number(estimate.mean, digits) + (f" [dim]{escape(between)}[/dim]" if between else "")
+    mean = format_number(estimate.mean, digits, sign=isinstance(estimate, Difference))
+    return f"{mean} {format_interval(estimate, digits)}".rstrip()
 
 
-def format_difference(difference: Difference | None, name: str) -> str:
+def format_difference(difference: Difference | None, name: str) -> Text:
     """'+0.33 [0.24, 0.42]', in the colour of `coloured`."""
-    if difference is None or difference.mean is None:
-        return "-"
-    digits = measure_of(name).digits
-    text = f"{format_number(difference.mean, digits, sign=True)} {escape(format_interval(difference, digits))}".rstrip()
-    return coloured(text, difference, name)
+    return coloured(format_estimate(difference, name), difference, name)
 
 
-def coloured(text: str, difference: Difference, name: str) -> str:
-    """A difference's text as markup: green where it is clearly better and red where it is clearly worse, by the p value
-    that it has."""
-    colour = {"better": "green", "worse": "red", "": ""}[direction(difference, name)]
-    return f"[{colour}]{text}[/]" if colour else text
+def coloured(text: str, difference: Difference | None, name: str) -> Text:
+    """A difference's text: green where it is clearly better and red where it is clearly worse, by its p value."""
+    return Text(text, {"better": "green", "worse": "red", "": ""}[direction(difference, name)])
 
 
 def format_p_value(difference: Difference | None) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ratchet.core.escape import markdown_text
 from ratchet.core.files import write_atomic
-from ratchet.evaluation.formats import format_interval, format_number, measure_row
-from ratchet.evaluation.measures.estimates import Difference, Estimate
+from ratchet.evaluation.formats import format_estimate, measure_row
+from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.measures import LENIENT, answered_measure, direction, measure_of, strict_form
 from ratchet.evaluation.measures.retrieval import LOSSES
 from ratchet.evaluation.results import (
@@ -220,11 +220,11 @@ def _card_section(results: Results) -> str:
         if row.base is None:
             continue
         cells = [title + (f" ({row.paired})" if row.paired else "")]
-        cells += [_cell(row.base, name), _cell(row.trained, name)]
-        cells += [_cell(baseline.measures.get(name), name)] if baseline else []
-        cells.append(_cell(row.difference, name, sign=True))
+        cells += [format_estimate(row.base, name), format_estimate(row.trained, name)]
+        cells += [format_estimate(baseline.measures.get(name), name)] if baseline else []
+        cells.append(format_estimate(row.difference, name))
         if baseline:
-            cells.append(_cell(best.difference, name, sign=True) if best and name == results.primary else "")
+            cells.append(format_estimate(best.difference, name) if best and name == results.primary else "")
         lines.append(cells)
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     words, comparison = results.verdict, results.comparison(TRAINED)
@@ -232,10 +232,3 @@ def _card_section(results: Results) -> str:
         words += f" {gain_sentence(comparison.gain, results.primary)}"
     title = markdown_text(results.title or results.split)
     return f"### {title}: {results.questions} questions\n\n{table}\n\n{markdown_text(words)}\n"
-
-
-def _cell(estimate: Estimate | Difference | None, name: str, sign: bool = False) -> str:
-    if estimate is None or estimate.mean is None:
-        return "-"
-    digits = measure_of(name).digits
-    return f"{format_number(estimate.mean, digits, sign)} {format_interval(estimate, digits)}".rstrip()

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_record, write_record
@@ -394,7 +394,7 @@ def _table(results: SweepResults, title: str, cells: Sequence[CellResult]) -> Ta
     tests = sum(cell.p_holm is not None for cell in cells)
     caption = CAPTION.format(tests=f"{tests} difference{'' if tests == 1 else 's'}")
     numbers = ("n", "mean", "difference", "p", *COSTS.values())
-    table = new_table(title, ("system", "checkpoint"), numbers, escape(caption))
+    table = new_table(title, ("system", "checkpoint"), numbers, caption)
     chosen = {(choice.system, choice.checkpoint) for choice in results.choices}
     systems = list(results.systems)
     for asked in results.sets:
@@ -402,12 +402,12 @@ def _table(results: SweepResults, title: str, cells: Sequence[CellResult]) -> Ta
         if of_set:
             table.add_section()
             heading = f"{asked.title}: {measure_of(asked.measure).title}, {asked.questions} questions"
-            table.add_row(f"[bold]{escape(heading)}[/bold]")
+            table.add_row(Text(heading, "bold"))
         for cell in sorted(of_set, key=lambda cell: systems.index(cell.system)):
             estimate = cell.arm.measures.get(asked.measure)
             table.add_row(
-                escape(cell.system),
-                escape(cell.checkpoint) + (" *" if (cell.system, cell.checkpoint) in chosen else ""),
+                cell.system,
+                cell.checkpoint + (" *" if (cell.system, cell.checkpoint) in chosen else ""),
                 str(estimate.n if estimate else 0),
                 format_estimate(estimate, asked.measure),
                 format_difference(cell.difference.model_copy(update={"p": cell.p_holm}), asked.measure)

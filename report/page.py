@@ -17,14 +17,22 @@ from markupsafe import Markup
 
 from ratchet.core.config import Config
 from ratchet.core.plugins import short_name
-from ratchet.evaluation.formats import SECTIONS, format_p_value, kind_rows, measure_row, shown_measures
+from ratchet.evaluation.formats import (
+    SECTIONS,
+    format_interval,
+    format_number,
+    format_p_value,
+    kind_rows,
+    measure_row,
+    shown_measures,
+)
 from ratchet.evaluation.headline import changes_sentence
 from ratchet.evaluation.measures.estimates import Difference
 from ratchet.evaluation.measures.measures import measure_of
 from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Results
 from ratchet.report.gather import Gathered
 from ratchet.report.records import Tally
-from ratchet.report.rounds import interval, number, rounds_view, tone_of
+from ratchet.report.rounds import rounds_view, tone_of
 from ratchet.report.terms import count_outcomes, measure_term, term
 from ratchet.report.view import MAX_BYTES, MAX_CHOICES, DetailReader, View, make_view, pack
 
@@ -70,7 +78,8 @@ def render_page(
     )
     script = read_script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment.globals |= {"term": term, "measure_term": measure_term, "number": number, "interval": interval}
+    environment.globals |= {"term": term, "measure_term": measure_term}
+    environment.globals |= {"number": format_number, "interval": format_interval}
     results, selection = gathered.results, gathered.selection
     primary = measure_of(results.primary).short if results else ""
     return environment.get_template("page.html.j2").render(

@@ -10,7 +10,7 @@ from ratchet.core.config.evaluation import FINAL
 from ratchet.core.records import Selection
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import results_path
-from ratchet.evaluation.formats import format_p_value
+from ratchet.evaluation.formats import format_number, format_p_value
 from ratchet.evaluation.measures.estimates import Difference, Estimate
 from ratchet.evaluation.measures.measures import direction, measure_of
 from ratchet.evaluation.results import BASE, TRAINED, Results, read_results
@@ -94,12 +94,12 @@ def _row(numbers: RoundNumbers) -> dict[str, Any]:
 def _selected(selection: Selection | None) -> dict[str, Any]:
     """Mean rewards of all sampled trajectories, and of the best of each question."""
     if selection is None:
-        return {"trajectories": None, "mean": "–", "best": "–", "kept": "–"}
+        return {"trajectories": "-", "mean": "-", "best": "-", "kept": "-"}
     kept = sum(bool(choice.kept) for choice in selection.questions)
     return {
         "trajectories": sum(len(choice.rewards) for choice in selection.questions),
-        "mean": number(mean_reward(selection), 3),
-        "best": number(best_reward(selection), 3),
+        "mean": format_number(mean_reward(selection), 3),
+        "best": format_number(best_reward(selection), 3),
         "kept": f"{kept} of {len(selection.questions)}",
     }
 
@@ -107,19 +107,3 @@ def _selected(selection: Selection | None) -> dict[str, Any]:
 def tone_of(difference: Difference | None, name: str) -> str:
     """The style of a difference: 'good' where it is clearly better, 'bad' where it is clearly worse, else ''."""
     return {"better": "good", "worse": "bad", "": ""}[direction(difference, name)]
-
-
-def number(value: float | None, digits: int, sign: bool = False) -> str:
-    """'0.412', '+0.33' with a minus sign, not a hyphen; '–' for None."""
-    if value is None:
-        return "–"
-    value = round(value, digits) or 0.0  # no minus sign on a rounded zero
-    text = f"{value:+,.{digits}f}" if sign and value else f"{value:,.{digits}f}"
-    return text.replace("-", "−")
-
-
-def interval(mean: Estimate | Difference | None, digits: int) -> str:
-    """The confidence interval as '[0.31, 0.42]'; empty without one."""
-    if mean is None or mean.low is None or mean.high is None:
-        return ""
-    return f"[{number(mean.low, digits)}, {number(mean.high, digits)}]"

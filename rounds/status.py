@@ -9,15 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from ratchet.core.errors import UserError
 from ratchet.core.files import count_lines, read_json_file, read_log
 from ratchet.core.locks import holder_of
 from ratchet.core.progress import duration
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.tables import print_table, wide_console
+from ratchet.core.tables import PlainTable, print_table, wide_console
 from ratchet.rounds.artefacts import Arms, Digests, File, JsonlFiles
 from ratchet.rounds.ledger import SENTENCES, latest_entries, reason_to_run
 from ratchet.rounds.records import SPLIT, Entry, last_promoted, read_promotions, why_it_ended
@@ -45,7 +44,7 @@ def print_status(experiment: ExperimentRun, out: TextIO | None = None) -> None:
         resume = f"It resumes with '{left.title}' of round {left.round}: `ratchet selftrain` with the same config."
     holder = holder_of(experiment.run.path / LOCK)
     for line in (*_promotion_lines(experiment), f"Running now: {holder}" if holder else resume):
-        console.print(escape(line), soft_wrap=True)
+        console.print(line, markup=False, soft_wrap=True)
 
 
 class StageState(NamedTuple):
@@ -75,13 +74,13 @@ def stage_states(experiment: ExperimentRun, digests: Digests) -> list[StageState
     return states
 
 
-def status_table(states: Sequence[StageState], title: str) -> Table:
+def status_table(states: Sequence[StageState], title: str) -> PlainTable:
     """A row for each stage."""
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+    table = PlainTable(title=Text(title), box=SIMPLE_HEAD, title_justify="left")
     for heading in ("round", "stage", "state", ""):
         table.add_column(heading, no_wrap=heading != "")
     for number, *texts in states:
-        table.add_row(str(number), *map(escape, texts))
+        table.add_row(str(number), *texts)
     return table
 
 

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
-from rich.markup import escape
 from rich.table import Table
 
 from ratchet.core.records import Question, Trajectory
@@ -110,14 +109,14 @@ def complementarity_table(measured: Complementarity, title: str = "Complementari
     """One row per set of candidates that were right together, then each candidate alone."""
     left_out = f"; {measured.left_out} trajectories skipped" if measured.left_out else ""
     caption = f"right answers on {measured.questions} questions{left_out}"
-    table = new_table(escape(title), ("right",), ("questions", "share", "final answer right"), caption)
+    table = new_table(title, ("right",), ("questions", "share", "final answer right"), caption)
     for outcome in measured.outcomes:
-        name, final = escape(_label(outcome.right, measured.names)), outcome.final
+        name, final = _label(outcome.right, measured.names), outcome.final
         right = "-" if final is None else f"{final:.3f}"
         table.add_row(name, f"{round(outcome.questions, 2):g}", f"{outcome.share:.3f}", right)
     table.add_section()
     for name in measured.names:
-        table.add_row(f"{escape(name)} alone", "", f"{measured.alone(name):.3f}", "")
+        table.add_row(f"{name} alone", "", f"{measured.alone(name):.3f}", "")
     table.add_row("any candidate", "", f"{measured.any_right:.3f}", f"{measured.final:.3f}")
     return table
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from ratchet.core.tables import print_table, wide_console
+from ratchet.core.tables import PlainTable, print_table, wide_console
 from ratchet.evaluation.formats import (
     SECTIONS,
     format_difference,
@@ -27,7 +27,7 @@ from ratchet.evaluation.results import BASE, BASE_AGAIN, TRAINED, Arm, Results
 WIDTH = 118
 # Resampling equal values shows no spread, which is no proof that there is none: ten wrong answers leave room for 30%.
 CAPTION = """\
-mean \\[95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test
+mean [95% bootstrap interval over questions; none where all are equal]; p: paired sign-flip test
 (number): on so many questions, those on which both have a value"""
 NARROW_CAPTION = """\
 difference: trained - base, with its 95% bootstrap interval over questions
@@ -46,7 +46,7 @@ def print_results(results: Results, out: TextIO | None = None) -> None:
     print_table(_main_table(results, trained, title), out, narrow=_main_table(results, trained, title, intervals=False))
     if results.arms[0].kinds:
         print_table(_kind_table(results, trained), out)
-    console.print(f"\n{escape(results.verdict)}", style="bold")
+    console.print(f"\n{results.verdict}", style="bold", markup=False)
     if line := changes_sentence(results.changes(TRAINED), results.changes(BASE_AGAIN)):
         console.print(line)
 
@@ -69,23 +69,23 @@ def print_null_counts(results: Results, out: TextIO | None = None) -> None:
             if (estimate := arm.measures.get(name)) is not None and estimate.nulls
         ]
         if counts:
-            of = f"{escape(results.title)}, {escape(arm.name)}"
-            console.print(f"  {of}: trajectories without a value, skipped: {', '.join(counts)}")
+            line = f"  {results.title}, {arm.name}: trajectories without a value, skipped: {', '.join(counts)}"
+            console.print(line, markup=False)
 
 
 def _main_table(results: Results, trained: Arm | None, title: str, intervals: bool = True) -> Table:
     """Without `intervals` the narrower table, whose differences alone have theirs."""
     if intervals:
-        table = Table(title=title, caption=CAPTION)
+        table = PlainTable(title=Text(title), caption=Text(CAPTION))
     else:
-        table = Table(title=title, caption=NARROW_CAPTION, box=SIMPLE_HEAD, padding=0, show_edge=False)
+        table = PlainTable(title=Text(title), caption=NARROW_CAPTION, box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.caption_justify = "left"
     table.add_column("")
     for column in ("base", *(("trained", "difference", "p") if trained is not None else ())):
         table.add_column(column, justify="right", no_wrap=True)
     for group, heading in SECTIONS:
         table.add_section()
-        table.add_row(f"[bold]{heading}[/bold]")
+        table.add_row(Text(heading, "bold"))
         for name in shown_measures(results, group):
             row, title = measure_row(results, name), measure_of(name).title
             if not intervals:
@@ -103,13 +103,13 @@ def _main_table(results: Results, trained: Arm | None, title: str, intervals: bo
 
 def _kind_table(results: Results, trained: Arm | None) -> Table:
     primary = results.primary
-    table = Table(title=f"{measure_of(primary).title}, by kind of question")
+    table = PlainTable(title=f"{measure_of(primary).title}, by kind of question")
     for heading in ("kind", "questions", "base", *(("trained", "difference") if trained else ())):
         table.add_column(heading, justify="left" if heading == "kind" else "right")
     for row in kind_rows(results):
         n = row.difference.n if row.difference else row.base.n if row.base and trained is None else 0
-        cells = [str(n), format_estimate(row.base, primary)]
+        cells: list[str | Text] = [str(n), format_estimate(row.base, primary)]
         if trained is not None:
             cells += [format_estimate(row.trained, primary), format_difference(row.difference, primary)]
-        table.add_row(escape(row.name), *cells)
+        table.add_row(row.name, *cells)
     return table

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ratchet.core.tables import new_table, print_table, wide_console
 from ratchet.evaluation.formats import (
@@ -44,13 +44,13 @@ COSTS = {
     "seconds": "s",
 }
 CAPTION = """\
-mean \\[95% bootstrap interval over questions; none where all are equal]
+mean [95% bootstrap interval over questions; none where all are equal]
 p: paired sign-flip test, with Holm's correction except for the trained model
 (number): a difference on so many questions, those on which both have a value
 answer found: some retrieved passage holds an answer
 parsed: actions neither out of form nor cut off"""
 LABELLED = """\
-mean \\[95% bootstrap interval over questions; none where all are equal]
+mean [95% bootstrap interval over questions; none where all are equal]
 p: paired sign-flip test of accuracy, with Holm's correction except for the
 trained model; a trajectory without a verdict is wrong
 macro-F1: scikit-learn's, over the labels that are gold of some question; no
@@ -94,9 +94,7 @@ def _labelled(results: Results) -> bool:
 def _method_table(results: Results, adjusted: Mapping[str, float]) -> Table:
     """One question set, one row per arm. `adjusted`: the p values of the arms that have one."""
     quality = _quality(results)
-    title = (
-        f"{escape(results.title)}: {results.questions} questions, {results.samples} sample(s) each, {_unit(results)}"
-    )
+    title = f"{results.title}: {results.questions} questions, {results.samples} sample(s) each, {_unit(results)}"
     costs = _costs([results])
     headings = [*map(_short, quality), f"{_short(results.primary)} - base", "p"]
     headings += ["macro-F1 - base" if _labelled(results) else "answer\nfound", *costs.values(), "finished", "parsed"]
@@ -124,7 +122,7 @@ def average_table(suite: Sequence[Results], title: str = "All question sets") ->
     """Every method on every question set, and their average."""
     quality = _quality(suite[0])
     costs = _costs(suite)
-    headings = [*(escape(results.title) for results in suite), *(f"average {_short(name)}" for name in quality)]
+    headings = [*(results.title for results in suite), *(f"average {_short(name)}" for name in quality)]
     headings += [f"{_short(suite[0].primary)} - base", *costs.values()]
     table = new_table(f"{title}: {' / '.join(map(_short, quality))}, {_unit(suite[0])}", ["method"], headings)
     base = [results.arms[0] for results in suite]
@@ -167,24 +165,24 @@ def _costs(suite: Sequence[Results]) -> dict[str, str]:
 
 
 def label(arm: Arm) -> str:
-    """The arm's name as markup; the base arm and the trained one with their system's."""
-    return escape(f"{arm.system} ({arm.name})" if arm.name in (BASE, TRAINED) else arm.name)
+    """The arm's name; the base arm and the trained one with their system's."""
+    return f"{arm.system} ({arm.name})" if arm.name in (BASE, TRAINED) else arm.name
 
 
 def percent(estimate: Estimate | Difference | None, interval: bool = True, signed: bool = False) -> str:
-    """'41.2 [31.0, 52.0]' as markup, '-' where there is no value."""
+    """'41.2 [31.0, 52.0]', '-' where there is no value."""
     if estimate is None or estimate.mean is None:
         return "-"
     mean = f"{round(100 * estimate.mean, 1) + 0.0:{'+' if signed else ''}.1f}"  # + 0.0: no minus sign on a rounded zero
     if not interval or estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return mean
-    return f"{mean} [dim]\\[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}][/dim]"
+    return f"{mean} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
-def _signed(difference: Difference | None, name: str, p: float | None) -> str:
+def _signed(difference: Difference | None, name: str, p: float | None) -> Text:
     """A difference, in the colour that it has by this p value."""
     if difference is None or difference.mean is None:
-        return ""
+        return Text()
     return coloured(percent(difference, signed=True), difference.model_copy(update={"p": p}), name)
 
 
@@ -227,9 +225,9 @@ def print_members(members: Sequence[tuple[str, Results]], out: TextIO | None = N
     table = new_table(title, texts, numbers, MEMBERS, (0, 1))
     for (name, results), gain in zip(members, gains, strict=True):
         table.add_row(
-            escape(name),
-            escape(results.arms[0].system),
-            escape(results.title),
+            name,
+            results.arms[0].system,
+            results.title,
             measure_of(results.primary).short,
             str(gain.n),
             format_number(gain.before, 3),
@@ -247,7 +245,7 @@ def print_leaks(overlaps: Sequence[SplitLeakage], out: TextIO | None = None) -> 
     for overlap in overlaps:
         leaks = overlap.leaks
         counts = (len(leaks.questions), len(leaks.documents))
-        shown = (f"[red]{count}[/]" if count else "0" for count in counts)
+        shown = (Text(str(count), "red" if count else "") for count in counts)
         table.add_row(overlap.second, overlap.first, str(overlap.count), *shown)
     print_table(table, out)
     console = wide_console(160, out)

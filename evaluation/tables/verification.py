@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TextIO
 
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ratchet.agents.core.system import load_system
 from ratchet.core.config import Config, SystemConfig
@@ -62,20 +62,22 @@ def print_verdicts(suite: Sequence[Results], out: TextIO | None = None) -> None:
 def _confusion_table(results: Results, arm: Arm, verdicts: Verdicts) -> Table:
     """Rows are gold labels, columns verdicts, in questions; then precision, recall and F1 of each label."""
     macro = percent(arm.measures.get("macro_f1"))
-    title = f"{escape(results.title)}, {label(arm)}: accuracy {percent(arm.measures.get('accuracy'))}, macro-F1 {macro}"
-    headings = (*map(escape, verdicts.labels), *APART, "questions", "precision", "recall", "F1")
+    title = f"{results.title}, {label(arm)}: accuracy {percent(arm.measures.get('accuracy'))}, macro-F1 {macro}"
+    headings = (*verdicts.labels, *APART, "questions", "precision", "recall", "F1")
     table = new_table(title, ("gold",), headings, padding=PADDING)
     for i, (name, questions, *scores) in enumerate(label_scores(verdicts)):
-        counts = [f"{round(value, 2):g}" for value in verdicts.confusion[i]]
-        counts[i] = f"[bold]{counts[i]}[/]"
+        counts = [
+            Text(f"{round(value, 2):g}", "bold" if column == i else "")
+            for column, value in enumerate(verdicts.confusion[i])
+        ]
         shares = ["-" if value is None else f"{100 * value:.1f}" for value in scores]
-        table.add_row(escape(name), *counts, f"{round(questions, 2):g}", *shares)
+        table.add_row(name, *counts, f"{round(questions, 2):g}", *shares)
     return table
 
 
 def _uncertain_table(results: Results) -> Table:
     table = new_table(
-        f"{escape(results.title)}: uncertain verdicts, in percent",
+        f"{results.title}: uncertain verdicts, in percent",
         ("method",),
         ("uncertain", "decided", "accuracy decided"),
         "uncertain: UNCERTAIN, or a label of stance unknown; decided: another label; accuracy decided: one minus the "
@@ -182,14 +184,14 @@ def print_thresholds(
 def threshold_table(title: str, scores: Sequence[TurnScore], thresholds: Mapping[str, float | None]) -> Table:
     """Each score's threshold, and how many right and wrong turns reach it."""
     numbers = ("threshold", "right", "reach it", "wrong", "reach it", "unknown")
-    table = new_table(escape(title), ("score",), numbers)
+    table = new_table(title, ("score",), numbers)
     for name, threshold in thresholds.items():
         cells = ["-" if threshold is None else f"{threshold:.3f}"]
         for right in (True, False):
             values = known_values(scores, right, name)
             reach = 0 if threshold is None else sum(value >= threshold for value in values)
             cells += [str(len(values)), "-" if threshold is None or not values else f"{100 * reach / len(values):.1f}%"]
-        table.add_row(escape(name), *cells, str(sum(s.value is None for s in scores if s.name == name)))
+        table.add_row(name, *cells, str(sum(s.value is None for s in scores if s.name == name)))
     return table
 
 
@@ -252,8 +254,8 @@ def print_savings(config: Config, suite: Sequence[Results], out: TextIO | None =
     table = new_table("Tool calls that the memory saved", ("question set", "method"), numbers, SAVINGS)
     for saving in savings(config, suite, pairs):
         table.add_row(
-            escape(saving.title),
-            escape(saving.arm),
+            saving.title,
+            saving.arm,
             str(len(saving.rows)),
             *(f"{calls:g}" for calls in saving.calls),
             percent(saving.saved),

@@ -25,7 +25,6 @@ from ratchet.core.records import Selection, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.questions.manifest import open_run
 from ratchet.report.page import render
-from ratchet.report.rounds import interval, number
 from ratchet.report.view import DetailReader, View, make_view, pack
 from ratchet.training.rows import read_rows, table_rows
 from tests.helpers.commands import command_of
@@ -117,7 +116,7 @@ def test_the_numbers_and_the_verdict_are_on_the_page(run: Run, page: Page) -> No
     assert results["headline"] in visible and results["numbers"].replace("->", "→") in visible
     for arm in results["arms"]:
         f1 = arm["measures"]["f1"]
-        assert f"{number(f1['mean'], 3)} [{number(f1['low'], 3)}, {number(f1['high'], 3)}]" in visible
+        assert f"{f1['mean']:.3f} [{f1['low']:.3f}, {f1['high']:.3f}]" in visible
     assert "no retrieval" in visible
     assert "one hop" in visible and "Round by round" not in visible
 
@@ -327,14 +326,6 @@ def test_the_command_writes_the_page_into_the_run_folder(
         main()
 
 
-def test_numbers_are_set_with_care() -> None:
-    assert number(-0.0004, 3, sign=True) == "0.000"
-    assert number(-0.25, 2, sign=True) == "−0.25"
-    assert number(12345.6, 0) == "12,346"
-    assert number(None, 2) == "–"
-    assert interval(None, 2) == ""
-
-
 def test_a_page_keeps_to_its_size_by_listing_questions_without_details(run: Run) -> None:
     config, folder, _ = run
     records, details = gathered(config, folder), DetailReader(config)
@@ -343,5 +334,5 @@ def test_a_page_keeps_to_its_size_by_listing_questions_without_details(run: Run)
         assert [q["id"] for q in after["questions"]] == [q["id"] for q in before["questions"]]
         assert 0 < sum(q["chunk"] is not None for q in after["questions"]) < len(before["questions"])
     assert set(merged(small)["passages"]) < set(merged(whole)["passages"]), "passages that nobody shows go too"
-    held = sum(line.length for s in records.sections for lines in s.lines.values() for _, line in lines)
+    held = sum(line.place.length for s in records.sections for lines in s.lines.values() for _, line in lines)
     assert sum(map(len, whole.chunks)) < held / 8, "what trajectories repeat is compressed"

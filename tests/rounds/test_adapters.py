@@ -99,7 +99,7 @@ def test_what_is_promoted_is_what_tables_call_better() -> None:
     gain = difference([0.0] * 20, [1.0] * 12 + [0.0] * 8).model_copy(update={"low": 0.0})
     promoted, reason = decide(gain, 0.05, "f1")
     assert not promoted and "chance may explain the gain (the 95% interval holds 0)" in reason
-    assert tone_of(gain, "f1") == "" and not format_difference(gain, "f1").startswith("[green]")
+    assert tone_of(gain, "f1") == "" and format_difference(gain, "f1").style == ""
 
 
 def test_worse_or_equal_is_not_however_clear() -> None:
