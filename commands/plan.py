@@ -23,7 +23,6 @@ from ratchet.rounds.plan import (
     NEW_TOKENS,
     SHOWN_TOKENS,
     MemoryRow,
-    Node,
     NumQuestions,
     PlannedStage,
     SystemUse,
@@ -45,7 +44,6 @@ def plan(config: Config, options: argparse.Namespace) -> None:
     if config.members:
         raise UserError(f"{options.config}: the config has `members`; plan each member with its own config")
     card = card_asked(options.gpu, options.gpu_gb) or CARDS["A100-80"]
-    node = Node(card.gb * GB, options.gpus)
     evaluated = [split_of(config, name) for name in config.evaluation.question_sets]
     questions = NumQuestions(
         options.questions or _split_size(config.questions.train, config.seed),
@@ -59,8 +57,8 @@ def plan(config: Config, options: argparse.Namespace) -> None:
     rate = options.tokens_per_second or measured or card.tokens_per_second
     source = "given" if options.tokens_per_second else "measured by the run's sampling" if measured else "published"
     stages = plan_stages(experiment, use, questions)
-    where = f"{config.run} on {node.gpus} GPU{'s' * (node.gpus > 1)} of {card.gb:g} GB"
-    print_memory(memory_table(config, node, model_uses(config), options.documents), where)
+    where = f"{config.run} on {options.gpus} GPU{'s' * (options.gpus > 1)} of {card.gb:g} GB"
+    print_memory(memory_table(config, card.gb * GB, options.gpus, model_uses(config), options.documents), where)
     _print_stages(stages, entries, costs, rate)
     for line in (*_how_counted(stages, use, config.index.chunk_tokens), _rate_line(rate, source)):
         # In a terminal lines are broken between words; in a file or pipe they are as long as they are.

@@ -29,12 +29,12 @@ from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import read_record
 from ratchet.core.plugins import short_name
-from ratchet.core.records import Question, Record, Score, Trajectory, content_key
+from ratchet.core.records import Question, Record, Trajectory, content_key
 from ratchet.core.runfolder import RoundFolder
 from ratchet.evaluation.measures.measures import Scores
 from ratchet.questions.load import load_split
 from ratchet.rewards.reward import judge_of
-from ratchet.rewards.store import current_scores, stored_scores
+from ratchet.rewards.store import current_scores
 from ratchet.sampling.store import Manifest, Trajectories, TrajectoryStore
 
 
@@ -131,7 +131,6 @@ class ArmPlan:
     group: int = 0
     """Arms of a lower group are sampled first: those of one adapter together, where a server holds only a few."""
     seed_offset: int = 0
-    """Added to the config's seed."""
 
     @property
     def scores(self) -> Path:
@@ -249,11 +248,3 @@ def open_arm(store: TrajectoryStore) -> Trajectories:
 def _check_complete(store: TrajectoryStore, trajectories: Sized) -> None:
     if gone := len(store.keys()) - len(trajectories):
         raise UserError(f"{store.folder}: {gone} trajectories are gone; run `ratchet evaluate` to sample them again")
-
-
-def stored_arm_scores(stores: Iterable[TrajectoryStore]) -> Scores:
-    """Every stored score of the arms' trajectories."""
-    scores: dict[tuple[str, str], Score] = {}
-    for store in stores:
-        scores |= stored_scores(scores_path(store), set(store.keys()))
-    return scores

@@ -35,7 +35,6 @@ from ratchet.evaluation.results import (
 )
 
 COSTS = ("calls", "prompt_tokens", "new_tokens")
-"""The measures of a baseline's cost that the headline gives."""
 CHANGE = 0.5
 """A question is gained or broken where its value changes by this much: a wrong label or exact match became right, or
 the reverse. With several samples the value is their mean."""

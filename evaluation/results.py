@@ -48,7 +48,6 @@ class BaselineComparison(Record):
     difference: Difference
     """Trained - baseline in the primary measure, paired by question."""
     costs: dict[str, CostPair]
-    """By measure of cost (calls, prompt_tokens, new_tokens)."""
 
 
 class Arm(Record):
@@ -107,7 +106,6 @@ class QuestionChanges(Record):
     gained: int
     """Questions whose value rose by at least `comparisons.CHANGE`."""
     broken: int
-    """Questions whose value fell by as much."""
     questions: int
 
 
@@ -140,7 +138,6 @@ class Results(Record):
     split: str
     """The split's name, or the benchmark's in the config."""
     title: str = ""
-    """The question set's title in tables."""
     questions: int
     samples: int
     seed: int
@@ -164,7 +161,6 @@ class Results(Record):
     headline: str
     """The verdict in a few words; empty where the numbers allow none."""
     numbers: str
-    """The sentences with its numbers."""
 
     @property
     def verdict(self) -> str:

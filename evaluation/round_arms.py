@@ -25,7 +25,7 @@ from ratchet.evaluation.arms import (
     read_arms,
     results_path,
     sample_arms,
-    stored_arm_scores,
+    scores_path,
 )
 from ratchet.evaluation.comparisons import (
     best_baseline,
@@ -51,6 +51,7 @@ from ratchet.evaluation.results import (
 )
 from ratchet.inference.adapters import is_adapter
 from ratchet.rewards.check import check_corpus
+from ratchet.rewards.store import stored_scores
 from ratchet.sampling.pool import policy_name
 from ratchet.sampling.store import TrajectoryStore
 
@@ -205,7 +206,10 @@ def build_results(
             raise UserError(
                 f"{arms_file(folder, split)}: the base arm was not run yet; run `ratchet evaluate` with this split"
             )
-        scores = fresh or stored_arm_scores(stores.values())
+        of_arms = (
+            [stored_scores(scores_path(store), set(store.keys())) for store in stores.values()] if not fresh else []
+        )
+        scores = fresh or {at: score for of_arm in of_arms for at, score in of_arm.items()}
         results.append(_compared(config, folder.number, split, stores, scores))
         write_record(results_path(folder, split), results[-1])
     return results

@@ -24,6 +24,7 @@ from ratchet.inference.adapters import WEIGHTS, is_adapter
 from ratchet.questions.load import same_question_key
 from ratchet.questions.manifest import check_version
 from ratchet.sampling.pool import policy_name
+from ratchet.training.checkpoints import EvaluatedAdapters, checkpoints
 
 
 class Checkpoint(Record):
@@ -89,22 +90,12 @@ def _of_run(run: RunFolder) -> Iterator[Checkpoint]:
             continue
         number, final = folder.number, policy_name(folder.adapter)
         origin = {"run": str(run.path), "round": number}
-        for step, path in sorted(_steps(folder.training).items()):
-            if (policy := policy_name(path)) != final:
+        within = EvaluatedAdapters(folder.training).all() | dict(checkpoints(folder.training))
+        for step, path in sorted(within.items()):
+            if step and is_adapter(path) and (policy := policy_name(path)) != final:
                 step_name = f"{name}-round-{number}-step-{step}"
                 yield Checkpoint(name=step_name, adapter=path, policy=policy, **origin, step=step)
         yield Checkpoint(name=f"{name}-round-{number}", adapter=folder.adapter, policy=final, **origin)
-
-
-def _steps(training: Path) -> dict[int, Path]:
-    """Adapters in a training folder by step: the evaluated ones, and the checkpoints that training resumes from."""
-    adapters = {}
-    for kind in ("evaluated", "checkpoint"):
-        for path in training.glob(f"{kind}-*"):
-            step = path.name.removeprefix(f"{kind}-")
-            if step.isdigit() and int(step) > 0 and is_adapter(path):
-                adapters[int(step)] = path
-    return adapters
 
 
 Stage = Literal["dev", "test"]
@@ -125,7 +116,6 @@ class Cell:
 
     checkpoint: Checkpoint
     system: str
-    """The system's name in the sweep."""
     asked: SweepQuestionSet
     arm: ArmPlan
 

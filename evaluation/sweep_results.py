@@ -41,7 +41,6 @@ class SetFacts(Record):
     questions: int
     digest: str
     measure: str
-    """The measure that is compared on this set."""
     looks: int = 0
     """The number of choices measured on a test set. With more than one its numbers are optimistically biased."""
 
@@ -51,9 +50,7 @@ class CellResult(Record):
 
     checkpoint: str
     system: str
-    """The system's name in the sweep."""
     split: str
-    """The question set's name."""
     stage: str
     tested: bool = False
     """True where a test cell is a choice, and not only the base of one."""
@@ -115,7 +112,6 @@ class SweepResults(Record):
     undecided: tuple[str, ...]
     """The systems without a choice, each with the reason."""
     notes: tuple[str, ...]
-    """Warnings about the numbers."""
 
     def set(self, name: str) -> SetFacts:
         return next(facts for facts in self.sets if facts.name == name)
@@ -364,24 +360,20 @@ system on the base model; p: paired sign-flip test, Holm's correction over the {
 trajectory; (number): a difference on so many questions, those on which both have a value"""
 
 
-def untrained_sentences(results: SweepResults) -> list[str]:
-    """For each tested choice, how it compares with the best untrained system on the test set."""
-    return [
-        f"{cell.split}, {cell.system}, {cell.checkpoint}: "
-        f"{baseline_sentence(cell.best_untrained, results.set(cell.split).measure)}"
-        for cell in results.cells
-        if cell.best_untrained is not None
-    ]
-
-
 def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
     """Print the tables of both stages, then the choices, notes and missing cells."""
     console = wide_console(WIDTH, out)
     for stage, title in STAGES.items():
         if cells := [cell for cell in results.cells if cell.stage == stage]:
             print_table(_table(results, title, cells), out)
-    sentences = (*(choice.sentence for choice in results.choices), *untrained_sentences(results))
-    for line in (*sentences, *results.undecided, *results.notes):
+    untrained = [
+        f"{cell.split}, {cell.system}, {cell.checkpoint}: "
+        f"{baseline_sentence(cell.best_untrained, results.set(cell.split).measure)}"
+        for cell in results.cells
+        if cell.best_untrained is not None
+    ]
+    sentences = (choice.sentence for choice in results.choices)
+    for line in (*sentences, *untrained, *results.undecided, *results.notes):
         console.print(line, markup=False)
     if results.missing:
         console.print(f"{len(results.missing)} cell(s) are missing:", style="bold")
@@ -390,7 +382,6 @@ def print_sweep(results: SweepResults, out: TextIO | None = None) -> None:
 
 
 def _table(results: SweepResults, title: str, cells: Sequence[CellResult]) -> Table:
-    """The cells of one stage, by question set and system."""
     tests = sum(cell.p_holm is not None for cell in cells)
     caption = CAPTION.format(tests=f"{tests} difference{'' if tests == 1 else 's'}")
     numbers = ("n", "mean", "difference", "p", *COSTS.values())

@@ -19,7 +19,7 @@ from ratchet.core.escape import markdown_template
 from ratchet.core.files import write_atomic
 from ratchet.core.plugins import short_name
 from ratchet.core.progress import Progress
-from ratchet.core.records import Conversation, Question, Selection, Trajectory, content_key
+from ratchet.core.records import Conversation, Question, Selection, content_key
 from ratchet.core.runfolder import RoundFolder
 from ratchet.export.folders import CARD, export_folder
 from ratchet.inference.tokenizer import load_tokenizer
@@ -145,8 +145,12 @@ def _rows_of(member: DatasetMember, keys: frozenset[str]) -> Iterator[dict[str, 
             "kept": trajectory.key in kept if member.selection else None,
             "explanation": trajectory.explanation,
             "question_text": question.text,
-            "right_answers": _right_answers(question),
-            "searches": _searches(trajectory),
+            "right_answers": [*question.answers, *filter(None, (question.label, question.reference))],
+            "searches": [
+                search.model_dump(include={"role", "source", "query"})
+                | {"passages": [one.id for one in search.passages]}
+                for search in trajectory.searches
+            ],
             "conversations": [
                 {
                     **conversation.model_dump(include={"role", "model", "trainable"}),
@@ -161,22 +165,7 @@ def _rows_of(member: DatasetMember, keys: frozenset[str]) -> Iterator[dict[str, 
         }
 
 
-def _right_answers(question: Question) -> list[str]:
-    return [*question.answers, *filter(None, (question.label, question.reference))]
-
-
-def _searches(trajectory: Trajectory) -> list[dict[str, Any]]:
-    return [
-        {
-            **search.model_dump(include={"role", "source", "query"}),
-            "passages": [found.id for found in search.passages],
-        }
-        for search in trajectory.searches
-    ]
-
-
 def _decoder(models: Mapping[str, ModelConfig]) -> Callable[[Conversation, int, int], str]:
-    """The text of a part of a conversation."""
 
     @cache
     def tokenizer_of(name: str) -> Any:

@@ -22,7 +22,6 @@ class Export(Record):
     """The record of an exported folder, in export.json."""
 
     inputs: dict[str, Any]
-    """The inputs of the export, mostly digests."""
     anyway: str = ""
     """The inputs that were out of date, where the user went on with --anyway."""
 

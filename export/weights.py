@@ -30,7 +30,6 @@ class TrainedModel:
     """An adapter and the base model that it was trained for."""
 
     folder: Path
-    """The adapter's folder."""
     adapter: Adapter
     base: ModelConfig
     base_digest: str

@@ -43,7 +43,6 @@ class Section:
     scores: Mapping[str, Mapping[str, Score]]
     """Trajectory key to its scores by name."""
     rewards: Mapping[str, float | None]
-    """Trajectory key to its reward."""
     choices: Mapping[str, QuestionChoice]
     """Question id to what was selected of it."""
 
@@ -65,10 +64,8 @@ class Gathered:
     training: tuple[LogLine, ...]
     """The log of each adapter by its group of roles; of a shared one, by an empty name."""
     rows: int
-    """The number of token rows."""
     missing: tuple[str, ...]
     rounds: tuple[RoundNumbers, ...] = ()
-    """Every round of the run."""
 
     @property
     def sections(self) -> list[Section]:
@@ -77,8 +74,6 @@ class Gathered:
 
 @dataclass
 class _Arm:
-    """A store that is shown, and the arm of its section."""
-
     tally: Tally
     lines: StoreLines
 
@@ -133,10 +128,12 @@ class Gatherer:
             missing.append("No token rows yet, so trained tokens cannot be marked.")
         manifest = _manifest(run.manifest)
         ledger = self._read(run.ledger, lambda: read_ledger(run))
+        patterns = ("round-*", "round-*/*.json", "round-*/evaluation/*.json", "round-*/training/log.jsonl")
+        small_files = tuple(path for pattern in patterns for path in sorted(run.path.glob(pattern)))
         return Gathered(
             folder=folder,
             manifest=manifest,
-            code=_code(manifest, ledger),
+            code=tuple(dict.fromkeys(filter(None, [manifest.get("code"), *(entry.code for entry in ledger)]))),
             results=results,
             selection=selection,
             questions={**held_out, **questions},
@@ -146,7 +143,7 @@ class Gatherer:
             training=training,
             rows=rows,
             missing=(*missing, *_anyway_lines(ledger)),
-            rounds=self._read(_small_files(run), lambda: gather_rounds(run)),
+            rounds=self._read(small_files, lambda: gather_rounds(run)),
         )
 
     def _read(self, paths: Path | tuple[Path, ...], read: Callable[[], T]) -> T:
@@ -279,12 +276,6 @@ def _place(arms: Sequence[_Arm], name: str) -> int:
     return next(i for i, arm in enumerate(arms) if arm.tally.arm == name)
 
 
-def _small_files(run: RunFolder) -> tuple[Path, ...]:
-    """The files that the numbers of all rounds are read from."""
-    patterns = ("round-*", "round-*/*.json", "round-*/evaluation/*.json", "round-*/training/log.jsonl")
-    return tuple(path for pattern in patterns for path in sorted(run.path.glob(pattern)))
-
-
 def _status(path: Path) -> Any:
     try:
         return path.stat()
@@ -299,11 +290,6 @@ def _anyway_lines(ledger: Iterable[Entry]) -> tuple[str, ...]:
         for entry in {entry.key: entry for entry in ledger}.values()  # the last of each stage
         if entry.anyway
     )
-
-
-def _code(manifest: Mapping[str, Any], entries: Iterable[Entry]) -> tuple[str, ...]:
-    stated = (str(manifest.get("code") or ""), *(entry.code for entry in entries))
-    return tuple(dict.fromkeys(filter(None, stated)))
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import matplotlib
@@ -64,16 +63,9 @@ class Plot:
     svg: str
 
 
-@contextmanager
-def plot_style() -> Iterator[None]:
-    """The style of all plots, for figures that are drawn inside the context."""
-    with matplotlib.rc_context(_STYLE):
-        yield
-
-
-def new_figure(width: float = 5.6) -> tuple[Figure, Axes]:
-    """An empty figure, `width` inches wide, and its axes."""
-    figure = Figure(figsize=(width, 3.0), layout="constrained")
+def new_figure() -> tuple[Figure, Axes]:
+    """An empty figure and its axes."""
+    figure = Figure(figsize=(5.6, 3.0), layout="constrained")
     return figure, figure.add_subplot()
 
 
@@ -105,7 +97,7 @@ def svg_of(figure: Figure, label: str) -> str:
 def make_plots(results: Results | None, training: Sequence[LogLine], rounds: Sequence[RoundNumbers] = ()) -> list[Plot]:
     """The plots for which there are records, results first. `training`: its log.
     `rounds`: every round of the run."""
-    with plot_style():
+    with matplotlib.rc_context(_STYLE):
         plots = [
             held_out(results) if results else None,
             learning_curve(rounds),

@@ -45,7 +45,6 @@ class Line:
     outcomes: tuple[str, ...]
     """`outcomes_of` without scores."""
     roles: tuple[str, ...]
-    """The roles that acted."""
     rewritten: int
     """Conversations of trained roles that begin where the chat template wrote earlier turns in another way."""
 

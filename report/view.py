@@ -43,7 +43,6 @@ from ratchet.report.terms import OUTCOMES, with_null_scores
 MAX_OUTPUT, MAX_PASSAGE, MAX_MESSAGE = 6_000, 1_500, 20_000
 """Limits of characters of one output, of one passage and of one message."""
 LIMITS = {"error": 1_000, "verdict": 300}
-"""Limits of characters of other fields."""
 MAX_BYTES = 100_000_000
 """The limit of bytes, as the run folder has them, of the trajectories whose details are on one page."""
 GROUP_BYTES = 1_000_000
@@ -176,7 +175,6 @@ class DetailReader:
         return self._decoder.problems
 
     def trained(self, gathered: Gathered, keys: Iterable[str]) -> TrainedRows:
-        """The token rows of these trajectories."""
         choices = gathered.selection.questions if gathered.selection else ()
         question_of = {key: choice.question_id for choice in choices for key in choice.rewards}
         held_out, seed = self._config.training.dev_fraction, self._config.seed

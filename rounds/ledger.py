@@ -18,7 +18,6 @@ from ratchet.rounds.stages import RATCHET, Stage
 from ratchet.sampling.store import TrajectoryStore
 
 LatestEntries = Mapping[StageKey, Entry]
-"""By stage, the entry that counts."""
 SENTENCES = ("reason", "warning", "verdict")
 """Facts that are sentences, too long for a line beside others."""
 

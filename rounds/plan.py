@@ -38,7 +38,6 @@ REFERENCE_PARAMETERS = 7e9
 """The parameters of the model whose tokens a second `inference/serving/memory.py` and `ratchet plan
 --tokens-per-second` state."""
 MAX_TRAJECTORIES = 500
-"""The limit of trajectories of a run that are read."""
 INSTRUCTION_TOKENS, SHOWN_TOKENS, NEW_TOKENS = 500.0, 200.0, 150.0
 """Tokens of a role's instructions, which are in the prefix cache; of what it is shown at a call beside passages; and of
 its reply: an action as JSON, or a short answer."""
@@ -331,15 +330,6 @@ def count(number: float) -> str:
 
 
 @dataclass(frozen=True)
-class Node:
-    """The GPUs of one node."""
-
-    gpu: float
-    """Memory of one GPU in bytes."""
-    gpus: int
-
-
-@dataclass(frozen=True)
 class MemoryRow:
     """The memory of one part on each of its GPUs, in bytes."""
 
@@ -359,13 +349,16 @@ class MemoryRow:
         return self.weights + self.adapter + self.working + self.overhead
 
 
-def memory_table(config: Config, node: Node, uses: Mapping[str, ModelUse], documents: int | None) -> list[MemoryRow]:
-    """The rows of a config. `documents`: those of the corpus; None: those of the built index. UserError."""
-    servers = [_server(config, name, node, uses.get(name, ModelUse())) for name in config.models]
-    return [*servers, _training(config, node), _index(config, documents)]
+def memory_table(
+    config: Config, gpu: float, gpus: int, uses: Mapping[str, ModelUse], documents: int | None
+) -> list[MemoryRow]:
+    """The rows of a config on so many GPUs of so many bytes. `documents`: those of the corpus; None: those of the built
+    index. UserError."""
+    servers = [_server(config, name, gpu, uses.get(name, ModelUse())) for name in config.models]
+    return [*servers, _training(config, gpu, gpus), _index(config, documents)]
 
 
-def _server(config: Config, name: str, node: Node, use: ModelUse) -> MemoryRow:
+def _server(config: Config, name: str, gpu: float, use: ModelUse) -> MemoryRow:
     """A server of one model that has its GPUs to itself."""
     model, settings = config.models[name], config.serve_config(name)
     if model.engine in ("chat-api", "scripted"):
@@ -374,9 +367,9 @@ def _server(config: Config, name: str, node: Node, use: ModelUse) -> MemoryRow:
     need = estimate_memory(spec, footprint(model.path, model.revision, model.dtype))
     conversation = need.token * model.max_context
     overhead = need.total - need.weights - need.adapters - need.kv
-    room = node.gpu * (1 - SPARE_FRACTION) - need.weights - need.adapters - overhead
+    room = gpu * (1 - SPARE_FRACTION) - need.weights - need.adapters - overhead
     limit = (
-        f"DOES NOT FIT a GPU of {node.gpu / GB:g} GB: tensor-parallel-size, or a shorter max_context"
+        f"DOES NOT FIT a GPU of {gpu / GB:g} GB: tensor-parallel-size, or a shorter max_context"
         if room < conversation
         else f"{int(room // conversation)} conversations of {model.max_context:,} tokens at once, or "
         f"{need.concurrency(room)} requests of {spec.tokens:,}"
@@ -384,7 +377,7 @@ def _server(config: Config, name: str, node: Node, use: ModelUse) -> MemoryRow:
     return MemoryRow(f"serve {name}", limit, need.weights, need.adapters, conversation, overhead)
 
 
-def _training(config: Config, node: Node) -> MemoryRow:
+def _training(config: Config, gpu: float, gpus: int) -> MemoryRow:
     import torch
 
     training = config.training
@@ -396,15 +389,13 @@ def _training(config: Config, node: Node) -> MemoryRow:
         return MemoryRow("train", f"the formula does not describe models of the type {shape.model_type}")
     form = {"checkpointing": training.gradient_checkpointing, "four_bit": training.four_bit}
     need = training_memory(size, parts, training.micro_batch * length, **form)
-    fits = max_tokens(lambda tokens: training_memory(size, parts, tokens, **form), node.gpu)
+    fits = max_tokens(lambda tokens: training_memory(size, parts, tokens, **form), gpu)
     limit = f"micro_batch {fits // length} at most, of {length:,} tokens"
-    if need.total > node.gpu:
-        gpus = max(2, node.gpus)
+    if need.total > gpu:
+        gpus = max(2, gpus)
         sharded = training_memory(size, parts, training.micro_batch * length, shards=gpus, **form).total
-        limit = f"DOES NOT FIT a GPU of {node.gpu / GB:g} GB: " + (
-            f"with FSDP on {gpus} GPUs {sharded / GB:.1f} GB"
-            if sharded <= node.gpu
-            else "lower max_length or micro_batch"
+        limit = f"DOES NOT FIT a GPU of {gpu / GB:g} GB: " + (
+            f"with FSDP on {gpus} GPUs {sharded / GB:.1f} GB" if sharded <= gpu else "lower max_length or micro_batch"
         )
     return MemoryRow("train", limit, need.weights, need.adapter, need.activations)
 

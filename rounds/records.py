@@ -72,7 +72,6 @@ class Entry(Record):
     round: int
     stage: StageId
     member: str
-    """The member's name; empty where the stage is the run's own."""
     inputs: dict[str, str]
     outputs: dict[str, str]
     facts: dict[str, Any]
@@ -114,7 +113,6 @@ class AdapterChoice(Record):
     weights: dict[str, float]
     candidates: tuple[Candidate, ...]
     reason: str
-    """One sentence with the numbers."""
 
 
 class Promotion(Record):
@@ -130,10 +128,8 @@ class Promotion(Record):
     base: float | None
     """The base model's mean on the same questions."""
     difference: Difference
-    """Candidate against parent."""
     promoted: bool
     reason: str
-    """One sentence with the numbers."""
     warning: str = ""
     """A sentence where dev has too few questions to show a gain of 0.05; else empty."""
 

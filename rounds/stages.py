@@ -61,7 +61,6 @@ class Stage:
     reads: Mapping[str, Artefact]
     writes: Mapping[str, Artefact]
     asks: tuple[str, ...] = ()
-    """Names of the models that it asks."""
     models: tuple[str, ...] = ()
     """The models among them that are served while it runs."""
     member: str = ""
@@ -88,7 +87,6 @@ class ExperimentRun:
     processes: int | None = None
     """Processes of the training, each on a GPU of this machine. None: one without a launcher, or as the file says."""
     member: str = ""
-    """Its name, where it is a member of another config."""
 
     @property
     def run(self) -> RunFolder:

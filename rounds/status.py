@@ -5,18 +5,15 @@ It is read from the run folder alone: nothing is written and no model is opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple, TextIO
-
-from rich.box import SIMPLE_HEAD
-from rich.text import Text
 
 from ratchet.core.errors import UserError
 from ratchet.core.files import count_lines, read_json_file, read_log
 from ratchet.core.locks import holder_of
 from ratchet.core.progress import duration
 from ratchet.core.runfolder import RoundFolder
-from ratchet.core.tables import PlainTable, print_table, wide_console
+from ratchet.core.tables import new_table, print_table, wide_console
 from ratchet.rounds.artefacts import Arms, Digests, File, JsonlFiles
 from ratchet.rounds.ledger import SENTENCES, latest_entries, reason_to_run
 from ratchet.rounds.records import SPLIT, Entry, last_promoted, read_promotions, why_it_ended
@@ -37,7 +34,11 @@ def print_status(experiment: ExperimentRun, out: TextIO | None = None) -> None:
         )
     console = wide_console(WIDTH, out)
     states = stage_states(experiment, Digests(experiment.run))
-    print_table(status_table(states, str(experiment.run.path)), out, wraps=True)
+    table = new_table(str(experiment.run.path), ("round", "stage", "state"), ())
+    table.add_column("")  # this one may be broken into lines
+    for number, *texts in states:
+        table.add_row(str(number), *texts)
+    print_table(table, out, wraps=True)
     left = next((one for one in states if one.state != "done"), None)
     resume = f"Every stage is done: {experiment.run.report}"
     if left is not None:
@@ -72,16 +73,6 @@ def stage_states(experiment: ExperimentRun, digests: Digests) -> list[StageState
             state = "part" if note else "to do"
         states.append(StageState(stage.round, stage.title, state, note))
     return states
-
-
-def status_table(states: Sequence[StageState], title: str) -> PlainTable:
-    """A row for each stage."""
-    table = PlainTable(title=Text(title), box=SIMPLE_HEAD, title_justify="left")
-    for heading in ("round", "stage", "state", ""):
-        table.add_column(heading, no_wrap=heading != "")
-    for number, *texts in states:
-        table.add_row(str(number), *texts)
-    return table
 
 
 def summarize_entry(entry: Entry) -> str:

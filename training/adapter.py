@@ -58,7 +58,6 @@ def is_made_of(folder: Path, inputs: dict[str, Any]) -> bool:
 
 
 def _changed(folder: Path, inputs: dict[str, Any]) -> list[str]:
-    """The names of the inputs that differ from those of `folder`."""
     facts = read_facts(folder)
     return [key for key, value in inputs.items() if facts["made_of"].get(key) != value] if facts else []
 

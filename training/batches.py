@@ -32,7 +32,6 @@ MODEL_INPUTS = (
     "input_ids", "attention_mask", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
     "segments",
 )  # fmt: skip
-"""The parts of a micro-batch that a model takes."""
 
 
 def epoch_order(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[int]:

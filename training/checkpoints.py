@@ -64,8 +64,8 @@ class EvaluatedAdapters:
         self.folder = folder
 
     def all(self) -> dict[int, Path]:
-        """The folders by step, in order."""
-        return dict(sorted((read_step(path), path) for path in self.folder.glob("evaluated-*")))
+        folders = self.folder.glob("evaluated-*")
+        return dict(sorted((int(path.name.removeprefix("evaluated-")), path) for path in folders))
 
     def best(self) -> tuple[Path, dict[str, Any]] | None:
         """(folder, {step, dev_loss}) of the lowest held-out loss, of equal ones the first; without losses, the last."""
@@ -96,11 +96,6 @@ def use_whole_names(path: Path) -> None:
 
     weights = {name.replace(f".model.{ALONE}", f".model.{WHOLE}", 1): one for name, one in load_file(path).items()}
     save_file(weights, path, {"format": "pt"})
-
-
-def read_step(folder: Path) -> int:
-    """The step of an evaluated adapter's folder."""
-    return int(folder.name.removeprefix("evaluated-"))
 
 
 def read_evaluation(folder: Path) -> dict[str, Any]:

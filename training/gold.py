@@ -111,7 +111,6 @@ def _one_for_each_question(
 
 
 def _last_call(trajectory: Trajectory, role: str) -> int | None:
-    """The index of the event that is the role's last action."""
     places = [
         at
         for at, event in enumerate(trajectory.events)

@@ -150,7 +150,6 @@ class Action(NamedTuple):
     end: int
     role: str
     before: str
-    """Digest of the tokens before it."""
     ids: tuple[int, ...]
 
 

@@ -179,13 +179,12 @@ def start_from_adapter(model: Any, folder: Path) -> None:
         for key in SCALE
         if (theirs.get(key) or 0) != (mine[key] or 0)
     ]
-    wanted = get_peft_model_state_dict(model)
-    other += [f"no weights for {name}" for name in sorted(wanted.keys() - weights.keys())]
-    other += [f"weights for {name}, which is not trained here" for name in sorted(weights.keys() - wanted.keys())]
+    there = {name: tuple(one.shape) for name, one in weights.items()}
+    here = {name: tuple(one.shape) for name, one in get_peft_model_state_dict(model).items()}
     other += [
-        f"{name} is {tuple(weights[name].shape)} there, {tuple(wanted[name].shape)} here"
-        for name in sorted(wanted.keys() & weights.keys())
-        if weights[name].shape != wanted[name].shape
+        f"{name} is {there.get(name, 'missing')} there, {here.get(name, 'not trained')} here"
+        for name in sorted({*there, *here})
+        if there.get(name) != here.get(name)
     ]
     if other:
         raise UserError(

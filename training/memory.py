@@ -104,16 +104,11 @@ class Activations:
 
     def total(self, tokens: int, learnt: int, checkpointing: bool) -> int:
         """Bytes at the peak of a forward and a backward pass over `tokens`, of which `learnt` have a loss."""
-        kept = self.layers * tokens * self.kept(checkpointing)
-        return kept + max(tokens * self.one_layer(checkpointing), self.head(learnt))
-
-    def kept(self, checkpointing: bool) -> int:
-        """Bytes that a layer keeps of a token until its backward pass."""
-        return self.bytes_each * (self.hidden + self.queries) + 4 * self.heads if checkpointing else self.saved
-
-    def one_layer(self, checkpointing: bool) -> int:
-        """Further bytes of a token in the layer whose backward pass runs."""
-        return self.saved + self.passing if checkpointing else self.passing
+        kept, one_layer = self.saved, self.passing
+        if checkpointing:
+            kept = self.bytes_each * (self.hidden + self.queries) + 4 * self.heads
+            one_layer += self.saved
+        return self.layers * tokens * kept + max(tokens * one_layer, self.head(learnt))
 
     def head(self, learnt: int) -> int:
         """Bytes of the output head for `learnt` tokens with a loss."""

@@ -58,20 +58,16 @@ class ReferenceCache:
 
     @property
     def parts(self) -> list[range]:
-        """The row numbers of each file."""
         count = len(self.labels)
         return [range(at, min(at + PART_ROWS, count)) for at in range(0, count, PART_ROWS)]
 
     def path(self, part: int) -> Path:
-        """The file of a part."""
         return self.folder / f"{part:05d}.parquet"
 
     def missing(self) -> list[int]:
-        """The parts without a complete file."""
         return [number for number in range(len(self.parts)) if self._read(number) is None]
 
     def write(self, part: int, values: Sequence[LogProbabilities]) -> None:
-        """Store the values of a part's rows."""
         sink = pa.BufferOutputStream()
         column = pa.array([value.astype(np.float32) for value in values], pa.list_(pa.float32()))
         pq.write_table(pa.table({"logps": column}), sink, compression="zstd")
@@ -215,7 +211,6 @@ class ObjectiveTrainer(RowTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """The micro-batch's part of the step's loss."""
         logps, learnt = self.log_probabilities(model, inputs)
         if self.model.training:
             self.count(inputs)

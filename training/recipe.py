@@ -206,7 +206,6 @@ def optimise(
 
 
 def _publish_best(config: Config, folder: RoundFolder, target: Path, facts: dict[str, Any], say: Say) -> None:
-    """Publish the adapter with the lowest held-out loss, with `facts`."""
     best = EvaluatedAdapters(folder.training).best()
     assert best is not None, "training ended without an adapter"
     model, members, control = config.models[config.training.model], load_members(config), folder.trained_control

@@ -61,10 +61,8 @@ SCHEMA = pa.schema(
     ]
 )
 LESSON_SCHEMA = pa.schema([*SCHEMA, *LESSON_FIELDS])
-"""The schema of rows with weights or sides."""
 
 FIX = "delete the file, and the next training rebuilds it"
-"""The fix for a damaged file."""
 
 Built = tuple[pa.Table, Counter[str]]
 """Rows, and the number of skipped conversations by reason."""
@@ -320,7 +318,6 @@ class Rows:
 
     @property
     def questions(self) -> dict[str, str]:
-        """Trajectory key to question."""
         return {key: question for part in self.kept for key, question in part.questions.items()}
 
 

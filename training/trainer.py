@@ -183,7 +183,8 @@ class RowTrainer(SFTTrainer):
             processing_class=tokenizer,
             callbacks=[watch],
         )
-        model.create_or_update_model_card = write_no_card
+        # PEFT's would compile and fill in a template whenever an adapter is saved.
+        model.create_or_update_model_card = lambda folder: None
         self.remove_callback(PrinterCallback)
         # Makes transformers count the loss tokens of the whole batch and hand the number to `compute_loss`.
         self.model_accepts_loss_kwargs = True
@@ -211,7 +212,6 @@ class RowTrainer(SFTTrainer):
         return len(self.lengths)
 
     def row_order(self, epoch: int) -> list[int]:
-        """The numbers of an epoch's rows in order."""
         size, seed = self.args.per_device_train_batch_size, self.args.seed
         batch = size * self.args.gradient_accumulation_steps * self.args.world_size
         order = epoch_order(self.lengths, batch, seed, epoch)
@@ -311,8 +311,3 @@ class RowTrainer(SFTTrainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Checkpoints need none; the published adapter gets ours (`training.adapter`)."""
-
-
-def write_no_card(folder: str) -> None:
-    """Takes the place of a PeftModel's `create_or_update_model_card`, which compiles and fills in a template whenever
-    an adapter is saved."""

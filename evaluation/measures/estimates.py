@@ -28,11 +28,8 @@ class Difference(Record):
     """after - before over the questions that have both; None where there are none."""
 
     before: float | None = None
-    """The mean of the first system."""
     after: float | None = None
-    """The mean of the second system."""
     mean: float | None = None
-    """The mean difference."""
     low: float | None = None
     """The interval's lower bound, as in `Estimate`."""
     high: float | None = None

@@ -64,7 +64,6 @@ class Verdicts(Record):
     """The verdicts of one arm on every question that has a label."""
 
     labels: tuple[str, ...]
-    """The labels of all questions of the set."""
     unknown: tuple[str, ...]
     """The labels of stance "unknown"."""
     questions: dict[str, QuestionVerdicts]
@@ -223,10 +222,9 @@ def uncertainty(verdicts: Verdicts, seed: int) -> Uncertainty | None:
         return None
 
     def ratio(above: int, below: int) -> Estimate:
-        return statistic_interval(np.array(rows), lambda s: _ratio(s[:, above], s[:, below]), seed)
+        def statistic(sums: Rows) -> Rows:
+            return sums[:, above] / np.where(sums[:, below] > 0, sums[:, below], np.nan)
+
+        return statistic_interval(np.array(rows), statistic, seed)
 
     return Uncertainty(share=ratio(1, 0), coverage=ratio(2, 0), accuracy=ratio(3, 2))
-
-
-def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)

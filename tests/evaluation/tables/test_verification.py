@@ -59,7 +59,7 @@ def test_a_labelled_set_shows_accuracy_and_macro_f1_with_intervals_and_differenc
 def test_the_average_of_macro_f1_weighs_each_set_alike() -> None:
     right, wrong = results_of(claims("SR"), {"base": ["SR"]}, "a"), results_of(claims("SRSR"), {"base": ["RSRS"]}, "b")
     table = average_table([right, wrong])
-    cells = [next(iter(column.cells)) for column in table.columns]
+    cells = [str(next(iter(column.cells))) for column in table.columns]
     assert cells[1:5] == ["100.0 / 100.0", "0.0 / 0.0", "50.0", "50.0"]
 
 
@@ -182,7 +182,7 @@ def test_the_table_shows_who_reaches_a_threshold_and_what_is_unknown() -> None:
     scores = scores_of("relevance", [0.5, 1.0], [0.9, 0.1, 0.2, 0.3, None]) + scores_of("faithfulness", [], [0.5])
     thresholds = find_thresholds(scores, 0.0)
     assert thresholds == {"relevance": 0.5, "faithfulness": None}, "without a right answer there is no threshold"
-    columns = [list(column.cells) for column in threshold_table("dev", scores, thresholds).columns]
+    columns = [map(str, column.cells) for column in threshold_table("dev", scores, thresholds).columns]
     assert list(zip(*columns, strict=True)) == [
         ("relevance", "0.500", "2", "100.0%", "4", "25.0%", "1"),
         ("faithfulness", "-", "0", "-", "1", "-", "0"),
