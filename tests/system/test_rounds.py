@@ -20,9 +20,10 @@ from ratchet.core.files import read_segments
 from ratchet.core.records import Trajectory
 from ratchet.core.runfolder import RunFolder
 from ratchet.evaluation.arms import read_arms
+from ratchet.evaluation.formats import format_interval, format_number
 from ratchet.inference.adapters import adapter_digest
 from ratchet.report.plots import learning_curve
-from ratchet.report.rounds import gather_rounds, interval, number
+from ratchet.report.rounds import gather_rounds
 from ratchet.rounds.ledger import read_ledger
 from ratchet.rounds.records import Entry, read_promotions
 from tests.helpers.experiment import ROOT, SCRIPT, command, kill, make_experiment, preloaded, write_lines
@@ -141,8 +142,8 @@ def test_the_page_shows_each_candidate_beside_the_adapter_that_it_follows(config
         assert n.promotion is not None and n.selection is not None
         difference, base, after = n.promotion.difference, n.measure("base"), n.measure("adapter")
         assert base is not None and after is not None and f">{after.mean:.2f}</text>" in text
-        assert f"{number(base.mean, 3)} {interval(base, 3)} {difference.before:.3f}" in words
-        assert f"{difference.before:.3f} {difference.after:.3f} {interval(after, 3)}" in words
+        assert f"{format_number(base.mean, 3)} {format_interval(base, 3)} {difference.before:.3f}" in words
+        assert f"{difference.before:.3f} {difference.after:.3f} {format_interval(after, 3)}" in words
         rewards = [r for choice in n.selection.questions for r in choice.rewards.values() if r is not None]
         assert f"32 {sum(rewards) / len(rewards):.3f}" in words, "trajectories, mean reward"
         assert f"{sum(bool(choice.kept) for choice in n.selection.questions)} of 8" in words
