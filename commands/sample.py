@@ -90,7 +90,7 @@ def sample_round(
         segment=segment,
         part=(at, parts),
         explore=config.sampling.explore,
-        curriculum=tuple(config.sampling.curriculum),
+        curriculum=config.sampling.curriculum,
     )
     start = None if adapter is None else Path(adapter)
     with recorded_stages(config, "sample", number=number, adapter=start, anyway=anyway):

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ratchet.agents.core.exploration import GOLD_SEARCHES
 from ratchet.core.config import SelectConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import (
@@ -29,7 +30,9 @@ from ratchet.core.records import (
     Question,
     QuestionChoice,
     Score,
+    Search,
     Selection,
+    ToolCall,
     Trajectory,
     content_key,
 )
@@ -64,8 +67,12 @@ def select(
     by_id, choices = {question.id: question for question in questions}, []
     for (learners, question_id), sampled in groups.items():
         sampled.sort(key=lambda t: (t.sample, t.key))
-        attempts = _attempts(by_id[question_id], sampled, trajectories, scores, weights, rule)
-        choices.append(_choose(by_id[question_id], attempts, rule).model_copy(update={"learners": learners}))
+        question = by_id[question_id]
+        if sampled and sampled[0].explored == (GOLD_SEARCHES,):
+            choice = _choose_searches(question, sampled, trajectories)
+        else:
+            choice = _choose(question, _attempts(question, sampled, trajectories, scores, weights, rule), rule)
+        choices.append(choice.model_copy(update={"learners": learners}))
     return Selection(
         weights=dict(weights),
         rule=rule.model_dump(mode="json"),
@@ -235,6 +242,23 @@ def _choose(question: Question, attempts: Attempts, rule: SelectConfig) -> Quest
         candidates=tuple(trajectory.key for trajectory in learnt),
         weight=weight,
     )
+
+
+def _choose_searches(question: Question, sampled: Sequence[Outline], whole: Mapping[str, Trajectory]) -> QuestionChoice:
+    """What is kept of samples whose search was led to the gold documents: the first that found all, whatever came
+    after."""
+    found = {one.key: float(one.status != "failed" and _found_all(question, whole[one.key])) for one in sampled}
+    kept = tuple(key for key, value in found.items() if value)[:1]
+    cause: Cause = "kept" if kept else "reward_too_low"
+    reason = "kept 1: it found all gold documents" if kept else "dropped: not all gold documents were found"
+    return QuestionChoice(
+        question_id=question.id, kept=kept, cause=cause, reason=reason, rewards={**found}, candidates=kept
+    )
+
+
+def _found_all(question: Question, trajectory: Trajectory) -> bool:
+    lookups = (event for event in trajectory.events if isinstance(event, Search | ToolCall))
+    return set(question.gold_ids) <= {passage.document_id for event in lookups for passage in event.passages}
 
 
 # Rules that drop a question: each gives the cause and the numbers behind it, or None.

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ratchet.agents.core.episode import shown_passages, why_cut_off
-from ratchet.agents.core.exploration import GOLD_DOCUMENTS, Rule, load_rules
+from ratchet.agents.core.exploration import CURRICULUM, Rule, load_rules
 from ratchet.agents.core.labels import with_constrained_label
 from ratchet.agents.core.resources import Resources, open_resources
 from ratchet.agents.core.system import System, load_system
@@ -69,8 +69,8 @@ class Pass:
     """Sample only so many of the questions now; all are planned."""
     explore: ExploreConfig = field(default_factory=ExploreConfig)
     """How the last ones of a question's samples explore."""
-    curriculum: tuple[str, ...] = ()
-    """Roles that learn from a further sample of each question with gold documents."""
+    curriculum: Mapping[str, str] = field(default_factory=dict)
+    """By role, the rule of a further sample of each question with gold documents, from which the role learns."""
 
 
 def with_memory_scope(
@@ -235,10 +235,10 @@ def with_exploration(jobs: Sequence[Job], one_pass: Pass, system: System) -> lis
 
 
 def plan_curriculum(jobs: Sequence[Job], one_pass: Pass, system: System, retriever: Retriever) -> list[Job]:
-    """A further job of each question with gold documents, from which the curriculum's roles learn."""
+    """For each rule of the curriculum, a further job of each question with gold documents."""
     if not one_pass.curriculum:
         return []
-    check_rules([GOLD_DOCUMENTS], system, "sampling.curriculum")
+    check_rules([*CURRICULUM.values()], system, "sampling.curriculum")
     for role in one_pass.curriculum:
         if role not in system.roles:
             raise UserError(
@@ -251,8 +251,14 @@ def plan_curriculum(jobs: Sequence[Job], one_pass: Pass, system: System, retriev
     first = [replace(job, gold=tuple(retriever.documents(job.question.gold_ids))) for job in jobs if job.sample == 0]
     if not any(job.gold for job in first):
         raise UserError("sampling.curriculum: no training question has gold_ids of documents in the index")
+    learners: dict[str, tuple[str, ...]] = {}
+    for role, rule in one_pass.curriculum.items():
+        learners[rule] = (*learners.get(rule, ()), role)
     return [
-        replace(_led(job, (GOLD_DOCUMENTS,), one_pass.curriculum), sample=one_pass.samples) for job in first if job.gold
+        replace(_led(job, (CURRICULUM[rule],), roles), sample=one_pass.samples + number)
+        for job in first
+        for number, (rule, roles) in enumerate(learners.items())
+        if job.gold
     ]
 
 

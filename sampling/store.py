@@ -62,7 +62,7 @@ class Outline:
     answer: str
     content: str
     """Digest of the whole record: another attempt may have been sampled under its key."""
-    explored: bool = False
+    explored: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
 
 
@@ -70,9 +70,7 @@ def outline(trajectory: Trajectory, line: bytes | None = None) -> Outline:
     """The outline of a trajectory. `line`: what the store has of it; default: what it would be."""
     content = hashlib.sha256(as_line(trajectory) if line is None else line).hexdigest()[:32]
     one = trajectory
-    return Outline(
-        one.key, one.question_id, one.sample, one.status, one.answer, content, bool(one.explored), one.learners
-    )
+    return Outline(one.key, one.question_id, one.sample, one.status, one.answer, content, one.explored, one.learners)
 
 
 class Trajectories(Mapping[str, Trajectory]):

@@ -181,8 +181,9 @@ def gold_documents(point: ChoicePoint) -> Schema | None:
 
 RULES = {rule.__name__: rule for rule in (search_again, quote_names)}
 """By the name that `sampling.explore.rules` has."""
-GOLD_DOCUMENTS = Rule("gold_documents", gold_documents)
-"""The rule of `sampling.curriculum`."""
+GOLD_SEARCHES = "gold_searches"
+CURRICULUM = {name: Rule(name, gold_documents) for name in ("gold_documents", GOLD_SEARCHES)}
+"""The rules of `sampling.curriculum`. Both lead the search; they differ in who learns, and from which samples."""
 
 
 def load_rules(names: Sequence[str], key: str = "sampling.explore.rules") -> tuple[Rule, ...]:

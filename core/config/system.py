@@ -88,9 +88,10 @@ class SamplingConfig(Section):
     """Probability mass of nucleus sampling; 0.95 in evaluation and for the judge. mRAG gives no value."""
     explore: ExploreConfig = ExploreConfig()
     """Samples that explore by constrained decoding. An evaluation never does."""
-    curriculum: dict[str, Literal["gold_documents"]] = Field(default={})
+    curriculum: dict[str, Literal["gold_documents", "gold_searches"]] = Field(default={})
     """Roles that learn from a further sample of each question with `gold_ids`, in which the search is led to the gold
-    documents and no further. It is selected apart from the other samples, and teaches these roles alone."""
+    documents and no further; it teaches these roles alone. `gold_documents`: for a role that reads them, selected by
+    the reward as other samples are. `gold_searches`: for the role that searches, kept wherever all were found."""
     concurrency: int | None = Field(None, gt=0)
     """Maximum number of trajectories in flight. Default: the number of requests that the model with the most takes at
     once."""

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ratchet.agents.core.exploration import (
-    GOLD_DOCUMENTS,
+    CURRICULUM,
     ChoicePoint,
     Lookup,
     explored,
@@ -33,6 +33,7 @@ from tests.helpers.playing import passage
 QUESTION = Question(
     id="q", text="Where was the person who built the Oarabel born?", answers=("Grisket",), gold_ids=("d1", "d2")
 )
+GOLD = [CURRICULUM["gold_documents"]]
 FERRY = passage(1, "The Oarabel is a ferry. It was built by Wilka Brandeleck.", "Oarabel")
 PERSON = passage(2, "Wilka Brandeleck was born in Grisket.", "Wilka Brandeleck")
 
@@ -98,14 +99,14 @@ def test_queries_are_names_of_the_question_and_then_of_what_was_found() -> None:
 def test_a_curriculum_finds_the_gold_documents_by_their_titles_and_then_stops() -> None:
     gold: dict[str, Any] = {"gold": (FERRY, PERSON)}
     review = brief_review(1, last=False)
-    first = explored([GOLD_DOCUMENTS], point(Brief(Settings(), lambda *_, **__: "").query, **gold))
+    first = explored(GOLD, point(Brief(Settings(), lambda *_, **__: "").query, **gold))
     assert allows(first, search_query="Oarabel") and not allows(first, search_query="Wilka Brandeleck")
-    second = explored([GOLD_DOCUMENTS], point(review, search("Oarabel", FERRY), **gold))
+    second = explored(GOLD, point(review, search("Oarabel", FERRY), **gold))
     assert allows(second, relevance=[True], end_search=False, new_search_query="Wilka Brandeleck")
     assert not allows(second, relevance=[False], end_search=False, new_search_query="Wilka Brandeleck")
-    end = explored([GOLD_DOCUMENTS], point(review, search("Oarabel", FERRY), search("Wilka Brandeleck"), **gold))
+    end = explored(GOLD, point(review, search("Oarabel", FERRY), search("Wilka Brandeleck"), **gold))
     assert allows(end, relevance=[True], end_search=True), "a title that does not find its document is tried once"
-    action = explored([GOLD_DOCUMENTS], point(brief_action(("searcher", "answerer"), False), **gold))
+    action = explored(GOLD, point(brief_action(("searcher", "answerer"), False), **gold))
     assert allows(action, agent="searcher") and not allows(action, agent="answerer")
 
 
