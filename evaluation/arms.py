@@ -126,8 +126,7 @@ class ArmPlan:
     """'base', or the adapter's digest."""
     store: TrajectoryStore
     trained_on: Path | None = None
-    """The adapter folder that says which questions were trained on, which this arm must not ask; None skips the
-    check."""
+    """The adapter folder whose training questions this arm must not ask; None skips the check."""
     group: int = 0
     """Arms of a lower group are sampled first: those of one adapter together, where a server holds only a few."""
     seed_offset: int = 0

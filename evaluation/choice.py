@@ -1,5 +1,4 @@
-"""The choice between arms: among the checkpoints of a training, of a sweep, and between a round's adapter and its
-parent."""
+"""The choice between arms: checkpoints of a training or of a sweep, and a round's adapter and its parent."""
 
 from __future__ import annotations
 

@@ -112,8 +112,7 @@ def _floor_sentence(floor: LabelFloor, accuracy: float) -> str:
 
 
 def _with_baseline(words: str, form_only: str, difference: Difference, best: BaselineComparison, primary: str) -> str:
-    """The few words, which call the trained model better only beside what the best baseline does, and say to use that
-    baseline where its mean is better."""
+    """The few words beside the best baseline: whether it is ahead, and then to use it."""
     if best.difference.low is None:
         return words + form_only
     baseline = (

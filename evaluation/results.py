@@ -54,8 +54,7 @@ class Arm(Record):
     """One system under one policy, on the split's questions."""
 
     name: str
-    """'base', 'parent' (the adapter that a round sampled with), 'adapter', 'random selection', 'gold answers', 'base
-    again', or a baseline's name in the config."""
+    """A name of RESERVED, or a baseline's in the config. 'parent': the adapter that a round sampled with."""
     system: str
     policy: str
     """'base', or the adapter's digest."""

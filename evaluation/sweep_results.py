@@ -56,13 +56,11 @@ class CellResult(Record):
     """True where a test cell is a choice, and not only the base of one."""
     arm: Arm
     difference: Difference | None = None
-    """The difference from the same system on the base model, in the question set's measure; None for the base model
-    itself, and where that is missing."""
+    """The difference from the same system on the base model; None for the base model, and where that is missing."""
     p_holm: float | None = None
     """The p value with Holm's correction over all differences of the stage."""
     best_untrained: BaselineComparison | None = None
-    """A tested choice against the best system that was tested with the base model; None where that is its base alone,
-    or the choice is the base model."""
+    """A tested choice against the best system on the base model; None without another than its own."""
 
 
 class SweepChoice(Record):

@@ -51,8 +51,7 @@ class TrainedModel:
 
 
 def open_trained_model(folder: Path, model_name: str, model: ModelConfig, name: str, base_id: str = "") -> TrainedModel:
-    """The adapter in `folder` and the model of the config that is trained. UserError where the adapter is damaged or
-    was trained for another model."""
+    """The adapter in `folder` with its base model. UserError where it is damaged or of another model."""
     from ratchet.inference.local.model import model_fingerprint  # late: it imports torch
 
     check_model_is_open(model_name, model)

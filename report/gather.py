@@ -161,8 +161,7 @@ class Gatherer:
         return self._read(path, lambda: read_results(path))
 
     def _results(self, folder: RoundFolder) -> tuple[str, Results | None]:
-        """The test questions' results. Without them, the split on which promotion was decided; without that, one that
-        is being evaluated."""
+        """(split, results): of the test questions, else of promotion's split, else of one being evaluated."""
         if (results := self._results_on(folder, FINAL)) is not None:
             return FINAL, results
         if (promotion := read_promotion(folder)) is not None:

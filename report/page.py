@@ -71,8 +71,7 @@ def render(config: Config, gathered: Gathered) -> str:
 def render_page(
     config: Config, gathered: Gathered, view: View, drawings: Drawings, state: Mapping[str, Any] | None = None
 ) -> str:
-    """The page with the details of `view`. `state`: what the run is doing (`follow.py`), where the page is served
-    and asks for what is new."""
+    """The page with the details of `view`. `state`: the run's state (`follow.py`), where the page is served."""
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -95,8 +95,7 @@ def svg_of(figure: Figure, label: str) -> str:
 
 
 def make_plots(results: Results | None, training: Sequence[LogLine], rounds: Sequence[RoundNumbers] = ()) -> list[Plot]:
-    """The plots for which there are records, results first. `training`: its log.
-    `rounds`: every round of the run."""
+    """The plots for which there are records, results first."""
     with matplotlib.rc_context(_STYLE):
         plots = [
             held_out(results) if results else None,

@@ -30,8 +30,7 @@ def record_stage(
     digests: Digests,
     anyway: str = "",
 ) -> Entry:
-    """Record that a stage was finished; `inputs` are the digests from before it ran, `anyway` is what was out of date
-    of them."""
+    """Record a finished stage; `inputs` are digests from before it ran, `anyway` names those that were out of date."""
     entry = Entry(
         round=stage.round,
         stage=stage.id,

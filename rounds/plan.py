@@ -35,8 +35,7 @@ from ratchet.training.objectives.objective import load_objective
 from ratchet.training.schedule import held_out, schedule
 
 REFERENCE_PARAMETERS = 7e9
-"""The parameters of the model whose tokens a second `inference/serving/memory.py` and `ratchet plan
---tokens-per-second` state."""
+"""Parameters of the model that `ratchet plan --tokens-per-second` and inference/serving/memory.py rate."""
 MAX_TRAJECTORIES = 500
 INSTRUCTION_TOKENS, SHOWN_TOKENS, NEW_TOKENS = 500.0, 200.0, 150.0
 """Tokens of a role's instructions, which are in the prefix cache; of what it is shown at a call beside passages; and of
@@ -217,8 +216,7 @@ def model_uses(config: Config) -> dict[str, ModelUse]:
 
 
 def cost(model: ModelConfig) -> float:
-    """The cost of a token relative to a model of 7 billion parameters: it grows with the parameters that the token
-    passes; 0 where another machine computes it."""
+    """The cost of a token relative to a model of 7 billion parameters; 0 where another machine computes it."""
     if model.engine in ("chat-api", "scripted"):
         return 0.0
     return footprint(model.path, model.revision, model.dtype).active_parameters / REFERENCE_PARAMETERS

@@ -1,5 +1,4 @@
-"""The published adapter: PEFT's format, training.json with the facts behind it, and a model card: what it is, how to
-load it, what made it, what it is not."""
+"""The published adapter: PEFT's format, training.json with the facts behind it, and a model card."""
 
 from __future__ import annotations
 

@@ -108,8 +108,7 @@ class Packing:
         return len(self.steps) * self.batch_size if len(self.steps) > 1 else sum(map(len, self.examples))
 
     def order(self, lengths: Sequence[int], seed: int, epoch: int) -> list[int]:
-        """`slots` row numbers, step after step, the longest rows of a step first; len(lengths) stands for a blank
-        row."""
+        """Row numbers step after step, the longest rows of a step first; len(lengths) stands for a blank row."""
         rng = random.Random(f"{seed}/{epoch}")
         of_size: dict[int, list[tuple[int, ...]]] = defaultdict(list)
         for example in self.examples:

@@ -25,8 +25,7 @@ from ratchet.training.checkpoints import EvaluatedAdapters, seal
 from ratchet.training.processes import adapter_weights
 
 SAVE_SECONDS = 600.0
-"""The longest time between checkpoints, and so the work that a kill costs: with 128 long rows a step, eval_steps can be
-hours apart."""
+"""The longest time between checkpoints, and so the work that a kill costs: steps may take minutes."""
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 """Requests to stop, as clusters send them: training saves a checkpoint after the step and ends."""
 

@@ -90,8 +90,7 @@ class EvaluatedAdapters:
 
 
 def use_whole_names(path: Path) -> None:
-    """Give the layers of an adapter's file the names that they have in the multimodal model around the language model:
-    PEFT saves none that its own model has not."""
+    """Name an adapter's layers as in the multimodal model around the language model, which PEFT cannot save."""
     from safetensors.torch import load_file, save_file  # late: it imports torch
 
     weights = {name.replace(f".model.{ALONE}", f".model.{WHOLE}", 1): one for name, one in load_file(path).items()}

@@ -77,8 +77,7 @@ def write_gold(folder: RoundFolder, config: Config) -> None:
 
 
 def gold_action_of(system: System) -> tuple[str, GoldAction]:
-    """(the role whose action is the answer, what gives that action for a question). UserError where the system has
-    none, or the role is not trained."""
+    """(role whose action is the answer, function that gives it for a question). UserError without a trained one."""
     make = system.spec.gold_action
     if make is None:
         raise UserError(

@@ -70,8 +70,7 @@ def known_rewards(choice: QuestionChoice) -> list[float]:
 
 
 def check_lessons(objective: Objective, selections: Sequence[Selection]) -> None:
-    """Raises UserError, in one line, for selections that the objective learns nothing from. Of actions, it notices only
-    that no question has different rewards."""
+    """Raises UserError for selections without lessons; of actions, where no question has different rewards."""
     questions = [choice for selection in selections for choice in selection.choices if choice.kept]
     if questions and all(choice.weight <= EQUAL for choice in questions):
         raise UserError(

@@ -61,8 +61,7 @@ def load_model(model: ModelConfig) -> Any:
 
 
 def peft_settings(lora: LoraConfig) -> PeftLoraConfig:
-    """The settings as PEFT has them. Raises UserError for those that it does not know, and for those that make more
-    than plain LoRA, which engines do not apply."""
+    """The settings as PEFT has them. UserError for unknown ones, and for more than engines apply: plain LoRA."""
     given = lora.model_dump()
     for name in given:
         if name not in PEFT_NAMES:

@@ -65,8 +65,7 @@ class Activations:
 
     @classmethod
     def of(cls, shape: Any, rank: int, dtype: torch.dtype, tiled_head: bool, fused: bool = False) -> Self | None:
-        """From transformers' config of a text model; None for shapes that the formula does not describe, such as
-        mixtures of experts."""
+        """From transformers' config of a text model; None where the formula does not hold: mixtures of experts."""
         experts = ("num_experts", "num_local_experts", "n_routed_experts")
         needed = ("intermediate_size", "num_attention_heads")
         if any(getattr(shape, name, None) for name in experts) or not all(

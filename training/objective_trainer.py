@@ -150,8 +150,7 @@ class ObjectiveTrainer(RowTrainer):
         return losses.new_zeros(learnt.shape).masked_scatter(learnt, -losses), learnt
 
     def reference(self) -> list[LogProbabilities]:
-        """By row number, the log-probabilities before training. The first call computes what is not on disk: all
-        processes have to make it, before the first step."""
+        """Log-probabilities before training, by row. All processes make the first call, which computes them."""
         if self._reference is None:
             missing = self.cache.missing()
             if missing and self.resumed:

@@ -92,8 +92,7 @@ def attention_by_segment(
     scaling: float | None,
     window: int | None,
 ) -> torch.Tensor:
-    """Each segment (start, end, number of its parent) attends to those above it and to itself: (1, heads, tokens, size)
-    in any format."""
+    """Each segment (start, end, parent's number) attends to those above it and itself: (1, heads, tokens, size)."""
     out = []
     for start, end, parent in places:
         spans = [(start, end)]

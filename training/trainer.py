@@ -122,8 +122,7 @@ def trainer_config(
 
 
 def check_arguments(training: TrainingConfig) -> None:
-    """Raises UserError where `training.arguments` has a name that transformers' TrainingArguments have not, or another
-    optimiser or schedule than these know."""
+    """Raises UserError where `training.arguments` has a key, optimiser or schedule unknown to transformers."""
     names = [field.name for field in fields(TrainingArguments)]
     for name in training.arguments:
         if name not in names:

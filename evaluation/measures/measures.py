@@ -192,8 +192,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def direction(difference: Difference | None, name: str, level: float = LEVEL) -> Literal["better", "worse", ""]:
-    """The word for a difference in a measure; empty where it is not clear (`Difference.is_clear`), or neither direction
-    is good in itself."""
+    """The word for a difference in a measure; empty where it is not clear, or neither direction is good in itself."""
     better = measure_of(name).better
     if difference is None or not difference.mean or not better or not difference.is_clear(level):
         return ""
@@ -363,8 +362,7 @@ def answered_measure(name: str) -> str:
 
 
 def mean_of_answered(samples: Mapping[str, Sequence[Values]], name: str) -> dict[str, float]:
-    """By question id, the mean of one measure over the samples that finished with an answer, or returned one, where one
-    has a value."""
+    """By question id, the mean of a measure over the samples that `answered_measure` counts, where one has a value."""
     means = {}
     for question_id, rows in samples.items():
         known = [value for row in rows if row[answered_measure(name)] and (value := row[name]) is not None]

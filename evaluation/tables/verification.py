@@ -137,8 +137,7 @@ def known_values(scores: Iterable[TurnScore], right: bool, name: str) -> list[fl
 
 
 def find_thresholds(scores: Sequence[TurnScore], quantile: float) -> dict[str, float | None]:
-    """By score name, the value that at least 1 - `quantile` of the correct turns reach, rounded down to three digits;
-    None where no turn is correct."""
+    """By score, the value that 1 - `quantile` of the correct turns reach, to three digits; None without such turns."""
     thresholds: dict[str, float | None] = {}
     for name in dict.fromkeys(score.name for score in scores):
         right = known_values(scores, True, name)

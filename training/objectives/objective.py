@@ -44,8 +44,7 @@ class Alternatives:
     weight: float
     """The weight of the question (`rewards.select.difficulty`)."""
     rewards: Mapping[str, float]
-    """By name, the reward of each: a trajectory's key, or the name of an action, of which it is the mean over the
-    attempts that took it."""
+    """The reward of each by name: of a trajectory by key; of an action, the mean over the attempts that took it."""
     mean: float
     """The mean reward of all attempts, those that did not finish among them."""
     kept: Mapping[str, float]

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 NEGATIVE_WEIGHT = 0.1
 """Factor on negative weights."""
 CLIP = 0.2
-"""A token with a negative weight is no longer made less likely once its probability is below 1 - CLIP times what it was
-before training."""
+"""A negative weight acts on a token until its probability is below 1 - CLIP times that before training."""
 
 
 class Weighted(RowObjective):
