@@ -172,7 +172,7 @@ async def retrieval_first(question: str, tools: Tools, settings: Settings, draft
 
 
 async def read(tools: Tools, reader: Dialogue, passages: Sequence[Passage]) -> str:
-    """What the model says to the question and these documents."""
+    """Ask the model the question with these documents."""
     return await tools.ask(reader, tools.prompt("reader.user", documents=documents_text(passages)))
 
 
@@ -180,7 +180,7 @@ async def argue(tools: Tools, advocate: Dialogue, path: Path, settings: Settings
     """The advocate's argument; with `citations: checked`, those of its claims that are valid."""
     documents = documents_text(path.passages) or "none"
     text = tools.prompt("advocate.user", answer=one_line(path.answer), documents=documents)
-    argument = await tools.read(advocate, text, read_argument, _without_marks)
+    argument = await tools.read(advocate, text, read_argument)
     if settings.citations == "none":
         return argument
     valid, dropped = check_citations(argument, path.passages)
@@ -199,36 +199,28 @@ async def judge(tools: Tools, answers: tuple[str, str], arguments: Sequence[str]
         answer_2=one_line(answers[1]),
         argument_2=one_line(arguments[1]),
     )
-    return await tools.read(dialogue, text, read_verdict, lambda said: verdict_without_label(said, answers))
+    return await tools.read(dialogue, text, lambda said: read_verdict(said, answers))
 
 
 def read_argument(text: str) -> str:
-    """What stands between the first >>> and the next <<<."""
+    """The text between the first >>> and the next <<<; out of form, the text without these marks."""
     _, begun, rest = text.partition(">>>")
     argument, ended, _ = rest.partition("<<<")
     if not (begun and ended and argument.strip()):
-        raise Malformed("Write >>>, then your argument, then <<<.")
+        unmarked = text.replace(">>>", "").replace("<<<", "").strip()
+        raise Malformed("Write >>>, then your argument, then <<<.", unmarked)
     return argument.strip()
 
 
-def _without_marks(text: str) -> str:
-    return text.replace(">>>", "").replace("<<<", "").strip()
-
-
-def read_verdict(text: str) -> str:
-    """The answer that the judge wrote. Raises Malformed where it names a side instead."""
+def read_verdict(text: str, answers: tuple[str, str]) -> str:
+    """The answer that the judge wrote. Out of form, a verdict less its label counts, or the answer that the label names
+    where the verdict only says that it is right."""
     verdict = final_answer(text)
-    if not verdict or LABEL.match(verdict):
-        raise Malformed("Write the correct answer itself, without a label.")
-    return verdict
-
-
-def verdict_without_label(text: str, answers: tuple[str, str]) -> str:
-    """A verdict less its label; the answer that the label names where the verdict says nothing else of it than that it
-    is right."""
-    verdict = final_answer(text)
+    if verdict and not LABEL.match(verdict):
+        return verdict
     label = LABEL.fullmatch(verdict)
-    return verdict if label is None else (label[2] or answers[int(label[1]) - 1]).strip()
+    meant = verdict if label is None else (label[2] or answers[int(label[1]) - 1]).strip()
+    raise Malformed("Write the correct answer itself, without a label.", meant)
 
 
 def _same_answer(answer: str, other: str) -> bool:
@@ -243,7 +235,6 @@ class Claim:
     """One sentence of an argument and what it cites."""
 
     text: str
-    """The sentence, without its citations."""
     citations: tuple[tuple[int, str], ...] = ()
     """(document number, quote)"""
 
@@ -283,7 +274,7 @@ def split_claims(argument: str) -> list[Claim]:
 
 
 def has_quote(number: int, quote: str, passages: Sequence[Passage]) -> bool:
-    """Whether document `number`, counted from 1, holds the quote."""
+    """Tell whether document `number`, counted from 1, holds the quote."""
     words = _normalised(quote)
     if not 1 <= number <= len(passages) or len(split_words(words)) < 2:
         return False

@@ -37,7 +37,7 @@ CLAIM_PROMPTS = {
     "extractor.user": Prompt("Text: {{question}}"),
     "searcher.user": Prompt("Claim: {{claim}}"),
 }
-"""Of every system that extracts claims and writes queries for them."""
+"""Prompts of every system that extracts claims and writes queries for them."""
 
 
 class ClaimSettings(Section):
@@ -117,7 +117,7 @@ async def write_queries(tools: Tools, claim: str, count: int) -> tuple[str, ...]
 async def search_claims(
     tools: Tools, queries: Iterable[Collection[str]], k: int, source: str
 ) -> list[list[ToolResult]]:
-    """What each query of each claim found; all are searched at once. Raises SourceError where none got an answer."""
+    """Search all queries of all claims at once; the results by claim. Raises SourceError where none got an answer."""
 
     async def search(asked: Collection[str]) -> list[ToolResult]:
         return await asyncio.gather(*(tools.try_search("searcher", query, k, source=source) for query in asked))
@@ -129,7 +129,7 @@ async def search_claims(
 
 
 def joint_truth(checked: Sequence[CheckedClaim]) -> bool | None:
-    """Of the whole text: true only where all its claims are, false where one is."""
+    """The truth of the whole text: true only where all its claims are, false where one is."""
     if any(claim.true is False for claim in checked):
         return False
     return True if checked and all(claim.true for claim in checked) else None
@@ -146,8 +146,8 @@ def label_of_claims(question: Question, checked: Sequence[CheckedClaim], role: s
 
 
 def claims_answer(tools: Tools, checked: Sequence[CheckedClaim]) -> Answer:
-    """All that was found out of the claims, a turn for each, without the label that they come to. The explanation are
-    the reasons, claim by claim; of one claim the reason alone."""
+    """The answer without its label, and a turn for each claim. The explanation is the claims' reasons; of one claim the
+    reason alone."""
     for number, claim in enumerate(checked, 1):
         said, query = f"{claim.claim}\n{claim.reason}", " | ".join(claim.queries)
         tools.turn(1, f"claim {number}", said, claim.verdict, query, claim.passages)
@@ -225,10 +225,8 @@ async def factool(question: Question, tools: Tools, settings: ClaimSettings) -> 
 async def verify(
     tools: Tools, claim: str, queries: tuple[str, ...], evidence: tuple[Passage, ...], missing: str
 ) -> CheckedClaim:
-    """Judge one claim by its evidence. A reply that cannot be read leaves it unverified.
-
-    `missing`: what the verifier is told of searches that gave no answer.
-    """
+    """Judge one claim by its evidence. A reply that cannot be read leaves it unverified. `missing`: the verifier's note
+    of searches that gave no answer."""
     try:
         said = await tools.ask(
             *tools.begin("verifier", documents=evidence_text(evidence, missing), claim=claim), Factuality
@@ -348,7 +346,7 @@ def interleave(ranked: Sequence[Sequence[Passage]], max_passages: int) -> tuple[
 
 
 async def stance_on(tools: Tools, claim: str, passage: Passage) -> str:
-    """How one document stands to the claim, or UNREAD."""
+    """The stance of one document to the claim, or UNREAD."""
     asked = tools.begin("stance", document=document_text(1, passage), claim=claim)
     try:
         said = await tools.ask(*asked, object_schema(stance={"enum": [*STANCES]}))
@@ -367,7 +365,7 @@ def outcome(stances: Sequence[str], open_ended: bool) -> bool | None:
 
 
 def reason(stances: Sequence[str], missing: str = "") -> str:
-    """How many documents have which stance, and `missing`."""
+    """The number of documents of each stance, and `missing`."""
     counts = Counter(stances)
     told = [f"{counts[stance]} {stance}" for stance in (*STANCES, UNREAD) if counts[stance]]
     return f"stances of the evidence: {', '.join(told) or 'none found'} {missing}".rstrip()

@@ -49,10 +49,8 @@ class Debater:
     """An agent of the debate and its conversation."""
 
     name: str
-    """By which the others and the moderator know it."""
     dialogue: Dialogue
     first_message: str
-    """What it is given in the first round."""
 
 
 def open_debaters(tools: Tools, agents: int) -> list[Debater]:
@@ -61,7 +59,7 @@ def open_debaters(tools: Tools, agents: int) -> list[Debater]:
 
 
 def unanimous_answer(said: Mapping[str, str], passages: tuple[Passage, ...] = ()) -> Answer:
-    """What a round comes to without a moderator: the answer that all debaters give, or none."""
+    """The answer of a round without a moderator: the one that all debaters give, or none."""
     candidates = {name: final_answer(response) for name, response in said.items()}
     return Answer(unanimous(candidates.values()), passages, candidates=candidates)
 
@@ -69,7 +67,7 @@ def unanimous_answer(said: Mapping[str, str], passages: tuple[Passage, ...] = ()
 async def debate(
     tools: Tools, debaters: Sequence[Debater], rounds: int, so_far: Callable[[dict[str, str]], Answer]
 ) -> list[dict[str, str]]:
-    """What each debater said, by its name, round by round. In a round all speak at once, having read the last one.
+    """Play the rounds, and return each debater's words by its name. All of a round speak at once, having read the last.
 
     `so_far` makes of each round the answer in hand.
     """
@@ -82,7 +80,7 @@ async def debate(
             for debater in debaters
         ]
         responses = await tools.gather(
-            *(tools.read(d.dialogue, m, read_response, str) for d, m in zip(debaters, messages, strict=True))
+            *(tools.read(d.dialogue, m, read_response) for d, m in zip(debaters, messages, strict=True))
         )
         said.append({debater.name: response for debater, response in zip(debaters, responses, strict=True)})
         tools.so_far = so_far(said[-1])
@@ -104,7 +102,7 @@ def responses_text(said: dict[str, str], reader: str = "") -> str:
 def read_response(text: str) -> str:
     """The whole response, which must state its answer."""
     if MARK not in text or not final_answer(text):
-        raise Malformed(f'"{MARK}" is missing, or nothing follows it')
+        raise Malformed(f'"{MARK}" is missing, or nothing follows it', text)
     return text
 
 
@@ -149,16 +147,11 @@ async def mad(question: Question, tools: Tools, settings: MadSettings) -> Answer
 
 
 def majority_answer(said: Mapping[str, str]) -> Answer:
-    """What a round comes to."""
-    answers = {name: final_answer(response) for name, response in said.items()}
-    return Answer(majority(list(answers.values())), candidates=answers)
-
-
-def majority(answers: Sequence[str]) -> str:
     """The answer that most agents give, in the words of the first of them."""
-    votes = [answer for answer in answers if normalise_answer(answer)] or list(answers)
+    answers = {name: final_answer(response) for name, response in said.items()}
+    votes = [answer for answer in answers.values() if normalise_answer(answer)] or list(answers.values())
     counts = Counter(map(normalise_answer, votes))
-    return max(votes, key=lambda answer: counts[normalise_answer(answer)])
+    return Answer(max(votes, key=lambda answer: counts[normalise_answer(answer)]), candidates=answers)
 
 
 # MAD as DRAG scores it
@@ -246,7 +239,7 @@ SIDE = re.compile("proponent|opponent")
 DENIAL = re.compile(r"\b(?:not?|neither|never|cannot)\b|n[\u2019']t\b", re.IGNORECASE)
 ACTION = re.compile(r"Query (Optimi[sz]ation|Expansion):\s*(.*)", re.IGNORECASE)
 WRAPPING = " \t\"'[]*`"
-"""What models put around a query."""
+"""Characters that models put around a query."""
 
 Pool = dict[str, list[Passage]]
 """Queries, and what each found."""
@@ -266,19 +259,15 @@ class DragSettings(Section):
 
 @dataclass(frozen=True)
 class Action:
-    """What an Opponent wants of the pool."""
+    """The change of the pool that an Opponent wants."""
 
     new: str
     old: str = ""
     """The query to be replaced; none: the new one is added."""
 
 
-@dataclass(frozen=True)
-class Objection:
-    """The Opponent's argument, and the action that it ends with."""
-
-    text: str
-    action: Action | None
+Objection = tuple[str, Action | None]
+"""The Opponent's argument, and the action that it ends with."""
 
 
 async def drag(question: Question, tools: Tools, settings: DragSettings) -> Answer:
@@ -316,30 +305,24 @@ async def query_stage(question: str, tools: Tools, settings: DragSettings) -> Po
     pool = {question: await tools.search("query_proponent", question, settings.documents)}
     for _ in range(settings.query_rounds):
         shown = pool_text(pool)
-        argument, objection = await tools.gather(
+        argument, (objection, action) = await tools.gather(
             tools.ask(*tools.begin("query_proponent", pool=shown)),
-            tools.read(*tools.begin("query_opponent", pool=shown), read_objection, read_objection_leniently),
+            tools.read(*tools.begin("query_opponent", pool=shown), read_objection),
         )
-        arguments = speakers_text({"Proponent": argument, "Opponent": objection.text})
+        arguments = speakers_text({"Proponent": argument, "Opponent": objection})
         judge, debated = tools.begin("judge", pool=shown, arguments=arguments)
-        winner = await tools.read(judge, debated, read_winner, read_winner_leniently)
+        winner = await tools.read(judge, debated, read_winner)
         if winner == "proponent":
             break
-        if objection.action is None:
+        if action is None:
             tools.note("judge", "the Opponent won without a query: the pool stays as it is")
             break
-        pool = await apply_action(pool, objection.action, tools, settings.documents)
+        replaced = nearest_query(pool, action.old) if action.old else None
+        found = pool.get(action.new)  # a query that the pool has is not searched again
+        if found is None:
+            found = await tools.search("query_opponent", action.new, settings.documents)
+        pool = {query: passages for query, passages in pool.items() if query != replaced} | {action.new: found}
     return pool
-
-
-async def apply_action(pool: Pool, action: Action, tools: Tools, documents: int) -> Pool:
-    """The pool after the action. What it knows already is not searched again."""
-    replaced = nearest_query(pool, action.old) if action.old else None
-    updated = {query: passages for query, passages in pool.items() if query != replaced}
-    updated[action.new] = (
-        pool[action.new] if action.new in pool else await tools.search("query_opponent", action.new, documents)
-    )
-    return updated
 
 
 def nearest_query(pool: Pool, query: str) -> str:
@@ -355,20 +338,18 @@ def pool_text(pool: Pool) -> str:
 
 
 def read_objection(text: str) -> Objection:
-    """An argument that ends with one action in its form."""
+    """An argument that ends with one action in its form. Out of form, the first optimisation counts, else the first
+    expansion."""
     said = ACTION.findall(text)
     action = _action(*said[0]) if len(said) == 1 else None
     if action is None or "->" in action.new or action.old == action.new:
+        said.sort(key=lambda action_line: action_line[0].lower().startswith("expansion"))
+        actions = (_action(*action_line) for action_line in said)
         raise Malformed(
-            "End with exactly one action: Query Optimization: old query -> new query, or Query Expansion: new query"
+            "End with exactly one action: Query Optimization: old query -> new query, or Query Expansion: new query",
+            (text, next(filter(None, actions), None)),
         )
-    return Objection(text, action)
-
-
-def read_objection_leniently(text: str) -> Objection:
-    """An argument whatever its form; optimisations come before expansions."""
-    said = sorted(ACTION.findall(text), key=lambda action_line: action_line[0].lower().startswith("expansion"))
-    return Objection(text, next((action for action_line in said if (action := _action(*action_line))), None))
+    return text, action
 
 
 def _action(kind: str, words: str) -> Action | None:
@@ -381,16 +362,13 @@ def _action(kind: str, words: str) -> Action | None:
 
 
 def read_winner(text: str) -> Side:
-    """The only side that is named, and not with a denial ("not the Opponent")."""
-    if len(set(SIDE.findall(text.lower()))) != 1 or DENIAL.search(text):
-        raise Malformed("Name exactly one side: Proponent or Opponent")
-    return read_winner_leniently(text)
-
-
-def read_winner_leniently(text: str) -> Side:
-    """Whoever a judge who names both, or neither, names first; the Opponent where there is no name."""
-    named = SIDE.search(text.lower())
-    return "proponent" if named and named.group() == "proponent" else "opponent"
+    """The only side that is named, and not with a denial ("not the Opponent"). Out of form, the side that is named
+    first counts, and the Opponent where none is."""
+    named = SIDE.findall(text.lower())
+    first: Side = "proponent" if named[:1] == ["proponent"] else "opponent"
+    if len(set(named)) != 1 or DENIAL.search(text):
+        raise Malformed("Name exactly one side: Proponent or Opponent", first)
+    return first
 
 
 def drag_calls(settings: DragSettings) -> dict[str, Calls]:

@@ -78,7 +78,6 @@ class Settings(Section):
 class SearchStep:
     """A query and what it found."""
 
-    reasoning: str
     query: str
     result: ToolResult
 
@@ -108,7 +107,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
             stopped = f"answer forced: {why} at step {step}"
             break
         result = await tools.try_search("verifier", query, settings.documents, source=settings.source)
-        past.append(SearchStep(said["reasoning"], query, result))
+        past.append(SearchStep(query, result))
         tools.turn(step, "verifier", said["reasoning"], query=query, passages=result.passages)
         tools.so_far = Answer("", evidence_of(past))
     return make_answer(tools, await ask_verifier(tools, labels, past, last=True), past, stopped)
@@ -157,7 +156,7 @@ async def repetition_reason(tools: Tools, query: str, past: Sequence[SearchStep]
 
 
 async def is_similar_to_all(tools: Tools, texts: Sequence[str], text: str, settings: Settings) -> bool:
-    """Whether the text is similar to each of the others."""
+    """Tell whether the text is similar to each of the others."""
     vectors = await asyncio.to_thread(tools.embedder, [text, *texts])
     return bool((vectors[1:] @ vectors[0]).min() > settings.similarity)
 

@@ -79,17 +79,17 @@ EXAMPLE = (
     },
     "The Copper Lark was composed by Odo Brenn. Odo Brenn was born in Graz in Austria. So the answer is: Austria.",
 )
-"""What a worked example's prompt is filled in with, and its reply."""
+"""The values of a worked example's prompt, and its reply."""
 ANSWER = re.compile(r"\banswer is\b[ \t]*:?[ \t]*", re.IGNORECASE)
 
 
 def sentence_tokens(draft: Draft) -> int:
-    """How many of a draft's ids its first sentence takes."""
+    """The number of a draft's ids that its first sentence takes."""
     return draft.tokens(first_sentence(draft.text))
 
 
 def stated_answer(text: str) -> str | None:
-    """What stands behind the last "answer is", on its line and without its full stop; None where nothing does."""
+    """The text behind the last "answer is", on its line and without its full stop; None where there is none."""
     said = ANSWER.split(text)
     if len(said) == 1:
         return None
@@ -97,7 +97,7 @@ def stated_answer(text: str) -> str | None:
 
 
 class IRCoTSettings(FormSettings):
-    """How much is retrieved, how long the reasoning may be, and who answers."""
+    """The amount of retrieval, the length of the reasoning, and who answers."""
 
     documents: int = Field(3, gt=0)
     """Number of documents that a query finds."""

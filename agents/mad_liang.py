@@ -63,7 +63,7 @@ PROMPTS = {
 NO_PREFERENCE = Label(name="NO PREFERENCE", meaning="neither answer is clearly better, and the debate goes on")
 
 Round = dict[str, Verdict]
-"""What each side said."""
+"""The verdict of each side."""
 
 
 class Settings(Section):
@@ -72,7 +72,7 @@ class Settings(Section):
     rounds: int = Field(3, gt=0)
     """Maximum number of rounds."""
     level: int = Field(2, ge=0, le=3)
-    """How much the sides are to disagree: 0 not at all, 3 in everything."""
+    """Level of disagreement that the sides are asked for: 0 none, 3 in everything."""
     judge_reads: Literal["all", "first"] = "all"
     """The whole debate, as in the paper, or its first round, as in the published code."""
 
@@ -123,7 +123,7 @@ def make_answer(ruling: Verdict, said: Round, why: str) -> Answer:
 
 
 def round_text(said: Round) -> str:
-    """What both sides said in a round."""
+    """The words of both sides in a round."""
     return speakers_text({f"{side.capitalize()} side": verdict.text for side, verdict in said.items()})
 
 

@@ -134,8 +134,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 
 async def gather_pool(question: Question, tools: Tools, settings: Settings) -> tuple[list[Passage], str]:
-    """(the passages of all sources for the question, what the debaters are told of sources that gave no answer). Raises
-    SourceError where none gives one."""
+    """(the passages of all sources, the debaters' note of sources without an answer). SourceError where all are."""
     pool: list[Passage] = []
     missing: list[str] = []
     for source, k in settings.pool.items():
@@ -164,7 +163,6 @@ class Debate:
         return [passage for number, passage in enumerate(self.pool, 1) if number in numbers]
 
     async def respond(self, names: Sequence[str], last: Mapping[str, Response]) -> dict[str, Response]:
-        """These debaters choose their evidence, all at once, and then answer, all at once."""
         choices = await self.tools.gather(*(self._choose(last.get(name)) for name in names))
         responses = await self.tools.gather(
             *(self._answer(name, pieces, last) for name, pieces in zip(names, choices, strict=True))
@@ -172,7 +170,6 @@ class Debate:
         return dict(zip(names, responses, strict=True))
 
     async def conclude(self, role: str, said: Mapping[str, Response], labels: Sequence[Label]) -> Verdict:
-        """What the judge or the summariser makes of the debaters' last answers."""
         answers = speakers_text({name: _text(response) for name, response in said.items()})
         task = {"task": self.whole_task} if role == "judge" else {}
         dialogue, message = self.tools.begin(role, labels=labels_text(labels), answers=answers, **task)
@@ -192,7 +189,6 @@ class Debate:
                 own_answer=quoted(_text(last)) if last else "",
             ),
             lambda text: read_choice(text, size, max_pieces),
-            lambda text: read_choice_leniently(text, size)[-max_pieces:],
         )
 
     async def _answer(self, name: str, pieces: tuple[int, ...], last: Mapping[str, Response]) -> Response:
@@ -220,21 +216,22 @@ def read_agreement(text: str, labels: Sequence[Label]) -> Verdict:
 
 
 def read_choice(text: str, size: int, max_pieces: int) -> tuple[int, ...]:
-    """The numbers on the last line. Raises Malformed."""
+    """The numbers on the last line. Out of form, the last pieces that the text names count."""
+    meant = named_pieces(text, size)[-max_pieces:]
     line = (text.strip().splitlines() or [""])[-1].strip("*`. ")
-    pieces = read_choice_leniently(line, size)
+    pieces = named_pieces(line, size)
     words = [word.casefold() for word in re.split(r"[\[\],\s]+", line) if word]
     numbers = bool(pieces) and sorted(words) == sorted(map(str, pieces))
     if "[" not in line or not (numbers or words == ["none"]):
-        raise Malformed(f"the last line is not numbers from 1 to {size} in brackets, such as [2] [5], nor [none]")
+        form = f"numbers from 1 to {size} in brackets, such as [2] [5], nor [none]"
+        raise Malformed(f"the last line is not {form}", meant)
     if len(pieces) > max_pieces:
-        raise Malformed(f"{len(pieces)} pieces of evidence are chosen, and {max_pieces} are allowed")
+        raise Malformed(f"{len(pieces)} pieces of evidence are chosen, and {max_pieces} are allowed", meant)
     return pieces
 
 
-def read_choice_leniently(text: str, size: int) -> tuple[int, ...]:
-    """The pieces of the pool that a text names in brackets, in the order in which each is named last; none if it says
-    [none]."""
+def named_pieces(text: str, size: int) -> tuple[int, ...]:
+    """The pieces that a text names in brackets, in the order in which each is named last; none if it says [none]."""
     named = [word.strip() for bracket in BRACKETS.findall(text) for word in bracket.split(",")]
     if any(word.casefold() == "none" for word in named):
         return ()

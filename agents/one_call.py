@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ratchet.agents.core.labels import VERDICT, ask_verdict, find_label, labels_of, read_verdict, require_label
+from ratchet.agents.core.labels import VERDICT, Verdict, ask_verdict, labels_of, read_verdict, require_label
 from ratchet.agents.core.output import AnyText, JsonObject, Malformed, json_text
 from ratchet.agents.core.prompts import (
     DATA,
@@ -157,7 +157,7 @@ async def vanilla_rag(question: Question, tools: Tools, settings: VanillaRagSett
     return Answer(said.response.strip(), tuple(passages))
 
 
-# Tool-MAD's rows of a model alone, for tasks with labels. A label in a form that `find_label` reads is the answer.
+# Tool-MAD's rows of a model alone, for tasks with labels. A label in a form that `read_verdict` reads is the answer.
 
 
 async def direct(question: Question, tools: Tools, settings: Section) -> Answer:
@@ -165,14 +165,14 @@ async def direct(question: Question, tools: Tools, settings: Section) -> Answer:
     not show this prompt. A text that is not a label alone is malformed."""
     labels = labels_of(question)
 
-    def read(text: str) -> str:
+    def read(text: str) -> Verdict:
         verdict = read_verdict(text, labels)
         if verdict.reasons:
-            raise Malformed("Write the label alone.")
-        return verdict.label
+            raise Malformed("Write the label alone.", verdict)
+        return verdict
 
-    label = await tools.read(*tools.begin("answerer"), read, lambda text: find_label(text, labels))
-    return require_label(tools, Answer(label), "answerer")
+    verdict = await tools.read(*tools.begin("answerer"), read)
+    return require_label(tools, Answer(verdict.label), "answerer")
 
 
 class CotSettings(Section):
@@ -181,11 +181,6 @@ class CotSettings(Section):
     documents: int = Field(0, ge=0)
     """Number of documents to retrieve and show above the question. Worked examples with documents
     (`roles.thinker.examples`) teach their use."""
-
-
-def cot_gold_answer(question: Question, settings: CotSettings) -> tuple[str, str]:
-    """The label alone on the last line."""
-    return "thinker", question.gold_answer
 
 
 async def cot(question: Question, tools: Tools, settings: CotSettings) -> Answer:
@@ -253,7 +248,7 @@ SYSTEMS: dict[str, SystemSpec[Any]] = {
             "thinker_documents.user": Prompt(DOCUMENTS + "\n\n{{task}}", note="`documents` above 0"),
         },
         gives_verdict=True,
-        gold_action=cot_gold_answer,
+        gold_action=lambda question, settings: ("thinker", question.gold_answer),
         calls=lambda settings: {"thinker": Calls(1, settings.documents)},
     ),
 }

@@ -29,7 +29,7 @@ from typing import Any
 from pydantic import Field
 
 from ratchet.agents.core.labels import VERDICT, ask_verdict, find_label, labels_of, names, require_label
-from ratchet.agents.core.lookahead import first_sentence
+from ratchet.agents.core.lookahead import sentences
 from ratchet.agents.core.output import Malformed, object_schema
 from ratchet.agents.core.prompts import DOCUMENTS, Prompt, documents_text
 from ratchet.agents.core.system import Calls, SystemSpec
@@ -98,9 +98,9 @@ class Step:
     action: str = ""
     """search, lookup or finish; empty where none can be carried out."""
     argument: str = ""
-    """Of finish: the label, in the task's own spelling."""
+    """The argument; of finish the label, in the task's own spelling."""
     problem: str = ""
-    """What the model is told of its turn."""
+    """The fault of its turn that the model is told."""
 
 
 class Workspace:
@@ -109,24 +109,23 @@ class Workspace:
     def __init__(self, tools: Tools, settings: Settings) -> None:
         self.tools, self.settings = tools, settings
         self.read: dict[str, Passage] = {}
-        """The documents."""
         self.sentences: list[str] = []
-        """Of the last search's documents."""
+        """Sentences of the last search's documents, each in one line."""
         self.word, self.shown = "", 0
 
     async def search(self, query: str) -> ToolResult:
-        """What was found; a search that failed leaves the documents of the last one to be looked up in."""
+        """Search; where that fails, the documents of the last search stay to be looked up in."""
         settings = self.settings
         result = await self.tools.try_search("actor", query, settings.documents, source=settings.source)
         if not result.error:
             for passage in result.passages:
                 self.read.setdefault(passage.id, passage)
-            self.sentences = [one for passage in result.passages for one in sentences(passage.text)]
+            found = [one for passage in result.passages for one in sentences(passage.text)]
+            self.sentences = [" ".join(one.split()) for one in found]
             self.word, self.shown = "", 0
         return result
 
     def lookup(self, word: str) -> str:
-        """The next sentence with the word."""
         if word.casefold() != self.word:
             self.word, self.shown = word.casefold(), 0
         matching = [sentence for sentence in self.sentences if self.word in sentence.casefold()]
@@ -148,9 +147,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     message = tools.prompt("actor.user")
     shown = {"documents": "", "result": "", "problem": ""}
     for number in range(1, settings.steps + 1):
-        step = await tools.read(
-            dialogue, message, lambda said: strictly(read(said, labels)), lambda said: read(said, labels)
-        )
+        step = await tools.read(dialogue, message, lambda said: strictly(read(said, labels)))
         if step.action == "finish":
             tools.turn(number, "actor", step.text, step.argument)
             return _answer(step.argument, step.thought, workspace, f"finished in step {number}")
@@ -176,9 +173,9 @@ def _answer(label: str, reasons: str, workspace: Workspace, why: str) -> Answer:
 
 
 def strictly(step: Step) -> Step:
-    """A step with nothing wrong. Raises Malformed."""
+    """A step with nothing wrong; the first action of another one counts all the same."""
     if step.problem:
-        raise Malformed(step.problem)
+        raise Malformed(step.problem, step)
     return step
 
 
@@ -193,7 +190,7 @@ def offered_tools(labels: Sequence[Label]) -> list[dict[str, Any]]:
 
 
 def read_call(calls_in: Callable[[str], Said], text: str, labels: Sequence[Label]) -> Step:
-    """The first call of a turn, and what is wrong with the turn."""
+    """The first call of a turn, and the fault of the turn."""
     try:
         thought, calls = calls_in(text)
     except Malformed as error:
@@ -209,7 +206,7 @@ def read_call(calls_in: Callable[[str], Said], text: str, labels: Sequence[Label
 
 
 def read_action(text: str, labels: Sequence[Label]) -> Step:
-    """The first action of a turn, and what is wrong with the turn."""
+    """The first action of a turn, and the fault of the turn."""
     match = ACTION.search(text)
     if match is None:
         return Step(text, problem=FORM)
@@ -220,7 +217,6 @@ def read_action(text: str, labels: Sequence[Label]) -> Step:
 
 
 def _step(text: str, thought: str, action: str, argument: str, problem: str, labels: Sequence[Label]) -> Step:
-    """The step, if its action can be carried out; else what is wrong with it."""
     if action == "finish":
         argument = find_label(argument, labels)
         if not argument:
@@ -228,16 +224,6 @@ def _step(text: str, thought: str, action: str, argument: str, problem: str, lab
     elif not argument:
         problem = f"Write in {action}[...] what to {action}."
     return Step(text, thought, action if argument else "", argument, problem)
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, each in one line."""
-    flat = []
-    while text.strip():
-        end = first_sentence(text)
-        flat.append(" ".join(text[:end].split()))
-        text = text[end:]
-    return flat
 
 
 SYSTEM = SystemSpec(

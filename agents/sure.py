@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 from pydantic import Field
 
@@ -71,7 +72,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     passages = await tools.search("proposer", question.text, settings.documents)
     documents = documents_text(passages)
     proposer, message = tools.begin("proposer", documents=documents)
-    candidates = await tools.read(proposer, message, read_candidates, read_candidates_leniently)
+    candidates = await tools.read(proposer, message, read_candidates)
     named = dict(zip(("first", "second"), candidates, strict=False))
     # The first counts until they are scored: it is called the likelier one, and wins a tie.
     tools.so_far = Answer(candidates[0], tuple(passages), candidates=named)
@@ -87,8 +88,8 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     orders = (summaries, summaries[::-1])
     ranking = [tools.begin("ranker", passage_1=first, passage_2=second) for first, second in orders]
     scores = await tools.gather(
-        *(tools.read(dialogue, message, read_validation, lambda _: 0.0) for dialogue, message in validating),
-        *(tools.read(dialogue, message, read_ranking, lambda _: 0.5) for dialogue, message in ranking),
+        *(tools.read(dialogue, message, partial(read_score, VALID, 0.0)) for dialogue, message in validating),
+        *(tools.read(dialogue, message, partial(read_score, BETTER, 0.5)) for dialogue, message in ranking),
     )
     first, second = scores[0] + scores[2], scores[1] + scores[3]
     tools.note("ranker", f"first candidate {first:g}, second candidate {second:g}")
@@ -96,39 +97,25 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 
 
 def read_candidates(text: str) -> tuple[str, ...]:
-    """Two different answers. Raises Malformed."""
-    candidates = read_candidates_leniently(text)
-    if len(candidates) < 2:
-        raise Malformed("Write two different answers in the form: (a) one answer (b) another answer")
-    return candidates
-
-
-def read_candidates_leniently(text: str) -> tuple[str, ...]:
-    """The first line behind "(a)" and behind "(b)", equal ones once; the whole text where there is none."""
+    """Two different answers: the first line behind "(a)" and behind "(b)". Out of form, the one that is there counts,
+    or else the whole text."""
     _, *pieces = LETTER.split(text)
     candidates: dict[str, str] = {}
     for letter, piece in zip(pieces[::2], pieces[1::2], strict=True):
         candidate = piece.strip().partition("\n")[0].strip(" ,;")
         if letter.lower() in "ab" and candidate:
             candidates.setdefault(candidate.casefold(), candidate)
-    return tuple(candidates.values())[:2] or (final_answer(text),)
+    found = tuple(candidates.values())[:2] or (final_answer(text),)
+    if len(found) < 2:
+        raise Malformed("Write two different answers in the form: (a) one answer (b) another answer", found)
+    return found
 
 
-def read_validation(text: str) -> float:
-    """1: the summary supports its answer, 0: it does not. Raises Malformed."""
-    return _read_score(text, VALID)
-
-
-def read_ranking(text: str) -> float:
-    """1: the passage shown first is better, 0: the other one."""
-    return _read_score(text, BETTER)
-
-
-def _read_score(text: str, words: tuple[str, str]) -> float:
-    """1: the text has the first of these words, 0: the second; not both."""
+def read_score(words: tuple[str, str], unread: float, text: str) -> float:
+    """1 where the text has the first of these words, 0 where it has the second, `unread` where it has both or none."""
     said = [word for word in words if re.search(rf"(?<!not )\b{word}\b", text, re.IGNORECASE)]
     if len(said) != 1:
-        raise Malformed(f"Write {words[0]} or {words[1]}.")
+        raise Malformed(f"Write {words[0]} or {words[1]}.", unread)
     return float(said[0] == words[0])
 
 

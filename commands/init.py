@@ -14,9 +14,9 @@ from ratchet.core.errors import UserError
 from ratchet.core.escape import shell_line, yaml_value
 from ratchet.core.files import write_atomic
 from ratchet.core.http.environment import is_offline
-from ratchet.core.records import Question
+from ratchet.core.records import Document, Question
 from ratchet.core.text import plain_line
-from ratchet.index_build.documents import Document, ScannedSource, scan_documents
+from ratchet.index_build.documents import ScannedSource, scan_documents
 from ratchet.inference.footprint import footprint
 from ratchet.inference.model_check import check_chat
 from ratchet.inference.tokenizer import SMALL_MODEL, load_tokenizer

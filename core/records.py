@@ -10,6 +10,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -32,6 +33,15 @@ def document_id(text: str) -> str:
     it (<urn:uuid:1>)."""
     text = unicodedata.normalize("NFC", text)
     return text[1:-1] if text.startswith("<urn:") and text.endswith(">") else text
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document of a corpus. Pieces of evidence with one id are parts of one document."""
+
+    id: str
+    text: str
+    title: str = ""
 
 
 DocumentId = Annotated[str, AfterValidator(document_id)]

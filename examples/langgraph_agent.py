@@ -25,7 +25,7 @@ model = ChatOpenAI(model=os.environ["OPENAI_MODEL"])
 
 
 class State(TypedDict):
-    """What the nodes of the graph pass on."""
+    """The state that the nodes of the graph pass on."""
 
     query: str
     messages: Annotated[list[Any], operator.add]

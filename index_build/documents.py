@@ -30,7 +30,7 @@ import yaml
 from ratchet.core.errors import RowErrors, UserError, did_you_mean, raise_error
 from ratchet.core.files import decode_text, open_regular, parquet_rows, read_jsonl
 from ratchet.core.installed import install, missing_package
-from ratchet.core.records import document_id
+from ratchet.core.records import Document, document_id
 from ratchet.core.tags import without_tags
 from ratchet.index_build.markup import HTML_SUFFIXES, PDF_SUFFIXES, read_markup
 from ratchet.retrieval.index import key_hash
@@ -41,15 +41,6 @@ ROWS = 128
 """Rows of a Parquet file that are in memory at once, however large its row groups are."""
 SUSPECTS = 100_000
 """Hashes of ids whose documents are compared in one pass when hashes meet."""
-
-
-@dataclass(frozen=True)
-class Document:
-    """A document as it is read from a source."""
-
-    id: str
-    text: str
-    title: str = ""
 
 
 @dataclass(frozen=True)

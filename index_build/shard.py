@@ -14,8 +14,9 @@ import numpy as np
 from ratchet.core.errors import UserError
 from ratchet.core.files import new_folder
 from ratchet.core.locks import Lock
+from ratchet.core.records import Document
 from ratchet.index_build.chunks import Chunker, chunk_texts
-from ratchet.index_build.documents import Document, read_documents
+from ratchet.index_build.documents import read_documents
 from ratchet.index_build.plan import PlannedShard
 from ratchet.retrieval.index import key_hashes
 from ratchet.retrieval.layout import FileEntry, ShardManifest

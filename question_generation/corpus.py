@@ -17,12 +17,11 @@ from functools import cached_property
 
 from ratchet.core.config import SPLITS, GenerationConfig, Split
 from ratchet.core.errors import UserError
-from ratchet.core.records import content_key
+from ratchet.core.records import Document, content_key
 from ratchet.core.words import NO_TOPIC, split_words
-from ratchet.index_build.documents import Document
 
 MAX_DOCUMENTS = 10_000
-"""Of one split: a random sample of its share of the corpus, held in memory."""
+"""Documents of one split: a random sample of its share of the corpus, held in memory."""
 HEAD_WORDS = 200
 """Documents are related by the title and so many first words."""
 CHOICE = 3
@@ -37,7 +36,7 @@ class Pool:
 
     @cached_property
     def _heads(self) -> list[set[str]]:
-        """By document, the words that few others have: what two documents about one thing tend to share."""
+        # By document, the words that few others have: documents about one thing tend to share them.
         heads = [set(split_words(f"{d.title} {d.text}")[:HEAD_WORDS]) - NO_TOPIC for d in self.documents]
         counts = Counter(word for head in heads for word in head)
         few = max(5, len(heads) // 100)
@@ -63,14 +62,11 @@ class Pool:
 
     @cached_property
     def _paired(self) -> list[int]:
-        """The documents that are related to any other: those with a rare word, which at least two have."""
+        # A rare word is one that at least two documents have.
         return [number for number, head in enumerate(self._heads) if head]
 
     def draw(self, start: int, two: bool, rng: random.Random) -> tuple[Document, ...]:
-        """The document at `start`, counted around; for two, a document that has related ones, and one of these.
-
-        None where two are wanted and no two are related.
-        """
+        """The document at `start`, counted around; for two, one with related documents, and one of these, if any."""
         if not two:
             return (self.documents[start % len(self.documents)],)
         if not self._paired:

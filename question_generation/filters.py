@@ -7,9 +7,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ratchet.core.records import with_title
+from ratchet.core.records import Document, with_title
 from ratchet.core.words import NO_TOPIC, split_words
-from ratchet.index_build.documents import Document
 from ratchet.question_generation.prompts import Category
 from ratchet.questions.load import same_question_key
 from ratchet.retrieval.sparse.terms import Analyzer
@@ -59,10 +58,8 @@ def rejection_reason(
 
 
 def wrong_length(question: str, answer: str, categories: Iterable[Category]) -> bool:
-    """Question or answer outside the limits, or the question outside those of its categories.
-
-    Letters of scripts without spaces count one word a run.
-    """
+    """Question or answer is outside the limits, or the question outside those of its categories. A run of letters of a
+    script without spaces counts as one word."""
     asked, answered = len(question.split()), len(answer.split())
     limits = [QUESTION_WORDS, *(c.words for c in categories if c.words is not None)]
     low, high = ANSWER_WORDS
@@ -70,9 +67,7 @@ def wrong_length(question: str, answer: str, categories: Iterable[Category]) -> 
 
 
 def wrong_form(question: str, categories: Iterable[Category]) -> bool:
-    """A search query with a question mark or a line break, or any other question without a question mark.
-
-    A question without a form of its own is a plain one."""
+    """A search query has a question mark or a line break, or any other question has no question mark."""
     asks = any(mark in question for mark in MARKS)
     search = any(category.form == "search" for category in categories)
     return "\n" in question.strip() or (asks if search else not asks)
@@ -85,10 +80,8 @@ def answer_repeats_question(question: str, answer: str) -> bool:
 
 
 def shares_term(question: str, documents: str) -> bool:
-    """Whether a word of the question, other than a small one, stands in the documents: it must name something there.
-
-    Of 3,497 real questions, made to be asked in other words than the documents', one failed this.
-    """
+    """Tell whether the documents have a word of the question, small words apart. Of 3,497 real questions, made to be
+    asked in other words than the documents', one has none."""
     analyzer = Analyzer("english")
     asked = analyzer.terms(" ".join(word for word in split_words(question) if word not in NO_TOPIC))
     return not set(asked).isdisjoint(analyzer.terms(documents))
@@ -105,7 +98,7 @@ def scripts(text: str) -> Counter[str]:
 
 
 def same_script(text: str, documents: str) -> bool:
-    """Whether most letters of the text are of the script that most letters of the documents are of."""
+    """Tell whether most letters of the text are of the script of most letters of the documents."""
     wanted, letters = scripts(documents), scripts(text)
     if not wanted or not letters:
         return True
@@ -113,13 +106,13 @@ def same_script(text: str, documents: str) -> bool:
 
 
 def copies_run(text: str, document: str, words: int) -> bool:
-    """Whether the text shares a run of so many words with the document."""
-    return not _runs(text, words).isdisjoint(_runs(document, words))
+    """Tell whether the text shares a run of so many words with the document."""
 
+    def runs(of: str) -> set[tuple[str, ...]]:
+        said = split_words(of)
+        return {tuple(said[at : at + words]) for at in range(len(said) - words + 1)}
 
-def _runs(text: str, words: int) -> set[tuple[str, ...]]:
-    said = split_words(text)
-    return {tuple(said[at : at + words]) for at in range(len(said) - words + 1)}
+    return not runs(text).isdisjoint(runs(document))
 
 
 def question_shingles(text: str) -> frozenset[str]:

@@ -23,9 +23,8 @@ from ratchet.core.config import SPLITS, GenerationConfig, RewardsConfig, Split
 from ratchet.core.errors import UserError
 from ratchet.core.files import Segment, read_segment
 from ratchet.core.progress import Progress
-from ratchet.core.records import Question, Record, content_key
+from ratchet.core.records import Document, Question, Record, content_key
 from ratchet.core.tasks import for_each
-from ratchet.index_build.documents import Document
 from ratchet.inference.engine import Engine
 from ratchet.question_generation.corpus import Corpus
 from ratchet.question_generation.filters import AcceptedQuestions, rejection_reason
@@ -42,66 +41,20 @@ from ratchet.question_generation.prompts import (
 from ratchet.rewards.judge import CallLog, Judge, JudgeError, JudgeRequest, PromptTooLong
 
 TEMPERATURE = 0.7
-"""Of the writer. The judge's is 0."""
-
-
-@dataclass(frozen=True)
-class PlannedQuestion:
-    """One question that is to be made."""
-
-    split: Split
-    number: int
-    combination: int
-    categories: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One attempt at it."""
-
-    key: str
-    wanted: PlannedQuestion
-    attempt: int
-    documents: tuple[Document, ...]
-    """Empty where two related documents are wanted and the split has none."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What decides which questions are made."""
-
-    settings: GenerationConfig
-    seed: int
-    categories: Categories
-
-    def questions(self) -> list[PlannedQuestion]:
-        """All questions, split by split."""
-        planned = []
-        for split in SPLITS:
-            for number in range(self.settings.wanted(split)):
-                rng = random.Random(content_key("categories", self.seed, split, number))
-                planned.append(PlannedQuestion(split, number, *self.categories.draw(rng)))
-        return planned
-
-    def attempt(self, wanted: PlannedQuestion, attempt: int, corpus: Corpus) -> Attempt:
-        """Documents are taken in the pool's order, so that all are used before one is used again."""
-        key = content_key("candidate", self.seed, wanted.split, wanted.number, attempt)
-        start = wanted.number + attempt * self.settings.wanted(wanted.split)
-        two = two_documents(wanted.categories)
-        return Attempt(key, wanted, attempt, corpus.pools[wanted.split].draw(start, two, random.Random(key)))
+"""The writer's temperature. The judge's is 0."""
 
 
 class Candidate(Record):
-    """A question that was tried."""
+    """A question: planned, without a key, or tried."""
 
-    key: str
+    key: str = ""
     split: Split
     number: int
-    attempt: int
+    attempt: int = 0
     combination: int
-    """Which of the categories file's combinations, counted from 1."""
+    """Number of the combination in the categories file, from 1."""
     categories: dict[str, str]
-    document_ids: tuple[str, ...]
+    document_ids: tuple[str, ...] = ()
     question: str = ""
     answer: str = ""
     first_turn: tuple[str, str] | None = None
@@ -121,44 +74,70 @@ class Candidate(Record):
         )
 
 
+Attempt = tuple[Candidate, tuple[Document, ...]]
+"""A candidate to be made, and its documents: none where two related ones are wanted and the split has none."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings, the seed and the categories, which decide which questions are made."""
+
+    settings: GenerationConfig
+    seed: int
+    categories: Categories
+
+    def questions(self) -> list[Candidate]:
+        planned = []
+        for split in SPLITS:
+            for number in range(self.settings.wanted(split)):
+                rng = random.Random(content_key("categories", self.seed, split, number))
+                combination, categories = self.categories.draw(rng)
+                planned.append(Candidate(split=split, number=number, combination=combination, categories=categories))
+        return planned
+
+    def attempt(self, planned: Candidate, attempt: int, corpus: Corpus) -> Attempt:
+        """Documents are taken in the pool's order, so that all are used before one is used again."""
+        key = content_key("candidate", self.seed, planned.split, planned.number, attempt)
+        start = planned.number + attempt * self.settings.wanted(planned.split)
+        two = two_documents(planned.categories)
+        documents = corpus.pools[planned.split].draw(start, two, random.Random(key))
+        ids = tuple(document.id for document in documents)
+        return planned.model_copy(update={"key": key, "attempt": attempt, "document_ids": ids}), documents
+
+
 async def make_candidate(task: Attempt, plan: Plan, writer: Judge, judge: Judge, log: CallLog) -> Candidate:
     """Write, filter and check one. Raises JudgeError where an engine did not serve a call: nothing is decided then."""
-    wanted = task.wanted
-    about: dict[str, Any] = {
-        "key": task.key,
-        "split": wanted.split,
-        "number": wanted.number,
-        "attempt": task.attempt,
-        "combination": wanted.combination,
-        "categories": wanted.categories,
-        "document_ids": tuple(document.id for document in task.documents),
-    }
-    if not task.documents:
-        return Candidate(**about, dropped="no related document")
-    chosen = plan.categories.chosen(wanted.categories)
+    planned, documents = task
+    key, categories, found = planned.key, planned.categories, dict[str, Any]()
+
+    def finish(dropped: str) -> Candidate:
+        return Candidate(**dict(planned) | found | {"dropped": dropped})
+
+    if not documents:
+        return finish("no related document")
+    chosen = plan.categories.chosen(categories)
     try:
-        prompt = write_prompt(task.documents, wanted.categories, chosen, plan.settings.language)
-        shape: type[Pair] | type[FollowUp] = FollowUp if two_turns(wanted.categories) else Pair
-        (written,) = await writer.ask_all([JudgeRequest(prompt, shape, ("write", task.key))], task.key, log)
-        about["replies"] = (written.stored(asked="write"),)
+        prompt = write_prompt(documents, categories, chosen, plan.settings.language)
+        shape: type[Pair] | type[FollowUp] = FollowUp if two_turns(categories) else Pair
+        (written,) = await writer.ask_all([JudgeRequest(prompt, shape, ("write", key))], key, log)
+        found["replies"] = (written.stored(asked="write"),)
         pair = written.read(shape)
         if pair is None:
-            return Candidate(**about, dropped="unreadable reply")
+            return finish("unreadable reply")
         question, answer = pair.question.strip(), pair.answer.strip()
-        about |= {"question": question, "answer": answer}
+        found |= {"question": question, "answer": answer}
         if isinstance(pair, FollowUp):
-            about["first_turn"] = (pair.first_question, pair.first_answer)
-        dropped = rejection_reason(question, answer, task.documents, chosen.values())
-        if dropped:
-            return Candidate(**about, dropped=dropped)
-        check = JudgeRequest(check_prompt(task.documents, question, answer), Check, ("check", task.key, 0))
-        (verdict,) = await judge.ask_all([check], task.key, log)
+            found["first_turn"] = (pair.first_question, pair.first_answer)
+        if dropped := rejection_reason(question, answer, documents, chosen.values()):
+            return finish(dropped)
+        check = JudgeRequest(check_prompt(documents, question, answer), Check, ("check", key, 0))
+        (verdict,) = await judge.ask_all([check], key, log)
     except PromptTooLong:
-        return Candidate(**about, dropped="too long for the model")
+        return finish("too long for the model")
     except UnicodeEncodeError:
-        return Candidate(**about, dropped="unreadable reply")
-    about["replies"] += (verdict.stored(asked="check"),)
-    return Candidate(**about, dropped=judge_rejection(verdict.read(Check)))
+        return finish("unreadable reply")
+    found["replies"] += (verdict.stored(asked="check"),)
+    return finish(judge_rejection(verdict.read(Check)))
 
 
 def judge_rejection(verdict: Check | None) -> str:
@@ -181,7 +160,6 @@ async def generate(
     path, settings, wanted = folder / "candidates.jsonl", plan.settings, plan.questions()
 
     def open_judge(temperature: float) -> Judge:
-        """A `Judge` that sends prompts to the model, logs every reply and retries through short outages."""
         how = RewardsConfig(judge=settings.model, temperature=temperature, max_tokens=settings.max_tokens)
         return Judge(engine, how, plan.seed, concurrency, lengthen=False)
 
@@ -193,8 +171,8 @@ async def generate(
             async def make(task: Attempt) -> Candidate:
                 candidate = await make_candidate(task, plan, writer, judge, log)
                 segment.append(candidate)
-                log.forget(task.key)
-                done[task.key] = candidate
+                log.forget(candidate.key)
+                done[candidate.key] = candidate
                 return candidate
 
             outcome = accept_candidates([])
@@ -207,7 +185,7 @@ async def generate(
                 ]
                 if not tasks:
                     break
-                missing = [task for task in tasks if task.key not in done]
+                missing = [task for task in tasks if task[0].key not in done]
                 title = f"questions, attempt {attempt + 1} of {settings.attempts} at most"
                 with Progress(title, len(tasks), len(tasks) - len(missing)) as progress:
                     await _make_all(missing, make, progress, concurrency)
@@ -248,10 +226,8 @@ class Outcome(Record):
 
 
 def accept_candidates(candidates: Iterable[Candidate]) -> Outcome:
-    """Accept good candidates in order of attempt, split and number, whatever order they were made in.
-
-    A question that nearly copies an accepted one is dropped, also where the two are in different splits.
-    """
+    """Accept good candidates in order of attempt, split and number. A question that nearly copies an accepted one is
+    dropped, also where the two are in different splits."""
     accepted: dict[tuple[Split, int], Candidate] = {}
     copies: dict[str, str] = {}
     seen = AcceptedQuestions()

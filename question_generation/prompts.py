@@ -17,8 +17,7 @@ from pydantic import Field, model_validator
 from ratchet.core.config import Section, parse
 from ratchet.core.errors import did_you_mean
 from ratchet.core.parsing import read_mapping
-from ratchet.core.records import content_key
-from ratchet.index_build.documents import Document
+from ratchet.core.records import Document, content_key
 from ratchet.rewards.judge import Reply
 
 DEFAULT_CATEGORIES = Path(__file__).with_name("categories.yaml")
@@ -35,7 +34,7 @@ class Category(Section):
     probability: float = Field(gt=0, le=1)
     definition: str
     form: Literal["question", "search"] = "question"
-    """What the question must look like: with a question mark, unless one of its categories is a search query."""
+    """Form of the question: it has a question mark, unless one of its categories is a search query."""
     words: tuple[int, int] | None = None
     """Fewest and most words of the question."""
 
@@ -81,17 +80,17 @@ def load_categories(path: Path = DEFAULT_CATEGORIES) -> Categories:
 
 
 def two_documents(drawn: Drawn) -> bool:
-    """Whether the question must need two documents."""
+    """Tell whether the question must need two documents."""
     return drawn.get("document_granularity") == "multi-doc"
 
 
 def two_turns(drawn: Drawn) -> bool:
-    """Whether the question follows up on another one."""
+    """Tell whether the question follows up on another one."""
     return drawn.get("interaction_type") == "two-turn"
 
 
 class Pair(Reply):
-    """What a writer writes."""
+    """A writer's question and answer."""
 
     question: str
     answer: str
@@ -107,7 +106,7 @@ class FollowUp(Reply):
 
 
 class Check(Reply):
-    """What a judge finds."""
+    """A judge's findings on a question and its answer."""
 
     reason: str
     stands_alone: bool

@@ -15,20 +15,12 @@ from ratchet.core.config import HUB as HUB_PATH
 from ratchet.core.config import SplitConfig
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.plugins import Plugin, load_plugin, short_name
+from ratchet.core.records import Document
 from ratchet.questions.formats import RATCHET, Format, Row
 
 FieldCompleter = Callable[[Row, Row], Row]
 PlacedRow = tuple[str, Row]
 """A row and where it is from, which every error about it names."""
-
-
-@dataclass(frozen=True)
-class Document:
-    """A piece of evidence that a benchmark carries. Pieces of one id are parts of one document."""
-
-    id: str
-    text: str
-    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,17 +49,16 @@ class Benchmark:
     default_split: str
     """The split that it is usually scored on."""
     formats: tuple[Format, ...]
-    """How its rows are read: the first format whose fields a row has."""
+    """Formats of its rows: a row is read in the first one whose fields it has."""
     hub: tuple[HubDataset, ...] = ()
     """Where the `datasets` library finds it, the best place first."""
     evidence: tuple[str, ...] = ()
     """Files beside the questions whose rows `documents` takes, the best first, where it is not the questions' rows."""
     beside: Callable[[Path], FieldCompleter] | None = None
-    """Gives, for the folder of the questions, a function (row, fields) -> fields that completes them from a file there.
-    """
+    """For the folder of the questions, gives a function (row, fields) -> fields, which completes them from a file
+    there."""
     rows: Callable[[Iterable[PlacedRow], str, Path | None], Iterator[PlacedRow]] | None = None
-    """Chooses the rows of a split among the (place, row) of its file, or takes them apart. It gets them, the split and
-    the file's folder, None on the hub."""
+    """Chooses a split's rows among the (place, row) of its file, or takes them apart: (rows, split, folder or None)."""
     documents: Callable[[Row], Iterable[Document]] | None = None
     """The evidence texts that a row carries, for a corpus (questions/evidence.py)."""
     name: str = ""
@@ -75,7 +66,7 @@ class Benchmark:
     plugin: Plugin = None  # type: ignore[assignment]
 
     def split_rows(self, placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
-        """The rows of a split, out of those of its file. Raises UserError."""
+        """Choose the rows of a split among those of its file. Raises UserError."""
         if self.rows is None:
             yield from placed
             return

@@ -16,12 +16,12 @@ from pathlib import Path
 from ratchet.core.config import SplitConfig
 from ratchet.core.errors import UserError
 from ratchet.core.files import write_atomic
-from ratchet.core.records import content_key
-from ratchet.questions.benchmark import Benchmark, Document, PlacedRow, first_file, load_benchmark
+from ratchet.core.records import Document, content_key
+from ratchet.questions.benchmark import Benchmark, PlacedRow, first_file, load_benchmark
 from ratchet.questions.load import load_split, read_rows
 
 NO_EVIDENCE = (KeyError, TypeError, ValueError, AttributeError)
-"""What a benchmark's `documents` raises for a row that is not as the benchmark has it."""
+"""Errors that a benchmark's `documents` raises for a row that is not as the benchmark has it."""
 
 
 def document_by_content(benchmark: str, text: str, title: str = "") -> Document:
@@ -40,7 +40,6 @@ class EvidenceSource:
 
     @classmethod
     def parse(cls, text: str) -> EvidenceSource:
-        """Raises UserError."""
         name, _, path = text.partition(":")
         name, _, split = name.partition("/")
         benchmark = load_benchmark(name)
@@ -92,7 +91,6 @@ class Corpus:
         return len(held)
 
     def write(self, path: Path) -> None:
-        """Write the corpus atomically, as `index.documents` reads it."""
         rows = ({"id": key, "title": self.titles[key], "text": "\n".join(parts)} for key, parts in self.parts.items())
         data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
         write_atomic(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
@@ -117,7 +115,6 @@ def evidence(source: EvidenceSource) -> Iterator[Document]:
 
 
 def _evidence_rows(benchmark: Benchmark, split: str, path: Path) -> Iterable[PlacedRow]:
-    """The rows that carry the evidence: those of the questions, or of the file beside them."""
     if not benchmark.evidence:
         return benchmark.split_rows(read_rows(path), split, path.parent)
     beside = first_file(path.parent, benchmark.evidence)

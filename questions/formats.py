@@ -39,8 +39,7 @@ ITEM = re.compile(
     r"""|None|null|nan|NaN)(?=[\s,'"]|$)""",
     re.DOTALL,
 )
-"""What parts an item from the one before it in a list that Python or NumPy printed, and the item: a quoted text, or a
-number."""
+"""An item, a quoted text or a number, of a list that Python or NumPy printed, and what parts it from the last one."""
 PRINTED = re.compile(r"array\((\[.*\])(?:,\s*dtype=[^\s\[\]]+)?\)|(\[.*\]|\(.*\)|\{.*\})", re.DOTALL)
 OPENING = re.compile(r"""\[['"]|array\(\[""")
 MISSING = frozenset({"None", "null", "nan", "NaN"})
@@ -53,16 +52,13 @@ class Cell(str):
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value says that there is none: null, or the NaN that tables of numbers have in its place."""
+    """Tell whether a value is missing: null, or the NaN that tables of numbers have in its place."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def as_text(value: Any) -> str:
-    """A text as it is, a number in digits, and a date or time of Parquet in ISO 8601: 1912.0, as a column of numbers
-    has it beside a null, is 1912, and midnight is its day.
-
-    Raises ValueError for anything else.
-    """
+    """A text as it is, a number in digits (1912.0, as a column has it beside a null, is 1912), and a date or time of
+    Parquet in ISO 8601 (midnight is its day). Raises ValueError for anything else."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, datetime):
@@ -113,8 +109,7 @@ def _printed_list(text: str) -> list[Any] | None:
 
 
 def texts(*values: Any) -> tuple[str, ...]:
-    """Texts, numbers and lists of them as one tuple, without missing and blank ones and repeats; JSON's true and false
-    are yes and no.
+    """Texts, numbers and lists of them as one tuple, without missing and blank ones and repeats; JSON's true is "yes".
 
     Raises ValueError for anything else, and for a list in a table's cell that cannot be read.
     """
@@ -134,7 +129,6 @@ def _texts(value: Any) -> Iterable[str]:
 
 
 def _read_cell(cell: str) -> list[Any] | str:
-    """The list that a cell writes, or its text."""
     items = list_in(cell)
     return str(cell) if items is None else items
 
@@ -225,7 +219,7 @@ def read_choices(row: Mapping[Any, Any]) -> dict[str, Any] | None:
 
 
 def _options_of(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], list[Named]]:
-    """The names of the fields that hold a row's options, and the options; none where there are none."""
+    """The names of the fields that hold a row's options, and the options."""
     for name in OPTIONS:
         if name in fields and fields[name] not in ("", [], {}):
             return (name,), list(_named(name, fields[name]))
@@ -244,9 +238,11 @@ def _options_of(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], list[Named]
 
 
 def _named(field: str, value: Any) -> Iterator[Named]:
-    """The options that a value holds."""
     if isinstance(value, str):
-        value = _parsed(value)
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = list_in(value)
     if isinstance(value, Mapping) and isinstance(value.get("text"), Sequence) and not isinstance(value["text"], str):
         value = [*zip(value.get("label") or [""] * len(value["text"]), value["text"], strict=True)]
     elif isinstance(value, Mapping):
@@ -272,15 +268,7 @@ def _named(field: str, value: Any) -> Iterator[Named]:
         yield as_text(name), as_text(text)
 
 
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return list_in(text)
-
-
 def _right(key: str, value: Any, options: Sequence[Named]) -> list[str]:
-    """The texts of the options that a field calls right."""
     if isinstance(value, str) and (listed := list_in(value)) is not None:
         value = listed
     return [_option(key, one, options) for one in (value if isinstance(value, list | tuple) else [value])]
@@ -372,7 +360,7 @@ LISTS = ("answers", "nuggets", "gold_ids", "gold_titles")
 
 NO_SEPARATOR = "none"
 SEPARATORS = (";", "|")
-"""What lists in a text are written with, other than commas, which answers hold."""
+"""Marks between the parts of a list in a text. Commas are none: answers hold them."""
 SEPARATED = ("answer", "answers", "golden_answers")
 SHORT = 6
 """The most words of a part: the parts of a sentence with a semicolon are longer than answers in a list."""
@@ -380,10 +368,8 @@ ALSO_SEPARATED = ("gold_id", "gold_ids", "gold_title", "gold_titles")
 
 
 def separate(row: Row, separator: str | None) -> Row:
-    """A row whose answers, and gold documents, that are one text are lists of what stands between separators.
-
-    Raises ValueError where `separator` is None and an answer may be one or several.
-    """
+    """Split the answers and gold documents of a row that are one text. Raises ValueError where `separator` is None and
+    an answer may be one or several."""
     lists: Row = {}
     for name, value in row.items():
         if not isinstance(value, str) or (isinstance(value, Cell) and list_in(value) is not None):
@@ -407,10 +393,8 @@ def _parts(text: str, separator: str) -> list[str]:
 
 
 def own_fields(row: Row) -> dict[str, str]:
-    """By the name that each field of a row has in the file, the field of `Question` that it is; others are ignored.
-
-    Raises ValueError for two fields that are the same one, and for a name that is nearly a known one.
-    """
+    """The row's names of fields to those of `Question`; other fields are ignored. Raises ValueError for two names of
+    one field, and for a name that is nearly a known one."""
     fields: dict[str, str] = {}
     for name in row:
         known = field_name(name)
@@ -464,4 +448,4 @@ HOTPOT = Format("official", ("question", "answer", "supporting_facts"), _hotpot)
 """HotpotQA's release, and what follows it."""
 
 BY_NAME = {known.name: known for known in (RATCHET, FLASHRAG, DATAMORGANA)}
-"""What `format` in a config can name."""
+"""Formats that `format` in a config can name."""

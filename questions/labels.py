@@ -93,7 +93,7 @@ def parse_label(value: Any, labels: Sequence[Label]) -> str:
 
 
 def is_hidden(value: Any) -> bool:
-    """Whether a label is what tests with secret labels have in its place: nothing, or -1."""
+    """Tell whether a label is kept secret: nothing or -1 stands in its place."""
     return value is None or str(value).strip() in ("", "-1")
 
 

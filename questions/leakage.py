@@ -24,9 +24,9 @@ from ratchet.core.records import Question, content_key
 from ratchet.questions.load import LoadedSplit, load_split, same_question_key
 
 TRAINING_QUESTIONS = "training_questions.json"
-"""Beside an adapter: what `training_question_digests` made."""
+"""The file of `training_question_digests` beside an adapter."""
 MAX_SHOWN = 3
-"""How many leaked questions a message shows."""
+"""Leaked questions that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LeakageMatch:
     train: str
     test: str
     share: float = 1.0
-    """Of the test question's gold documents, the share that training has."""
+    """Share of the test question's gold documents that training has."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,20 @@ class Leakage:
 
 
 def find_leakage(train: Sequence[Question], test: Sequence[Question]) -> Leakage:
-    """What of `test` is in `train`."""
+    """Find the questions and gold documents of `test` that are in `train`."""
     known = {same_question_key(question.text): question.id for question in reversed(train)}
     keys = [(question.id, same_question_key(question.text)) for question in test]
     same = tuple(LeakageMatch(known[key], name) for name, key in keys if key in known)
-    return Leakage(same, tuple(_shared_documents(train, test)))
+    documents: dict[str, str] = {}
+    for question in train:
+        for document in gold_documents(question):
+            documents.setdefault(document, question.id)
+    shared = []
+    for question in test:
+        gold = sorted(gold_documents(question))
+        if held := [document for document in gold if document in documents]:
+            shared.append(LeakageMatch(documents[held[0]], question.id, len(held) / len(gold)))
+    return Leakage(same, tuple(shared))
 
 
 def gold_documents(question: Question) -> frozenset[str]:
@@ -63,21 +72,9 @@ def gold_documents(question: Question) -> frozenset[str]:
     return frozenset((*(f"id {document}" for document in question.gold_ids), *titles))
 
 
-def _shared_documents(train: Sequence[Question], test: Sequence[Question]) -> Iterator[LeakageMatch]:
-    known: dict[str, str] = {}
-    for question in train:
-        for document in gold_documents(question):
-            known.setdefault(document, question.id)
-    for question in test:
-        documents = sorted(gold_documents(question))
-        shared = [document for document in documents if document in known]
-        if shared:
-            yield LeakageMatch(known[shared[0]], question.id, len(shared) / len(documents))
-
-
 @dataclass(frozen=True)
 class SplitLeakage:
-    """Two splits of a config, and what the second has of the first."""
+    """Two splits of a config, and the leaks from the first to the second."""
 
     first: str
     second: str
@@ -87,7 +84,6 @@ class SplitLeakage:
     sources: tuple[str, str]
 
     def shown(self, leaks: Sequence[LeakageMatch]) -> list[str]:
-        """The first few matches as text."""
         return [
             f"{leak.test} ({self.sources[1]}) and {leak.train} ({self.sources[0]})"
             + (f": {leak.share:.0%} of its gold documents" if leak.share < 1 else "")
@@ -96,7 +92,7 @@ class SplitLeakage:
 
 
 def leakage_between_splits(config: Config, pairs: Iterable[tuple[str, str]] | None = None) -> list[SplitLeakage]:
-    """What the second split of each pair has of the first; of every pair by default."""
+    """The leaks from the first split of each pair to the second; by default of every pair."""
     loaded: dict[str, LoadedSplit] = {}
     overlaps = []
     for names in combinations(config.splits, 2) if pairs is None else pairs:
@@ -110,10 +106,8 @@ def leakage_between_splits(config: Config, pairs: Iterable[tuple[str, str]] | No
 
 
 def check_leakage(config: Config) -> list[str]:
-    """Raise UserError where training shares questions or documents with evaluation; return the warnings.
-
-    dev is for choosing, not for reported numbers: what training shares with it is a warning at most.
-    """
+    """Raise UserError where training shares questions or documents with evaluation; return the warnings. dev, which is
+    for choosing and not for reported numbers, gives a warning at most."""
     modes = config.questions.leakage
     if modes.questions == modes.documents == "off":
         return []
@@ -144,10 +138,7 @@ def _stop_or_warn(kind: str, modes: LeakageConfig, strict: bool, message: str, s
 
 
 def training_question_digests(splits: Mapping[str, LoadedSplit]) -> dict[str, Any]:
-    """What is kept beside an adapter about the questions that its round was sampled from: digests, and no text.
-
-    `splits`: the training questions by member, under "" without members.
-    """
+    """The digests that an adapter keeps of its training questions, without their texts. `splits`: by member, or ""."""
     questions = [question for split in splits.values() for question in split.questions]
     return {
         "splits": {name or "train": split.facts() for name, split in splits.items()},
@@ -163,10 +154,8 @@ def check_adapter_leakage(
     name: str = "the evaluation",
     strict: bool = True,
 ) -> list[str]:
-    """Raise UserError where an adapter was trained on some of `questions`; return the warnings.
-
-    `name` is what the message calls the questions. Not `strict`: a warning at most, for train and dev themselves.
-    """
+    """Raise UserError where an adapter was trained on some of `questions`, called `name`; return the warnings. Not
+    `strict`: a warning at most, for train and dev themselves."""
     if modes.questions == modes.documents == "off":
         return []
     path = adapter / TRAINING_QUESTIONS

@@ -42,7 +42,7 @@ ANSWERS = {"answer", "answers", "golden_answers", "reference", "reference_answer
 """Fields that say what is right."""
 SEPARATOR = re.compile(r"sep=([,;\t])")
 MAX_SHOWN_FIELDS = 20
-"""How many fields of a row an error names."""
+"""Fields of a row that an error names."""
 csv.field_size_limit(2**31 - 1)
 """Holds for the process. A cell may be a whole document, which the module's default of 131,072 characters refuses."""
 
@@ -64,11 +64,10 @@ class LoadedSplit:
 
     @cached_property
     def digest(self) -> str:
-        """Of the questions that were chosen, with all that belongs to them, in their order."""
+        """The digest of the chosen questions, with all that belongs to them, in their order."""
         return questions_digest(self.questions)
 
     def facts(self) -> dict[str, Any]:
-        """The entry of this split in a run's manifest."""
         return {
             **({"benchmark": self.benchmark, "split": self.split} if self.benchmark else {}),
             "source": self.source,
@@ -92,7 +91,11 @@ def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
 
         def read_row(place: str, row: Row) -> Row:
             names.update(map(field_name, row))
-            return _own_fields(place, row, format, split.separator)
+            try:
+                row = row if format is DATAMORGANA else separate(row, split.separator)
+            except ValueError as error:
+                raise UserError(f"{place}: {error}") from error
+            return _fields(place, row, format)
 
         read, places = _validate(read_rows(path, bad.add), read_row, bad)
         if (empty := names & ANSWERS) and not any(map(is_answered, read)):
@@ -112,14 +115,14 @@ def load_split(split: SplitConfig, seed: int = 0) -> LoadedSplit:
 
 
 def is_there(split: SplitConfig) -> bool:
-    """Whether the file of a split is there; what is on the hub counts as there."""
+    """Tell whether the file of a split is there; a data set of the hub counts as there."""
     if not split.benchmark:
         return Path(split.path).exists()
     return split.on_hub or load_benchmark(split.benchmark).find(split) is not None
 
 
 def is_answered(question: Question) -> bool:
-    """Whether the question says what is right."""
+    """Tell whether the question has anything that says which answer is right."""
     return any((question.answers, question.reference, question.label, question.nuggets))
 
 
@@ -140,7 +143,6 @@ def find_file(benchmark: Benchmark, split: SplitConfig) -> Path:
 def _read(
     benchmark: Benchmark, split: str, placed: Iterable[PlacedRow], folder: Path | None, bad: RowErrors
 ) -> tuple[list[Question], dict[str, str]]:
-    """The questions of a benchmark's rows, each read in its first format whose fields a row has, and their places."""
     with benchmark.plugin.errors("beside failed"):
         complete = benchmark.beside(folder) if benchmark.beside and folder else None
 
@@ -165,15 +167,6 @@ def _read(
     return _validate(benchmark.split_rows(placed, split, folder), read, bad)
 
 
-def _own_fields(place: str, row: Row, format: Format, separator: str | None) -> Row:
-    """The fields of a row of no benchmark."""
-    try:
-        row = row if format is DATAMORGANA else separate(row, separator)
-    except ValueError as error:
-        raise UserError(f"{place}: {error}") from error
-    return _fields(place, row, format)
-
-
 def _fields(place: str, row: Row, format: Format) -> Row:
     try:
         return format.read(row)
@@ -189,10 +182,7 @@ def _fields(place: str, row: Row, format: Format) -> Row:
 def _validate(
     rows: Iterable[PlacedRow], read: Callable[[str, Row], Row], bad: RowErrors
 ) -> tuple[list[Question], dict[str, str]]:
-    """The questions of all rows, and by id the place of each.
-
-    Raises UserError that names every bad row, with those that the reader gave `bad`.
-    """
+    """The questions of all rows, and by id the place of each. The error names every bad row, the reader's too."""
     places: dict[str, str] = {}
     questions: list[Question] = []
     number = 0
@@ -280,8 +270,7 @@ def share_of_questions(questions: Sequence[Question], share: tuple[float, float]
 
 
 def same_question_key(text: str) -> str:
-    """Equal for texts that are the same question: the words (core/words.py), whatever their case and what stands
-    between them; of a text without words, all of it."""
+    """Equal for texts of the same question: its words in lower case (core/words.py), or all of a text without words."""
     return " ".join(split_words(text)) or fold_text(text).strip()
 
 
@@ -305,10 +294,8 @@ def _hub_rows(data_set: HubDataset, split: str) -> Iterator[PlacedRow]:
 
 
 def read_rows(path: Path, on_error: Callable[[UserError], None] = raise_error) -> Iterator[PlacedRow]:
-    """(place, row) of every row, in file order; a file that is none of the others is read as JSONL.
-
-    The error of a single row goes to `on_error`; where that does not raise it, the row is skipped.
-    """
+    """(place, row) of every row, in file order. The error of a single row goes to `on_error`; where that does not raise
+    it, the row is skipped."""
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if kind == ".parquet":
         yield from _parquet_rows(path, on_error)

@@ -20,7 +20,7 @@ from ratchet.core.runfolder import SPLITS, RunFolder, path_digest
 from ratchet.questions.load import load_split
 
 VERSION = 3
-"""Of the layout of run folders. A run folder of another version is refused, not converted."""
+"""Version of the layout of run folders. A run folder of another version is refused, not converted."""
 LATER_PASSES = ("rewards", "evaluation", "rounds", "sweep", "generation")
 MACHINE = {"device", "url", "serve", "api_key_env", "timeout", "concurrency", "batch", "cache_gb", "workers"}
 """Keys of a model that say where and how wide it runs; what it says does not depend on them."""
@@ -29,10 +29,8 @@ PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "xgrammar", "n
 
 def open_run(config: Config, uses: Collection[str] | None = None) -> RunFolder:
     """Make or reopen the run folder of a config. Raises UserError with the difference where the config would change
-    what is in the folder already; a folder without trajectories accepts any config.
-
-    `uses`: the splits and benchmarks whose questions the command uses, which must be there; by default all. The
-    manifest holds those that commands used so far.
+    what is in the folder already; a folder without trajectories accepts any config. `uses`: the splits and benchmarks
+    whose questions the command uses, by default all; the manifest holds those that commands used so far.
 
     Scoring and evaluating may change on one run (LATER_PASSES): raw output stays as it is, and every score and
     selection carries the settings that made it. So may the machines that it runs on (MACHINE), what happens to leaks,
@@ -63,8 +61,7 @@ def open_run(config: Config, uses: Collection[str] | None = None) -> RunFolder:
 
 
 def remembered_overrides(run: RunFolder, overrides: Sequence[str]) -> list[str]:
-    """The `--set` that a run folder was made with, without those whose keys `overrides` set. UserError for a damaged
-    file."""
+    """The `--set` that a run folder was made with, without the keys that `overrides` sets. Raises UserError."""
     try:
         stored = read_json_file(run.overrides)
     except FileNotFoundError:
@@ -142,7 +139,6 @@ def _difference(old: Any, new: Any, key: str = "") -> list[str]:
 
 
 def _manifest(seed: int, documents: Iterable[PathText]) -> dict[str, Any]:
-    """A new run's manifest, but for its questions."""
     return {
         "version": VERSION,
         "seed": seed,

@@ -1,4 +1,4 @@
-"""What is wrong with a config's questions for its rewards and its index, found before anything is sampled."""
+"""Checks of a config's questions, for its rewards and its index, before anything is sampled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from ratchet.core.config import IndexConfig, is_missing
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question
-from ratchet.questions.load import LoadedSplit
+from ratchet.questions.load import LoadedSplit, is_answered, same_question_key
 from ratchet.retrieval.index import Store
 from ratchet.rewards.reward import load_reward
 
@@ -36,22 +36,25 @@ def check_questions(
         is_trained, questions = key == TRAIN, split.questions
         for name in trained if is_trained else measured:
             reward = load_reward(name)
-            lacking = [question for question in questions if reward.why_unscorable(question)]
+            lacking = [question.id for question in questions if reward.why_unscorable(question)]
             if not lacking:
                 continue
             fields = " or ".join(reward.needs) or "what it needs"
             message = (
                 f"{key}: {len(lacking)} of {len(questions)} questions have no {fields}, which the score {name!r} "
-                f"compares with: {_ids(lacking)}"
+                f"compares with: {_first(lacking)}"
             )
             if is_trained and len(lacking) == len(questions):
                 raise UserError(f"{message}\nAdd it to the questions, or set other rewards.weights")
             result = "nothing is learnt from them" if is_trained else f"they get no {name}"
             warnings.append(f"warning: {message}; {result}")
-        if index is not None and store is not None and (unknown := _unknown_gold(store, questions)):
+        if index is None or store is None:
+            continue
+        unknown = [one.id for one in questions if not all(len(store.chunks_of(gold)) for gold in one.gold_ids)]
+        if unknown:
             warnings.append(
                 f"warning: {key}: {len(unknown)} of {sum(bool(question.gold_ids) for question in questions)} questions "
-                f"name gold documents that {index.path} does not hold: {_ids(unknown)}; their retrieval measures are "
+                f"name gold documents that {index.path} does not hold: {_first(unknown)}; their retrieval measures are "
                 "too low"
             )
     return warnings
@@ -83,6 +86,34 @@ def check_corpus(
     return warnings
 
 
+def question_flaws(split: LoadedSplit) -> list[str]:
+    """Warnings of questions that are asked twice, answered in two ways, or not answered at all, each with how many
+    there are and the file and line of the first of them."""
+    first: dict[str, tuple[str, Question]] = {}
+    repeated: list[str] = []
+    contradicting: list[str] = []
+    unanswered: list[str] = []
+    for question in split.questions:
+        place = split.places.get(question.id, question.id)
+        before, other = first.setdefault(same_question_key(question.text), (place, question))
+        if other is not question:
+            (repeated if _agree(other, question) else contradicting).append(f"{place} as {before}")
+        if not is_answered(question):
+            unanswered.append(place)
+    flaws = [
+        (contradicting, "repeat an earlier question with another answer; keep the right one"),
+        (repeated, "repeat an earlier question with the same answer; remove them, or they count twice"),
+        (unanswered, "have no answer, reference, label or nuggets, so no reward can recognise a right answer"),
+    ]
+    return [f"warning: {len(places)} questions {what} ({_first(places)})" for places, what in flaws if places]
+
+
+def _agree(one: Question, other: Question) -> bool:
+    answers = [{answer.casefold().strip() for answer in question.answers} for question in (one, other)]
+    same = not answers[0].isdisjoint(answers[1]) or not any(answers)
+    return same and (one.reference, one.label, one.nuggets) == (other.reference, other.label, other.nuggets)
+
+
 def describe_splits(splits: Mapping[str, LoadedSplit]) -> Iterator[str]:
     """A line for each split: how many questions there are, and what they are scored by."""
     for key, split in splits.items():
@@ -105,11 +136,6 @@ def _store(index: IndexConfig) -> Store | None:
     return getattr(open_index(index), "store", None)
 
 
-def _unknown_gold(store: Store, questions: Sequence[Question]) -> list[Question]:
-    """The questions with a gold document that the index does not hold."""
-    return [question for question in questions if not all(len(store.chunks_of(gold)) for gold in question.gold_ids)]
-
-
-def _ids(questions: Sequence[Question]) -> str:
-    shown = ", ".join(question.id for question in questions[:MAX_SHOWN])
-    return shown + (f" and {len(questions) - MAX_SHOWN} more" if len(questions) > MAX_SHOWN else "")
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN]) + more

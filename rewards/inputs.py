@@ -1,4 +1,4 @@
-"""What a reward's `score` may use beside the question and the trajectory."""
+"""The inputs that a reward's `score` may use beside the question and the trajectory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ratchet.rewards.prompts import fill
 
 @dataclass(kw_only=True)
 class Inputs:
-    """What a rule may use."""
+    """The inputs of a rule."""
 
     normalise: Normalise
-    """What `rewards.normalisation` names."""
+    """The normalisation of answers that `rewards.normalisation` names."""
     embed: Embed
     """Texts to their unit vectors, by the config's `embedder`."""
 
@@ -41,35 +41,28 @@ class ScoreJudge(Inputs):
     owner: str
     """The trajectory's key."""
     name: str
-    """The reward's short name."""
     verdicts: list[dict[str, Any]] = field(default_factory=list)
-    """What the judge answered, for the score's record; `ask` adds to it."""
+    """The judge's answers, for the score's record; `ask` adds to them."""
     unparsed: int = 0
 
     @property
     def settings(self) -> RewardsConfig:
-        """The config's `rewards`."""
         return self.judge.settings
 
     @property
     def runs(self) -> range:
-        """The numbers of the judge's runs."""
         return range(self.settings.runs)
 
     def prompt(self, slot: str, **material: Any) -> str:
         """The prompt of a slot, every value of `material` as JSON."""
         return fill(self.prompts, slot, self.question, **material)
 
-    def check_fit(self, prompt: str) -> None:
-        """Raises PromptTooLong for a prompt that does not fit the judge's context."""
-        self.judge.check_fit(prompt)
-
     async def ask_all(self, requests: Sequence[JudgeRequest]) -> list[Verdict]:
         """The verdicts, in order. Raises PromptTooLong, and JudgeError when all are done and some were not served."""
         return await self.judge.ask_all(requests, self.owner, self.log)
 
     def finish(self, score: Score) -> Score:
-        """The score with what the judge answered."""
+        """Add the judge's answers to the score."""
         reason, (cut, _) = score.reason, cut_off(self.verdicts)
         if cut and score.value is None:
             reason += f"; {cut} of {len(self.verdicts)} replies were cut off (raise max_context of the judge)"
@@ -78,10 +71,7 @@ class ScoreJudge(Inputs):
 
     async def ask(self, prompt: str, reply: type[R]) -> list[R | None]:
         """The judge's replies to a prompt, one for each of `rewards.runs`; None where it is not the JSON of `reply`.
-
-        A prompt that does not fit the judge's context, and a judge that cannot be reached, end the score by an
-        exception that is not to be caught: it then is null, or unfinished.
-        """
+        Let PromptTooLong and JudgeError pass: the score is then null, or unfinished."""
         verdicts = await self.ask_all([JudgeRequest(prompt, reply, (self.name, self.owner, run)) for run in self.runs])
         self.verdicts += [verdict.stored(part="reply", run=run) for run, verdict in enumerate(verdicts)]
         replies = [verdict.read(reply) for verdict in verdicts]

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from ratchet.agents.core.output import JsonObject, Malformed, all_outputs, grammar, is_explanation, parse_output
+from ratchet.agents.core.output import JsonObject, Malformed, all_outputs, grammar, is_explanation, read_output
 from ratchet.core.config import RewardsConfig
 from ratchet.core.config.system import TOP_P
 from ratchet.core.errors import UserError
@@ -65,7 +65,7 @@ class Verdict(Record):
     text: str
     finish_reason: str
     asked_again: bool = False
-    """Whether an earlier reply was cut off, and this one had more room."""
+    """True: an earlier reply was cut off, and this one had more room."""
 
     def read(self, kind: type[R]) -> R | None:
         """The reply as an object; None where the text is not JSON of this form."""
@@ -105,7 +105,6 @@ class CallLog:
         self._calls.setdefault(call.owner, {})[call.key] = call
 
     def _write(self) -> None:
-        """Write all that waits, in one flush."""
         batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
         error: Exception | None = None
         try:
@@ -120,7 +119,6 @@ class CallLog:
                 written.set_exception(error)
 
     def forget(self, owner: str) -> None:
-        """Free the memory of an owner whose score is stored."""
         self._calls.pop(owner, None)
 
     def __enter__(self) -> CallLog:
@@ -143,7 +141,7 @@ class JudgeRequest:
 
 
 def cut_off(verdicts: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
-    """Of a score's stored verdicts, how many are cut off, and how many more were before they were asked for again."""
+    """Count the stored verdicts that are cut off, and those that were before they were asked for again."""
     ends = [(verdict.get("finish_reason") in CUT_OFF, bool(verdict.get("asked_again"))) for verdict in verdicts]
     return sum(cut for cut, _ in ends), sum(again and not cut for cut, again in ends)
 
@@ -162,11 +160,8 @@ class Judge:
         # Twice the calls in flight: a short outage does not reach it, a dead server does.
         self._give_up_after = max(20, 2 * concurrency)
 
-    def check_fit(self, prompt: str) -> None:
-        """Raises PromptTooLong."""
-        self._dialogue(prompt)
-
-    def _dialogue(self, prompt: str) -> Dialogue:
+    def check_fit(self, prompt: str) -> Dialogue:
+        """The dialogue of a prompt. Raises PromptTooLong where it does not fit the judge's context."""
         dialogue = Dialogue("judge", self.settings.judge, self.engine.format, trainable=False)
         dialogue.user(prompt)
         room, context = min(self.settings.max_tokens, MIN_REPLY_TOKENS), self.engine.max_context
@@ -198,14 +193,17 @@ class Judge:
         key = content_key(self.engine.fingerprint, request.prompt, request.parts, self.seed, *own)
         call = log.get(owner, key)
         if call is None:
-            dialogue = self._dialogue(request.prompt)
+            dialogue, schema = self.check_fit(request.prompt), None
+            if self.settings.constrained:
+                schema = grammar(request.reply, self.settings.max_tokens)
+                schema = schema if self.settings.verdicts == "reason_first" else score_first(schema)
             room = self.engine.max_context - dialogue.tokens
             params = SamplingParams(
                 temperature=self.settings.temperature if request.temperature is None else request.temperature,
                 top_p=TOP_P,
                 max_tokens=min(self.settings.max_tokens, room),
                 seed=int(content_key("judge", self.seed, request.parts)[:8], 16) >> 1,
-                schema=self._schema(request.reply) if self.settings.constrained else None,
+                schema=schema,
             )
             completion = await self._generate(dialogue, params)
             again = completion.finish_reason == "length" and params.max_tokens < room and self._lengthen
@@ -222,10 +220,6 @@ class Judge:
             )
             await log.add(call)
         return call
-
-    def _schema(self, reply: type[BaseModel]) -> dict[str, Any]:
-        schema = grammar(reply, self.settings.max_tokens)
-        return schema if self.settings.verdicts == "reason_first" else score_first(schema)
 
     async def _generate(self, dialogue: Dialogue, params: SamplingParams) -> Completion:
         """Raises EngineError; UserError after too many failures in a row, when the judge must be dead."""
@@ -248,10 +242,10 @@ class Judge:
 
 
 def read_reply(text: str, kind: type[R]) -> R | None:
-    """The last complete object of the reply, thoughts left out; None where it is not readable, or another object of
-    this form says something else, beside its reasons: nobody knows which of the two is meant."""
+    """The last complete object of the reply, thoughts left out; None where it is not readable, or where another object
+    of this form differs in more than its reasons."""
     try:
-        reply: R = parse_output(text, kind)
+        reply: R = read_output(text, kind).value
     except Malformed:
         return None
     said = _without_reasons(reply.model_dump())

@@ -84,8 +84,7 @@ class NuggetStore:
         self._extracting: dict[str, asyncio.Lock] = {}
 
     async def get(self, question: Question, reference: str, log: CallLog, run: int | None = None) -> NuggetSet:
-        """The question's nuggets, of one judge run or of all, extracted if they are not known. Raises PromptTooLong and
-        JudgeError."""
+        """The question's nuggets, of one judge run or of all. Raises PromptTooLong and JudgeError."""
         key = content_key(question.text, reference) if run is None else content_key(question.text, reference, run)
         async with self._extracting.setdefault(key, asyncio.Lock()):
             if key in self._known:
@@ -102,7 +101,6 @@ class NuggetStore:
             return self._known[key]
 
     def _read_new_segments(self) -> None:
-        """Read the segments that have grown."""
         for path in sorted(self._folder.glob(f"{self._stem}-*.jsonl")):
             if (size := path.stat().st_size) != self._sizes.get(path):
                 self._sizes[path] = size

@@ -19,8 +19,9 @@ from typing import Any
 from ratchet.agents.core.prompts import Prompt, Prompts, replace_prompts
 from ratchet.agents.core.task import labels_text, task_text
 from ratchet.core.config import RewardsConfig
+from ratchet.core.plugins import known_plugins
 from ratchet.core.records import Question, content_key
-from ratchet.rewards.reward import Judged, Reward, known_rewards, load_reward
+from ratchet.rewards.reward import Judged, Reward, load_reward
 
 FORM = 3
 """Raise it when a reply's fields, how they are read, or the material's layout change: stored verdicts of another form
@@ -47,18 +48,12 @@ def fill(prompts: Prompts, slot: str, question: Question, **material: Any) -> st
 
 
 def _json(value: Any) -> str:
-    """A value as it stands in a JSON object that is indented by one blank."""
-    return json.dumps(value, ensure_ascii=False, indent=1).replace("\n", "\n ")
+    return json.dumps(value, ensure_ascii=False, indent=1).replace("\n", "\n ")  # inside an object indented by one
 
 
 def expected_output(question: Question) -> str:
     """The expected output of a question, for the judge: the reference, or the short answers, or the nuggets."""
     return question.reference or "; ".join(question.answers) or "\n".join(question.nuggets)
-
-
-def without_expected_output(question: Question) -> str:
-    """Why a score that compares with the expected output cannot be given; empty where it can."""
-    return "" if expected_output(question) else "the question has no reference, answers or nuggets"
 
 
 REASON_FIRST = re.compile(r'(- "rationale": .*)\n(- "score": .*)')
@@ -67,7 +62,7 @@ REASON_FIRST = re.compile(r'(- "rationale": .*)\n(- "score": .*)')
 @cache
 def builtin_prompts() -> Prompts:
     """The prompts of all built-in rewards, by slot, in our own words."""
-    judged = [reward for reward in map(load_reward, known_rewards()) if isinstance(reward, Judged)]
+    judged = [reward for reward in map(load_reward, known_plugins("rewards")) if isinstance(reward, Judged)]
     return {slot: prompt for reward in judged for slot, prompt in reward.prompts.items()}
 
 

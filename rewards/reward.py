@@ -7,15 +7,9 @@ with nothing but
     def score(question, trajectory) -> float | None | tuple[float | None, str]
 
 The value is from 0 to 1, or None where it cannot be told, and then the text says why. The function may be async, and
-may have these parameters by name:
-
-    judge      the judge's model (`rewards.inputs.ScoreJudge`); it is then async, and the score a judged one
-    embed      texts -> their unit vectors, by the config's `embedder`
-
-and the module may define
-
-    TITLE      what tables call the score; default: the module's name
-    NEEDS      fields of a question, such as ("answers", "reference"), of which the score needs one
+may have the parameters `embed` (texts -> their unit vectors, by the config's `embedder`) and `judge` (the judge's
+model, `rewards.inputs.ScoreJudge`; it is then async, and the score a judged one). The module may define TITLE, the
+score's name in tables, and NEEDS, fields of a question such as ("answers", "reference"), of which the score needs one.
 
 A trajectory that failed or has no answer, and a question that lacks what the score compares with, never reach them
 (`Reward.fixed_score`). A trajectory without an answer, or that did not finish, never scores above a wrong answer to its
@@ -23,10 +17,10 @@ question:
 - Without an answer, however it ended: every score is 0, and no judge is called (but for correctness there is a setting,
   `rewards.empty_response`). An answer in words that the judge calls an abstention is an answer, and keeps
   the scale of its score.
-- Ended unparsed or out of budget, with an answer: a score is that of the answer, for whoever looks at answers alone
-  (lenient measures). What else counts it is decided by `strict_value` alone: rewards, the choice of an adapter and an
-  evaluation's primary measure by `rewards.select.keep_status`, strict measures as the worst, and those "as returned" as
-  the answer's where it ended out of budget.
+- Ended unparsed or out of budget, with an answer: a score is that of the answer, as lenient measures count it. For
+  others `strict_value` decides: rewards, the choice of an adapter and an evaluation's primary measure by
+  `rewards.select.keep_status`, strict measures as the worst, and those "as returned" as the answer's where it ended out
+  of budget.
 - Failed (a fault of a server or machine, not of the agent): scores and reward are null, since it is sampled again.
   Strict measures count the worst.
 
@@ -45,7 +39,7 @@ from typing import Any, Protocol
 from ratchet.agents.core.prompts import Prompts
 from ratchet.core.config import Config, RewardsConfig, ScoreName
 from ratchet.core.errors import UserError, did_you_mean
-from ratchet.core.plugins import Plugin, is_path, known_plugins, load_plugin, resolve_path, short_name
+from ratchet.core.plugins import Plugin, is_path, load_plugin, resolve_path, short_name
 from ratchet.core.records import Question, Score, ScoreState, Status, Trajectory
 from ratchet.core.text import short_line
 from ratchet.sampling.store import Outline
@@ -58,7 +52,7 @@ RETURNED: tuple[Status, ...] = ("finished", "out_of_budget")
 """Ways of ending in which a system returns its answer: mRAG's algorithm 1 does at the end of the budget too."""
 
 PARAMETERS = ("judge", "embed")
-"""What the function of outside code may ask for by name."""
+"""Parameters that the function of outside code may ask for by name."""
 
 Result = float | None | tuple[float | None, str]
 """A value from 0 to 1, or None where there is none; a text beside it says why."""
@@ -76,7 +70,7 @@ class JudgeError(Exception):
 
 
 class Ended(Protocol):
-    """What tells how a trajectory ended: its outline, or the whole record."""
+    """A trajectory's outline, or the whole record: either tells how it ended."""
 
     @property
     def key(self) -> str: ...
@@ -90,24 +84,22 @@ class Ended(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Reward:
-    """What a rule and a judged reward have in common."""
+    """The fields that a rule and a judged reward have in common."""
 
     score: Callable[[Question, Trajectory, Any], Result | Awaitable[Result]]
     """The third argument is what it may use: `rewards.inputs.Inputs`, or the `ScoreJudge` of a judged reward, which may
     raise PromptTooLong and JudgeError."""
     title: str
-    """The score's name in tables."""
     version: int | str
-    """Raise it when values change: stored scores of another version are not reused. Of outside code, the digest of its
-    source."""
+    """Raise it when values change: stored scores of another version are not reused. Outside code has its digest."""
     needs: tuple[str, ...] = ()
     """Fields of a question, of which the score needs one; empty where it needs none."""
     unscorable: Callable[[Question], str] | None = None
-    """Why no answer to a question can be scored, empty where one can; for questions that `needs` cannot tell apart."""
+    """Why no answer to a question can be scored, empty where one can, where `needs` cannot tell that."""
     needs_embedder: bool = False
     against_documents: bool = False
-    """Whether it compares the answer with the documents that were returned with it: a system that looks nothing up, and
-    has no such score, is not measured by it."""
+    """True: it compares the answer with the documents that came with it. A system that looks nothing up is not measured
+    by it."""
     scale: tuple[int, int] | None = None
     """The least and the greatest value on the judge's own scale, where a measure shows it beside the normalised one."""
     name: str = ""
@@ -117,7 +109,6 @@ class Reward:
 
     @property
     def is_outside(self) -> bool:
-        """Whether its code is not ours."""
         return self.outside is not None
 
     @property
@@ -130,17 +121,11 @@ class Reward:
             return self.unscorable(question)
         if not self.needs or any(getattr(question, field) for field in self.needs):
             return ""
-        *others, last = self.needs
-        if len(others) > 1:
-            return f"the question has no {', '.join(others)} or {last}"
         return "the question has " + " and ".join(f"no {field}" for field in self.needs)
 
     async def apply(self, question: Question, outline: Outline, whole: Mapping[str, Trajectory], given: Any) -> Score:
         """The score of a trajectory that has no fixed one. `whole`: trajectories by key; `given`: what `score` may use.
-
-        A trajectory that ended unparsed or out of budget is scored on its answer. Raises UserError for what is no
-        score, and whatever a judged reward raises.
-        """
+        Raises UserError for what is no score, and whatever a judged reward raises."""
         trajectory, where = whole[outline.key], f"the trajectory {outline.key} of the question {question.id!r}"
         with self._errors(f"score() failed on {where}"):
             result = self.score(question, trajectory, given)
@@ -180,7 +165,7 @@ class Reward:
         return None
 
     def _errors(self, problem: str) -> AbstractContextManager[None]:
-        """What outside code raises in the block becomes a UserError, but for what its judge raises."""
+        """Turn errors of outside code in the block into a UserError, except those of its judge."""
         return nullcontext() if self.outside is None else self.outside.errors(problem, PromptTooLong, JudgeError)
 
 
@@ -189,7 +174,7 @@ class Rule(Reward):
     """A reward without a judge."""
 
     normalises: bool = False
-    """Whether values depend on `rewards.normalisation`."""
+    """True: values depend on `rewards.normalisation`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,26 +185,19 @@ class Judged(Reward):
     """The judge's prompts that it asks with, by slot, in our own words."""
     after: tuple[str, ...] = ()
     """Scores of the same trajectory that are computed before, where they are asked for."""
-    settings: Callable[[RewardsConfig], Settings] = lambda rewards: {}
-    """The settings that this score depends on and not every judged one."""
+    settings: tuple[str, ...] = ()
+    """Keys under `rewards` that this score depends on and not every judged one."""
     empty: Callable[[RewardsConfig], float] = lambda rewards: 0.0
     """The score of an answer without words."""
-
-
-def known_rewards() -> list[str]:
-    """The names of the rewards in rewards/builtin/."""
-    return known_plugins("rewards")
 
 
 _loaded: dict[tuple[str, object], Rule | Judged] = {}
 
 
 def load_reward(name: str, key: str = "rewards.weights") -> Rule | Judged:
-    """The reward of a name. `key`: the config's key that names it, for errors. Raises UserError.
-
-    A file is read again when it was changed. The name in a record, which is plain text, is that of the file that a
-    config last named so.
-    """
+    """The reward of a name; a file is read again when it was changed. The name in a record, which is plain text, is
+    that of the file that a config last named so. `key`: the config's key that names it, for errors. Raises
+    UserError."""
     path = _path_of(name)
     at = (str(name), _stamp(path))
     if at not in _loaded:
@@ -262,7 +240,7 @@ def judge_of(config: Config, names: Iterable[str]) -> set[str]:
 
 
 def _stamp(name: str) -> object:
-    """What changes when the file that a path names does."""
+    """A value that changes when the file that a path names changes."""
     if not is_path(name):
         return None
     file = resolve_path(name).resolve()
@@ -301,7 +279,7 @@ def _declare(plugin: Plugin, key: str) -> Rule | Judged:
 
 
 def _parameters(score: Callable[..., Any], where: str) -> set[str]:
-    """The names of `PARAMETERS` that outside code's function asks for. Raises UserError for any other."""
+    """The names of `PARAMETERS` that outside code's function has. Raises UserError for any other."""
     parameters = list(inspect.signature(score).parameters.values())
     if len(parameters) < 2:
         raise UserError(f"{where}: score takes the question and the trajectory as the first two parameters")
@@ -315,7 +293,7 @@ def _parameters(score: Callable[..., Any], where: str) -> set[str]:
 
 
 def has_answer(trajectory: Ended) -> bool:
-    """Whether the trajectory ended with an answer in words, finished or not."""
+    """Tell whether the trajectory ended with an answer in words, finished or not."""
     return bool(trajectory.answer.strip())
 
 
@@ -327,11 +305,9 @@ def strict_value(
     keep_status: Collection[str] = ("finished",),
     worst: float = 0.0,
 ) -> float | None:
-    """`value`, computed from the scores `names`, as rewards and strict measures count it.
-
-    It is `worst` where the trajectory has no answer that its scores give more, or ended in none of the ways
-    `keep_status`; but None where the question cannot be scored.
-    """
+    """`value`, computed from the scores `names`, as rewards and strict measures count it: `worst` where the trajectory
+    has no answer that its scores give more, or ended in none of the ways `keep_status`; None for a question that cannot
+    be scored."""
     has_worth = has_answer(trajectory) or bool(value is not None and value > worst and judged(names))
     if has_worth and trajectory.status in keep_status:
         return value

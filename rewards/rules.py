@@ -44,7 +44,7 @@ SUPPORTED = 0.5
 
 
 def references(question: Question) -> tuple[str, ...]:
-    """What an answer is compared with: the short answers, or the reference text where there are none."""
+    """The right answers: the short ones, or the reference text where there are none."""
     return question.answers or ((question.reference,) if question.reference else ())
 
 
@@ -56,8 +56,7 @@ def accuracy(answer: str, question: Question) -> float | None:
 
 
 def exact_match(answer: str, references: Sequence[str], normalise: Normalise = normalise_answer) -> float:
-    """1.0 where the normalised answer equals one of the normalised references, else 0.0 (Rajpurkar et al. 2016,
-    arXiv 1606.05250)."""
+    """1.0 where the answer equals a reference, both normalised, else 0.0 (Rajpurkar et al. 2016, arXiv 1606.05250)."""
     _require(references)
     said = normalise(answer)
     return float(any(said == normalise(reference) for reference in references))
@@ -132,12 +131,11 @@ def nugget_containment(answer: str, nuggets: Iterable[str]) -> float | None:
 
 
 def lexical_support(answer: str, passages: Iterable[Passage]) -> float | None:
-    """Share of the answer's distinct content words that occur in the supporting passages' titles or texts; from 0 to 1
-    (our rule).
+    """Share of the answer's distinct content words, which are no function words, that occur in the supporting passages'
+    titles or texts; from 0 to 1 (our rule).
 
-    A content word is a word of the normalised text (core/words.py) that is no function word; words are compared as
-    they are, without stemming. An answer with content words and no passages has support 0. It is None for an answer
-    without content words (empty, or a bare yes or no): there is nothing to support.
+    Words are compared without stemming. It is 0 without passages, and None for an answer without content words (empty,
+    or a bare yes or no): there is nothing to support.
     """
     wanted = _content_words(answer)
     if not wanted:
@@ -161,6 +159,5 @@ def _passage_words(passages: Iterable[Passage]) -> set[str]:
 
 
 def _content_words(text: str) -> set[str]:
-    """The distinct words of the normalised text that are no function words."""
     # Normalising deletes punctuation: a dash between two words must not join them.
     return set(split_words(plain_answer(fold_typography(text).replace("-", " ")))) - FUNCTION_WORDS

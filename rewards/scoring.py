@@ -60,24 +60,22 @@ Kind = TypeVar("Kind", Rule, Judged)
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be scored, and the folder of the scores."""
+    """The trajectories to score, their questions, and the folder of the scores."""
 
     questions: Mapping[str, Question]
-    """By id."""
     trajectories: Trajectories
     folder: Path
 
     def stored(self, reward: Reward, settings: Settings) -> tuple[dict[str, Score], list[Outline]]:
-        """(the stored scores that count, by trajectory key; the trajectories that have to be scored). A trajectory may
-        have been sampled again since its score was stored."""
+        """(the stored scores that count, by trajectory key; the trajectories to score, or to score again where they
+        were sampled again)."""
         found = read_scores(self.folder, reward.name, settings, self.trajectories)
         outlines = self.trajectories.outlines.values()
         known = {one.key for one in outlines if one.key in found and found[one.key].content == one.content}
         return {key: found[key] for key in known}, [one for one in outlines if one.key not in known]
 
     def in_order(self, pairs: Iterable[tuple[Kind, Outline]]) -> list[tuple[Kind, Outline]]:
-        """Rewards with what they score, trajectory by trajectory: each is read once, and the prompts of one answer
-        share their prefix."""
+        """Order pairs by trajectory: each is read once, and the prompts of one answer share their prefix."""
         place = {key: at for at, key in enumerate(self.trajectories)}
         return sorted(pairs, key=lambda pair: place[pair[1].key])
 
@@ -89,10 +87,8 @@ class Work:
 
 
 class Scorer:
-    """Scores trajectories under one config's settings, and opens the judge's model for the first score that is missing.
-
-    The nuggets that a judge draws are shared by every stage and round of the config's run.
-    """
+    """Scores trajectories under one config's settings, and opens the judge's model for the first score that is
+    missing."""
 
     def __init__(self, config: Config) -> None:
         self._config, self._rewards = config, config.rewards
@@ -188,7 +184,9 @@ class Scorer:
                 record_settings(work.folder, name, settings[name])
             total = len(work.trajectories) * len(rewards)
             progress = stack.enter_context(Progress("judge", total, len(scores)))
-            tally = _Tally(scores.values())
+            tally = Counter({"unfinished": 0, "null": 0})
+            for known in scores.values():
+                _count(tally, known)
 
             async def score(pair: tuple[Judged, Outline]) -> None:
                 reward, outline = pair
@@ -211,8 +209,7 @@ class Scorer:
                     segments[name].append(given)
                     logs[name].forget(key)
                 scores[key, name] = given
-                tally.add(given)
-                progress.advance(1, note=str(tally))
+                progress.advance(1, note=_count(tally, given))
 
             # Precision comes after the rest: it reuses the claims that faithfulness extracted.
             for late in (False, True):
@@ -235,7 +232,6 @@ class Scorer:
         return Inputs(normalise=normalise, embed=open_embedder(self._config.embedder))
 
     def rule_settings(self, reward: Rule) -> Settings:
-        """What a score without a judge depends on."""
         settings: Settings = {"rule": short_name(reward.name), "version": reward.version}
         if reward.is_outside:
             settings["endings"] = ENDINGS_VERSION
@@ -244,7 +240,7 @@ class Scorer:
         return settings | self._embedder_settings(reward)
 
     def judge_settings(self, reward: Judged, fingerprint: str) -> Settings:
-        """What a judged score depends on. The judge's url and machine settings are not among it, nor the embedder's."""
+        """The facts that a judged score depends on: neither the judge's url and machine settings nor the embedder's."""
         model, replaced = self._config.models[self._rewards.judge], replaced_digest(self._rewards, reward)
         return {
             **self._embedder_settings(reward),
@@ -255,8 +251,7 @@ class Scorer:
             "endings": ENDINGS_VERSION,
             "seed": self._config.seed,
             "top_p": TOP_P,
-            **self._rewards.model_dump(mode="json", include=JUDGING),
-            **reward.settings(self._rewards),
+            **self._rewards.model_dump(mode="json", include={*JUDGING, *reward.settings}),
         }
 
     def _embedder_settings(self, reward: Reward) -> Settings:
@@ -287,7 +282,6 @@ def unfinished(scores: Mapping[tuple[str, str], Score]) -> list[Score]:
 
 
 async def _judge_one(reward: Judged, outline: Outline, work: Work, judge: ScoreJudge) -> Score:
-    """A judged score, in the state 'unfinished' where the judge did not serve all of its calls."""
     try:
         return judge.finish(await work.score(reward, outline, judge, reward.empty(judge.settings)))
     except PromptTooLong as error:
@@ -296,19 +290,9 @@ async def _judge_one(reward: Judged, outline: Outline, work: Work, judge: ScoreJ
         return reward.make_score(outline, None, str(error), "unfinished")
 
 
-class _Tally:
-    """What a progress line says of the scores so far."""
-
-    def __init__(self, scores: Iterable[Score]) -> None:
-        self._counts: Counter[str] = Counter()
-        for score in scores:
-            self.add(score)
-
-    def add(self, score: Score) -> None:
-        self._counts["unfinished"] += score.state == "unfinished"
-        self._counts["null"] += score.state == "null"
-        self._counts["unparsed verdicts"] += score.unparsed
-        self._counts["cut off"] += cut_off(score.verdicts)[0]
-
-    def __str__(self) -> str:
-        return "  ".join(f"{name} {count}" for name, count in self._counts.items() if count)
+def _count(tally: Counter[str], score: Score) -> str:
+    """Add a score to the tally of a progress line, and return its note."""
+    tally[score.state] += score.state != "scored"
+    tally["unparsed verdicts"] += score.unparsed
+    tally["cut off"] += cut_off(score.verdicts)[0]
+    return "  ".join(f"{name} {count}" for name, count in tally.items() if count)

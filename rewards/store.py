@@ -23,7 +23,7 @@ def score_file(folder: Path, name: str, settings: Settings) -> Path:
 
 
 def call_log_file(folder: Path, name: str, settings: Settings) -> Path:
-    """The file of the judge's replies to unfinished scores of this name and settings."""
+    """The file of the judge's replies to unfinished scores."""
     return folder / "judge" / score_file(folder, name, settings).name
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from rich.table import Table
 
 from ratchet.core.config import SelectConfig
-from ratchet.core.records import Cause, Score, ScoreState, Selection
+from ratchet.core.records import Cause, Score, Selection
 from ratchet.rewards.judge import cut_off
 from ratchet.rewards.reward import Ended, load_reward
 from ratchet.rewards.selection import TIE, cause_text
@@ -28,7 +28,6 @@ def best_reward(selection: Selection) -> float | None:
 
 
 def _known(selection: Selection) -> list[list[float]]:
-    """By question, the rewards of its trajectories that have one."""
     return [[value for value in choice.rewards.values() if value is not None] for choice in selection.questions]
 
 
@@ -38,7 +37,6 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _dropped(selection: Selection) -> list[tuple[Cause, int]]:
-    """(cause, number of dropped questions), commonest first."""
     return Counter(choice.cause for choice in selection.questions if not choice.kept).most_common()
 
 
@@ -65,28 +63,25 @@ def scores_table(names: Sequence[str], scores: Mapping[tuple[str, str], Score], 
         given = [score for (_, scored), score in scores.items() if scored == name]
         values = [score.value for score in given if score.value is not None]
         reward = load_reward(name)
-        why = Counter((score.state, score.reason) for score in given if score.value is None)
+        why = Counter(
+            "unfinished: " * (score.state == "unfinished") + score.reason for score in given if score.value is None
+        )
         table.add_row(
             reward.title if reward.is_outside else name,
             judge if reward.needs_judge else "rule, no judge",
             _number(_mean(values)),
             str(len(given) - len(values)),
-            "\n".join(f"{count}: {_of_state(*reason)}" for reason, count in why.most_common(3)),
+            "\n".join(f"{count}: {reason}" for reason, count in why.most_common(3)),
             _unparsed(given) if reward.needs_judge else "",
         )
     return table
 
 
 def _unparsed(scores: Sequence[Score]) -> str:
-    """How many verdicts could not be read, and how many of all were cut off."""
     cut, again = map(sum, zip((0, 0), *(cut_off(score.verdicts) for score in scores), strict=True))
     told = [f"{cut} cut off"] if cut else []
     told += [f"{again} asked for again with more room"] if again else []
     return "\n".join([str(sum(score.unparsed for score in scores)), *told])
-
-
-def _of_state(state: ScoreState, reason: str) -> str:
-    return f"unfinished: {reason}" if state == "unfinished" else reason
 
 
 def selection_table(selection: Selection, trajectories: Collection[Outline]) -> Table:
@@ -118,7 +113,7 @@ def _rows(selection: Selection) -> list[tuple[str, str]]:
 
 
 def _origins(selection: Selection, trajectories: Iterable[Outline]) -> list[tuple[str, str]]:
-    """How many trajectories count as a success and are kept, by how they were sampled; none where all were alike."""
+    """Counts of successes and kept trajectories by how they were sampled; none where all were sampled alike."""
     rule, kept = SelectConfig.model_validate(selection.rule), set(selection.kept)
     rewards = {key: value or 0.0 for choice in selection.choices for key, value in choice.rewards.items()}
     sampled, right, chosen = Counter[str](), Counter[str](), Counter[str]()

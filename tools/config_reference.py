@@ -16,10 +16,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from ratchet.agents.core.system import known_systems
 from ratchet.core.config import Config, Section
 from ratchet.core.files import write_atomic
-from ratchet.core.plugins import load_plugin
+from ratchet.core.plugins import known_plugins, load_plugin
 
 PAGE = Path(__file__).parents[1] / "docs/reference/config.md"
 HEAD = """\
@@ -87,7 +86,7 @@ def _systems() -> Iterator[str]:
     """The settings that systems share, in one table, and then those of each system alone."""
     rows = {
         name: list(_rows(load_plugin("systems", name, (), "system.name").declared("SYSTEM").settings, inside=True))
-        for name in known_systems()
+        for name in known_plugins("systems")
     }
     values: dict[tuple[str, str], dict[str, list[str]]] = {}
     for name, own in rows.items():

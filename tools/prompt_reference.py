@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 
 from ratchet.agents.core.prompts import SHARED, SUFFIX, Prompts
-from ratchet.agents.core.system import known_systems, load_system
+from ratchet.agents.core.system import load_system
 from ratchet.core.config import SystemConfig
 from ratchet.core.files import write_atomic
+from ratchet.core.plugins import known_plugins
 from ratchet.rewards.prompts import builtin_prompts
 
 PAGE = Path(__file__).parents[1] / "docs/reference/prompts.md"
@@ -81,7 +82,7 @@ JSON value, so that an answer or a document cannot pose as another part of the p
 def reference() -> str:
     """Return the page as Markdown."""
     parts = [HEAD.replace("{judge}", _list(builtin_prompts())).replace("{shared}", _list(SHARED))]
-    for name in known_systems():
+    for name in known_plugins("systems"):
         own = {
             slot: prompt for slot, prompt in load_system(SystemConfig(name=name)).prompts.items() if slot not in SHARED
         }

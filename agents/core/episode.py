@@ -58,7 +58,7 @@ from ratchet.retrieval.sources.source import ToolResult
 
 
 class Record:
-    """What happens in one trajectory. Events may overlap, each between its `_start` and its `_finish`."""
+    """The record of one trajectory. Events may overlap, each between its `_start` and its `_finish`."""
 
     def __init__(self, watch: Callable[[Event], None] | None = None) -> None:
         """`watch` is called with each event as it ends."""
@@ -79,8 +79,7 @@ class Record:
         return dialogue
 
     def note(self, role: str, text: str, reward: float | None = None) -> None:
-        """Leave a remark in the trajectory: a decision of the system's own, for whoever reads the log. `reward`: what
-        an agent makes of its own work, from 0 to 1."""
+        """Leave a remark for whoever reads the log. `reward`: an agent's reward of its own work, from 0 to 1."""
         slot, at = self._start()
         self._finish(slot, Note(role=role, text=text, reward=reward, at=at))
 
@@ -125,7 +124,7 @@ class Record:
 
     @property
     def shown(self) -> list[str]:
-        """What models were given to read: the messages that a reply follows, examples too."""
+        """The texts that models were given to read: the messages that a reply follows, examples too."""
         texts = []
         for dialogue in self._dialogues:
             said = [turn.role == "assistant" for turn in dialogue.turns]
@@ -146,7 +145,6 @@ class Record:
         return next((event.error for event in reversed(lookups) if event.state == "failed"), "")
 
     def _conversation(self, dialogue: Dialogue) -> int:
-        """The number of the conversation that the dialogue's row is."""
         if dialogue.row not in self._rows:
             self._rows[dialogue.row] = dialogue
         return list(self._rows).index(dialogue.row)
@@ -170,9 +168,9 @@ class Action:
 
     completion: Completion
     text: str
-    """What it says after its thoughts."""
+    """Its text after the thoughts."""
     error: str
-    """What is wrong with it, or nothing."""
+    """Why it is malformed, or ""."""
     value: Any
     full: bool
     """It filled the context: nothing more can be said in this dialogue."""
@@ -239,15 +237,14 @@ class Episode(Record):
         self.sample = job.sample
         """The number of the attempt at the question."""
         self.so_far = Answer("")
-        """The answer in hand: a system sets it as soon as it has one, and the episode returns it where a later action
-        is malformed or out of budget. Set it where nothing runs at once, so that it does not depend on who is faster.
-        """
+        """The answer in hand, which the episode returns where a later action is malformed or out of budget. A system
+        sets it where nothing runs at once, so that it does not depend on who is faster."""
 
     def role(self, name: str) -> RoleConfig:
         return self.config.role(name)
 
     def is_trained(self, role: str) -> bool:
-        """Whether training learns from what the role does here."""
+        """Tell whether training learns from what the role does here."""
         return self.role(role).trainable and (role in self._job.learners or not self._job.learners)
 
     def chat_format(self, role: str) -> ChatFormat:
@@ -256,10 +253,8 @@ class Episode(Record):
         return with_thoughts(self._engine(config.model).format, config.thoughts)
 
     def prompt(self, slot: str, **values: str) -> str:
-        """The message of a slot of the system's `PROMPTS`, or of the config's in their place, filled in.
-
-        `question`, `task`, `form` and `labels` are those of the episode unless `values` has them.
-        """
+        """The filled-in message of a slot of the system's prompts, or of the config's in their place. `question`,
+        `task`, `form` and `labels` are those of the episode unless `values` has them."""
         return self._prompts[slot].fill({**self._task, **values})
 
     def begin(self, role: str, slot: str = "", **values: str) -> tuple[Dialogue, str]:
@@ -269,11 +264,8 @@ class Episode(Record):
         return self.dialogue(role, self.prompt(f"{slot}.system", **values)), self.prompt(f"{slot}.user", **values)
 
     def dialogue(self, role: str, system: str | None = None, examples: Sequence[tuple[str, str]] = ()) -> Dialogue:
-        """Open a role's conversation; every `ask` on it extends it.
-
-        `system` is its system message, which is left out where it is empty; `examples` are worked (user, assistant)
-        exchanges that come before the first; the config may put others in their place.
-        """
+        """Open a role's conversation; every `ask` on it extends it. An empty `system` message is left out; `examples`
+        are worked (user, assistant) exchanges before the first, and the config may put others in their place."""
         config = self.role(role)
         dialogue = Dialogue(role, config.model, self.chat_format(role), self.is_trained(role), system or None)
         for user, assistant in named_examples(config.examples, self._question.labels) or examples:
@@ -333,21 +325,8 @@ class Episode(Record):
         return explored(self._job.rules, point)
 
     async def search(self, role: str, query: str, k: int, offset: int = 0, source: str = INDEX) -> list[Passage]:
-        """The passages of ranks offset..offset+k-1; fewer, or none, where the source has no more.
-
-        `source`: "index", or a name under `sources` in the config. Raises UserError where there is no such source,
-        SourceError where a service cannot be reached.
-        """
-        passages, problem = await self._search(role, query, k, offset, source)
-        if problem is not None:
-            raise problem
-        return passages
-
-    # One search, and one action
-
-    async def _search(
-        self, role: str, query: str, k: int, offset: int, source: str
-    ) -> tuple[list[Passage], SourceError | None]:
+        """The passages of ranks offset..offset+k-1, as many as the source has. `source`: "index", or a name under
+        `sources` in the config. Raises UserError for another, SourceError where a service cannot be reached."""
         slot, at = self._start()
         passages, cut, problem = list[Passage](), "", None
         try:
@@ -373,9 +352,13 @@ class Episode(Record):
                 seconds=self.seconds - at,
             ),
         )
+        if problem is not None:
+            raise problem
         if cut:
             self.note(role, cut)
-        return passages, problem
+        return passages
+
+    # One action
 
     async def _act_again(
         self,
@@ -386,8 +369,7 @@ class Episode(Record):
         slot: str,
         constrain: dict[str, Any] | None = None,
     ) -> Action:
-        """The first action that its reader can read, or the last of as many as the config's policy allows. `slot`: of
-        the message that shows an error."""
+        """The first readable action, or the last that the config's policy allows. `slot`: the prompt for an error."""
         for attempt in range(self._attempts):
             act = await self._act(dialogue, role, text, reader, constrain, attempt)
             if not act.error or act.full:
@@ -528,9 +510,8 @@ ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")
 
 
 def shown_passages(passages: Iterable[Passage], said: Iterable[str]) -> tuple[Passage, ...]:
-    """The passages of which a part is in one of the texts that models were given, as it is or in JSON: a run of `RUN`
-    words, or all of a shorter one."""
-    prompts = [padded_words(ESCAPED.sub(_unescaped, text)) for text in said]
+    """The passages of which a run of `RUN` words, or all of a shorter one, is in one of the texts, plain or in JSON."""
+    prompts = [padded_words(ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else " ", text)) for text in said]
     return tuple(passage for passage in passages if any(_is_in(passage, prompt) for prompt in prompts))
 
 
@@ -541,13 +522,9 @@ def _is_in(passage: Passage, prompt: str) -> bool:
     return any(f" {' '.join(words[at : at + RUN])} " in prompt for at in runs)
 
 
-def _unescaped(escape: re.Match[str]) -> str:
-    return chr(int(escape[1], 16)) if escape[1] else " "
-
-
 def why_cut_off(question: Question, trajectory: Trajectory) -> str:
-    """Why the answer is no whole one: it ends where a reply was cut off, or is empty because the last reply could not
-    be read; "" else. A label is whole wherever its reply ended."""
+    """Why the answer is not whole: it ends where a reply was cut off, or is empty as the last reply could not be read;
+    "" else. A label is whole wherever its reply ended."""
     text, calls = trajectory.answer.strip(), trajectory.model_calls
     if not text:
         last = calls[-1] if calls else None

@@ -48,13 +48,13 @@ class Lookup:
     """A search, or a call of a tool, and what it found."""
 
     query: str
-    """Of a tool, its arguments."""
+    """The query of a search, or the arguments of a tool."""
     passages: tuple[Passage, ...]
 
 
 @dataclass(frozen=True)
 class ChoicePoint:
-    """What is known when an agent is about to write an action."""
+    """The facts that are known when an agent is about to write an action."""
 
     role: str
     turn: int
@@ -80,7 +80,7 @@ class Rule:
     narrow: Callable[[ChoicePoint], Schema | None]
     """Returns the narrowed schema, or None to leave it as it is."""
     needs_fields: bool = True
-    """Whether it needs the system's `SearchFields`."""
+    """True: it needs the system's `SearchFields`."""
 
 
 def narrowed(schema: Schema, allowed: Mapping[str, Sequence[Any]]) -> Schema | None:

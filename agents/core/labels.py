@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from ratchet.agents.core.lookahead import first_sentence
+from ratchet.agents.core.lookahead import first_sentence, sentences
 from ratchet.agents.core.output import Malformed
 from ratchet.agents.core.prompts import Prompt, unanimous
 from ratchet.agents.core.task import Answer, OutOfBudget, Unparsed
@@ -31,7 +31,7 @@ from ratchet.core.records import Label, Question, Stance
 from ratchet.inference.chat import Dialogue
 
 VERDICT = "End with one of these labels, alone on the last line:\n{{labels}}"
-"""In a prompt: how a text that gives a verdict has to end, which `read_verdict` reads."""
+"""The end of a prompt for a verdict, which `read_verdict` reads."""
 CONSTRAINED = {
     "label.user": Prompt(
         '{{task}}\n\nWhich of these labels is it? Answer with one JSON object that has it under "label".\n{{labels}}',
@@ -43,13 +43,13 @@ CONSTRAINED = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a model said and the label that it came to."""
+    """A model's words and the label that they come to."""
 
     text: str
     label: str
     """"" where none can be told."""
     reasons: str
-    """What it said besides the label."""
+    """Its words besides the label."""
 
 
 def labels_of(question: Question) -> tuple[Label, ...]:
@@ -72,7 +72,7 @@ def read_verdict(text: str, labels: Sequence[Label]) -> Verdict:
     use it. Its reasons are what stands above a last line that is the form, or all of the text. Raises Malformed."""
     label = find_label(text, labels)
     if not label:
-        raise Malformed(f"the last line is not one of the labels {names(labels)}")
+        raise Malformed(f"the last line is not one of the labels {names(labels)}", Verdict(text, "", text.strip()))
     above, _, last = text.rstrip("\n\t `*_-#").rpartition("\n")
     is_all = find_label(last, labels) == label and first_sentence(last) == len(last)
     return Verdict(text, label, (above if is_all else text).strip())
@@ -85,15 +85,13 @@ async def ask_verdict(
     labels: Sequence[Label],
     read: Callable[[str, Sequence[Label]], Verdict] = read_verdict,
 ) -> Verdict:
-    """What is said to the message. Where it gives no label it is malformed, and its label is "": debates go on with the
-    text, and others end in `require_label`."""
-    return await tools.read(
-        dialogue, message, lambda said: read(said, labels), lambda said: Verdict(said, "", said.strip())
-    )
+    """Ask for a verdict. A reply without a label is malformed, and its label is "": debates go on with the text, and
+    others end in `require_label`."""
+    return await tools.read(dialogue, message, lambda said: read(said, labels))
 
 
 def unanimous_verdict(verdicts: Mapping[str, Verdict]) -> Answer:
-    """What speakers come to without a judge: the label that all of them give, with their reasons, or no label."""
+    """The answer of speakers without a judge: the label that all of them give, with their reasons, or no label."""
     candidates = {speaker: verdict.label for speaker, verdict in verdicts.items()}
     label = unanimous(candidates.values())
     reasons = [verdict.reasons for verdict in verdicts.values() if label and verdict.reasons]
@@ -101,10 +99,7 @@ def unanimous_verdict(verdicts: Mapping[str, Verdict]) -> Answer:
 
 
 def require_label(tools: Tools, answer: Answer, role: str) -> Answer:
-    """The answer; where it comes to no label it is unparsed.
-
-    The label is then the one that the system had in hand, with the reasons for it, if there is one.
-    """
+    """The answer, unparsed where it has no label: the label and reasons are then those that the system had in hand."""
     if answer.text:
         return answer
     if tools.so_far.text:
@@ -131,7 +126,7 @@ async def with_constrained_label(question: Question, tools: Tools, solve: Awaita
 # The forms in which a label counts
 
 MAX_CHARS = 10_000
-"""How much of a reply's end is read."""
+"""Characters of a reply's end that are read."""
 SYNONYMS: dict[Stance, str] = {
     "true": "support, true, correct, accurate, entail, entailment",
     "false": "refute, false, incorrect, inaccurate, contradict, untrue, disprove",
@@ -140,7 +135,7 @@ SYNONYMS: dict[Stance, str] = {
     "mixed": "mixed, mixed evidence, conflicting, conflicting evidence, cherry picking, "
     "conflicting evidence / cherry picking",
 }
-"""What a label of a stance is called elsewhere, where it is the task's only one of that stance."""
+"""Other names of a label of a stance, where it is the task's only one of that stance."""
 pattern = partial(re.compile, flags=re.IGNORECASE | re.MULTILINE)
 INFLECTION = pattern(r"(?<=\w{4})(?:ed|es|ing|ions?|s|e)\b")
 SO = (
@@ -153,9 +148,9 @@ CUE = pattern(
     rf"\W*(?:{NOUN}: )?{SO}(?:{NOUN}(?: (?:to|for|of) (?:the|this) (?:question|claim))?|(th\w+ (?:claim|statement)))\s*"
     r"(?:is(?! (?:in)?(?:correct|accurate))(?: therefore| thus| label+ed| classified)?(?: as)?\b(?:\s*:)?|[:=]|\Z)\s*"
 )
-"""What a sentence has before its label. "The answer is incorrect" says what an answer is like."""
+"""The words of a sentence before its label. "The answer is incorrect" gives no label."""
 LAST_CUE = pattern(rf"[\s*_#-]*(?:(?:so|thus|therefore|hence)[*_]*[,:]|{KIND}(?:output|result)[*_]*\s*[:=])[\s*_]*")
-"""What only a reply's last sentence may have before its label: it also begins sentences that are no verdict."""
+"""Words that only a reply's last sentence may have before its label: they also begin sentences that are no verdict."""
 REASON = pattern(r"\s*(?:[,;()\u2013\u2014]|\s-\s|\b(?=because\b|since\b|as\b|due\b))\s*")
 NO_REASON = pattern(r"\b(?:or|but|if|unless|al?though|however|maybe|perhaps|possibly|mostly|partly)\b|\?")
 MARKUP = pattern(r"[*`\"\u201c\u201d#$]|__")
@@ -163,7 +158,7 @@ BOLD = pattern(r"\W*(?:\*\*|__)")
 MARKED = pattern(r"[*_`\"\u201d][\W_]?\Z")
 OPEN = pattern(r"\b(?:not|or|nor|and|that|if|whether|unless)[\s,]*\Z")
 TAKES_BACK = pattern(rf"\W*(?:but|however|though|no|or|wait|correction|actually|just|I (?:can|do|am)|{NOUN} is not)\b")
-"""What ends the sentence before a label, and begins the one behind it, where the label is not meant."""
+"""OPEN ends the sentence before a label that is not meant, and TAKES_BACK begins the one behind it."""
 NEXT_TASK = pattern(r"\W*(?:claim|question)\W*:")
 REWRITES = (
     (pattern(r"^[ \t]*(?:>[^\n]*|\d+[.)][ \t]+)|(?<=\w )\[\d+\]"), ""),
@@ -193,8 +188,8 @@ def find_label(text: str, labels: Sequence[Label]) -> str:
 
 
 def _forms(lines: Sequence[str], table: Mapping[str, str]) -> Iterator[tuple[str, int, bool]]:
-    """Of every form its label ("" in a list), the number of its line, and whether it is called final or is alone."""
-    pieces = [("", -1), *((sentence, n) for n, line in enumerate(lines) for sentence in _sentences(line)), ("", -1)]
+    """Every form's label ("" in a list), the number of its line, and True where it is called final or is alone."""
+    pieces = [("", -1), *((sentence, n) for n, line in enumerate(lines) for sentence in sentences(line)), ("", -1)]
     loose: list[str] = []
     for (above, _), (sentence, place), (behind, _) in zip(pieces, pieces[1:], pieces[2:], strict=False):
         plain, before = MARKUP.sub("", sentence), MARKUP.sub("", above)
@@ -215,13 +210,6 @@ def _forms(lines: Sequence[str], table: Mapping[str, str]) -> Iterator[tuple[str
             is_list = head not in ("", label) and is_bold == bool(BOLD.match(above))
         if label and is_form and not OPEN.search(before) and not TAKES_BACK.match(behind):
             yield "" if is_list else label, place, not cue or "final" in cue[0].lower()
-
-
-def _sentences(line: str) -> Iterator[str]:
-    while line:
-        end = first_sentence(line)
-        yield line[:end].strip()
-        line = line[end:].strip()
 
 
 def _before_reason(said: str, table: Mapping[str, str]) -> str:
@@ -251,7 +239,7 @@ def _words(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def _spellings(labels: tuple[Label, ...]) -> Mapping[str, str]:
-    """What a label is called, to its name, or to "" where two labels share it; a name is always its own label's."""
+    """Every spelling to its label's name, or to "" where two labels share it; a name is always its own label's."""
     table: dict[str, str] = {}
     for label in labels:
         name, meaning = label.name, label.meaning

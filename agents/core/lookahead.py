@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ratchet.core.errors import UserError
@@ -14,25 +14,19 @@ from ratchet.inference.thoughts import count_ids
 
 @dataclass(frozen=True)
 class Draft:
-    """What a model said in a look-ahead, and how much of it is used."""
+    """A model's words in a look-ahead, and the part of them that is used."""
 
     ids: tuple[int, ...]
     """As sampled, the end-of-turn token included where the model ended its turn."""
     text: str
     """Without the end-of-turn token."""
     logprobs: tuple[float, ...]
-    """Of each id, under the unmodified model; empty where none were asked for."""
+    """Log-probability of each id, under the unmodified model; empty where none were asked for."""
     ended: bool
     """The model ended its turn: the last id is the end-of-turn token."""
     decode: Callable[[Sequence[int]], str]
     kept: int = 0
-    """How many ids are used."""
-
-    @classmethod
-    def of(cls, completion: Completion, decode: Callable[[Sequence[int]], str]) -> Draft:
-        """All that a completion says; none of it is used yet."""
-        ended = completion.finish_reason == "stop"
-        return cls(completion.ids, completion.text, completion.logprobs or (), ended, decode)
+    """The number of ids that are used."""
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -45,8 +39,8 @@ class Draft:
         return self.ended and self.kept == len(self.ids)
 
     def tokens(self, characters: int) -> int:
-        """How many ids it takes to say the first so many characters of `text`; all of them, the end-of-turn token
-        included, when nothing is left behind."""
+        """Count the ids of the first so many characters of `text`; all of them, the end-of-turn token included, where
+        nothing but blanks follows."""
         if not self.text[characters:].strip():
             return len(self.ids)
         return count_ids(self.ids, self.text[:characters], self.decode)
@@ -88,7 +82,7 @@ INITIAL = re.compile(r"(\w\.)*[^\W\d]")
 
 
 def first_sentence(text: str) -> int:
-    """How many characters the first sentence takes, blanks before it included; all of them where none ends.
+    """The length of the first sentence, blanks before it included; that of the text where no sentence ends.
 
     A line break ends a sentence. A full stop does not where it belongs to an abbreviation, an initial or the number of
     a list's item, nor where the text goes on with a small letter.
@@ -105,3 +99,11 @@ def first_sentence(text: str) -> int:
         if not (item or short or INITIAL.fullmatch(last) or after[0].islower()):
             return ending.end()
     return len(text)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, without the blanks around them."""
+    while text.strip():
+        end = first_sentence(text)
+        yield text[:end].strip()
+        text = text[end:]

@@ -46,8 +46,8 @@ BRACE_OR_TEXT = re.compile(r'"(?:\\.|[^"\\])*+"?|\'(?:\\.|[^\'\\\n])*+\'?|//[^\n
 MAX_BOUNDED_TOKENS = 256
 """A reply that may have no more tokens has a grammar with bounds."""
 MAX_BROKEN, UNCLOSED = 1000, 100
-"""How many objects that cannot be read end the reading of a reply, and how many of them a brace counts as that nothing
-closes: to find that out takes a pass over what follows it."""
+"""The reading of a reply ends after so many objects that cannot be read. A brace that nothing closes counts as UNCLOSED
+of them: to find that out takes a pass over the text behind it."""
 MAX_DIGITS = 300
 """Digits of an integer: a float holds 308, and Python writes no more than 4,300."""
 INTEGER, NUMBER = re.compile(r"\s*[-+]?\d{1,18}\s*"), re.compile(r"\s*[-+]?\d{1,18}(?:\.\d{1,18})?\s*")
@@ -80,19 +80,26 @@ class JsonObject(BaseModel):
 
 
 class Malformed(Exception):
-    """The text is not a JSON object of the schema; the message says where, in words a model can act on."""
+    """The text is not in the form that was asked for; the message says where, in words a model can act on.
+
+    `reading`: what the method makes of such text all the same, if it has a rule for it (`Tools.read`).
+    """
+
+    def __init__(self, problem: str, *reading: Any) -> None:
+        super().__init__(problem)
+        self.reading = reading
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a reader made of a reply, and what it tolerated."""
+    """The value that a reader made of a reply, and the faults that it tolerated."""
 
     value: Any
     repairs: tuple[Repair, ...] = ()
 
 
 def is_explanation(field: str) -> bool:
-    """Whether a field holds a reason, which no code reads."""
+    """Tell whether a field holds a reason, which no code reads."""
     return field in ("reason", "rationale", "evidence") or field.endswith("explanation")
 
 
@@ -128,13 +135,8 @@ def _model_schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema()
 
 
-def parse_output(text: str, schema: Schema) -> Any:
-    """The value of `read_output`."""
-    return read_output(text, schema).value
-
-
 def all_outputs(text: str, schema: Schema) -> list[Any]:
-    """The values of all complete objects in `text` that fit the schema, in order; what `parse_output` gives is one."""
+    """The values of all complete objects in `text` that fit the schema, in order, that of `read_output` among them."""
     values = []
     for _, _, given, _ in _objects(without_thoughts(text), tolerant=True):
         fit = _Fit(without_bounds(json_schema(schema)), True)
@@ -178,7 +180,7 @@ def _checked(value: Any, schema: Schema) -> Any:
 
 @lru_cache(maxsize=256)
 def _validator(schema: str) -> Validator:
-    """What checks values against a schema, itself checked once: that takes as long as a hundred small values."""
+    """The validator of a schema, which is checked once: that takes as long as a hundred small values."""
     from jsonschema.validators import validator_for
 
     parsed = json.loads(schema)
@@ -247,7 +249,7 @@ def _closing_brace(text: str, start: int) -> int:
 
 
 def _repaired(text: str) -> dict[str, Any] | None:
-    """What is nearly an object: JSON5, or JSON with line breaks in its texts. None where it is neither."""
+    """The object of a text in JSON5, or in JSON with line breaks in its texts; None where it is neither."""
     try:
         value: Any = WITH_BREAKS.decode(text)
     except (ValueError, RecursionError):
@@ -326,7 +328,7 @@ class _Fit:
         return fitted
 
     def _may_be_absent(self, name: str, schema: Mapping[str, Any]) -> bool:
-        """Whether null can only stand for a field that is left out."""
+        """Tell whether null can only stand for a field that is left out."""
         optional = name not in schema.get("required", ()) or is_explanation(name)
         return self.tolerant and optional and not self._fits(None, schema["properties"][name])
 

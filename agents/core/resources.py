@@ -1,4 +1,4 @@
-"""What a run's systems can reach beside models and the index: other sources, an evidence memory, an embedder."""
+"""The resources of a run's systems beside models and the index: other sources, an evidence memory, an embedder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 INDEX = "index"
 """The name of the config's own index among the sources."""
 SHARE = 8
-"""What a source finds at once may fill one part in so many of a context: Tool-MAD's judge reads six searches."""
+"""One result of a source may fill one part in so many of a context: Tool-MAD's judge reads six searches."""
 
 
 def no_embedder(texts: Sequence[str]) -> np.ndarray:
@@ -41,11 +41,10 @@ class Resources:
     memory: Memory | None = None
     embed: Embed = no_embedder
     thresholds: Thresholds = field(default_factory=Thresholds)
-    """Of scores that the embedder makes."""
     max_tokens: Mapping[str, int] = field(default_factory=dict)
     """Tokens of a passage, of the sources that say so; others cut to what fits the context."""
     digest: str = ""
-    """Of what is configured here; empty where nothing is."""
+    """Digest of these settings; empty where nothing is configured."""
 
     def source(self, name: str) -> Source:
         """A source by its name under `sources`. Raises UserError where the config has none of that name."""
@@ -59,8 +58,8 @@ class Resources:
             ) from None
 
     def fit(self, engine: Engine, source: str, result: ToolResult) -> tuple[ToolResult, str]:
-        """What a source found, cut to the tokens of the engine's model that its passages may take, and a remark on what
-        was cut or "". A passage that was cut has an id of its own."""
+        """Cut a source's result to the tokens of the engine's model that its passages may take; return it with a remark
+        on the cuts, or "". A passage that was cut has an id of its own."""
         fitting = engine.max_context // SHARE // max(1, len(result.passages))
         most = self.max_tokens.get(source) or max(1, fitting)
 

@@ -1,4 +1,4 @@
-"""What a step of a trajectory comes to in words, for whoever watches one: the terminal, a chat program, the page."""
+"""A step of a trajectory in words, for whoever watches one: the terminal, a chat program, the page."""
 
 from __future__ import annotations
 
@@ -19,23 +19,21 @@ class Step:
 
     role: str
     text: str
-    """What the role said or did."""
     problem: str = ""
-    """What was wrong with it."""
+    """Its fault."""
     found: str = ""
-    """What came back, where that was text and no passages."""
+    """The result, where it is text and no passages."""
     passages: tuple[Passage, ...] | None = None
-    """What was found; None for a step that looks nothing up."""
+    """The passages found; None for a step that looks nothing up."""
 
     def __str__(self) -> str:
-        """The step as lines; those below the first are indented."""
         below = [line for line in (self.problem, self.found) if line]
         below += passage_lines(self.passages) if self.passages is not None else []
         return "\n  ".join([f"{self.role}: {self.text}", *below])
 
 
 def describe_step(event: Event) -> Step:
-    """The step in words."""
+    """Describe an event in words."""
     if isinstance(event, ModelCall):
         read = f"read in spite of: {', '.join(event.repairs)}" if event.repairs else ""
         problem = f"malformed: {event.error}" if event.parse == "malformed" else read

@@ -1,4 +1,4 @@
-"""What a system is, by the declaration that its module makes under the name `SYSTEM`, and the systems of a config.
+"""Systems: the declaration that a system's module makes under the name `SYSTEM`, and the systems of a config.
 
 A system is a module `agents/<name>.py`, a folder of that name, one of several in a module (there `SYSTEMS` has them by
 name), or code outside of agents/ (`ratchet.core.plugins`).
@@ -25,7 +25,7 @@ from ratchet.agents.core.prompts import SHARED, Prompts, prompts_digest, replace
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.core.config import Section, SystemConfig, parse
 from ratchet.core.errors import UserError, did_you_mean
-from ratchet.core.plugins import Plugin, known_plugins, load_plugin, short_name
+from ratchet.core.plugins import Plugin, load_plugin, short_name
 from ratchet.core.records import Question
 from ratchet.inference.engine import EngineError
 from ratchet.retrieval.retriever import SourceError
@@ -35,7 +35,7 @@ S = TypeVar("S", bound=Section)
 
 @dataclass(frozen=True)
 class Calls:
-    """How often an episode calls a role, as far as its settings tell: the mean of the fewest and the most."""
+    """Expected calls of a role in an episode, by its settings: the mean of the fewest and the most."""
 
     number: float = 1
     passages: float = 0
@@ -46,10 +46,9 @@ class Calls:
 
 @dataclass(frozen=True)
 class SystemSpec(Generic[S]):
-    """What a system declares."""
+    """The declaration of a system."""
 
     settings: type[S]
-    """Its own part of the config, checked strictly."""
     solve: Callable[[Question, Tools, S], Awaitable[Answer]]
     """Answers a question. Where it has an answer before its last action, it sets `tools.so_far` to it."""
     roles: tuple[str, ...] | Callable[[S], tuple[str, ...]]
@@ -57,13 +56,13 @@ class SystemSpec(Generic[S]):
     prompts: Prompts = field(default_factory=dict)
     """Its prompts, which a config can replace."""
     gives_verdict: bool = False
-    """Whether its answer is a label: it needs a question with labels, such as a claim."""
+    """True: its answer is a label, so it needs a question with labels, such as a claim."""
     gold_action: Callable[[Question, S], tuple[str, str]] | None = None
     """The role whose action is the answer, and the action that gives `Question.gold_answer`. Raises ValueError where
     the answer does not fit the action's form."""
     names_evidence: bool = False
-    """Whether it is told which documents support its answer, and in which words a model saw them is not known, as of a
-    program. Of other systems, an answer's passages are those that a prompt showed."""
+    """True: it names the documents that support its answer itself, as a program does, whose prompts may show them in
+    other words. An answer of other systems has the passages that a prompt showed."""
     digest: Callable[[S], str] | None = None
     """Gives the digest of the files that its settings name, for content keys."""
     searches: SearchFields | None = None
@@ -77,7 +76,7 @@ class System:
     """A system as a config describes it, ready to run."""
 
     name: str
-    """What trajectories and tables call it."""
+    """Its name in trajectories and tables."""
     config: SystemConfig
     settings: Section
     spec: SystemSpec[Any]
@@ -85,21 +84,17 @@ class System:
     prompts: Prompts = field(default_factory=lambda: SHARED)
     """By slot; the config's in place of the system's own."""
     digest: str = ""
-    """Of its source, where that lies outside agents/, and of files that its settings name."""
+    """Digest of its source, where that lies outside agents/, and of files that its settings name."""
     plugin: Plugin | None = None
-    """Where its code is from."""
 
     @property
     def models(self) -> set[str]:
-        """Names of the models that play its roles."""
         return {self.config.role(role).model for role in self.roles}
 
     @property
     def identity(self) -> SystemConfig:
-        """The config as content keys have it: outside code and prompts by their digests, not where they lie.
-
-        The prompts' digest is of the words in use, so that a version with other words continues no run of this one.
-        """
+        """The config as content keys have it: with digests of outside code and of the prompts' words in place of paths,
+        so that a version with other words continues no run of this one."""
         identity = {"prompts": prompts_digest(self.prompts)}
         if self.digest:
             identity["name"] = f"{short_name(self.config.name)}-{self.digest}"
@@ -107,7 +102,7 @@ class System:
 
     @contextmanager
     def errors(self, question: Question) -> Iterator[None]:
-        """What code from outside raises in the block becomes a UserError, unless it is a way in which episodes end."""
+        """Turn errors of outside code in the block into a UserError, except those by which episodes end."""
         if self.plugin is None:
             yield
             return
@@ -121,11 +116,6 @@ def models_of(systems: Iterable[SystemConfig]) -> set[str]:
     return {name for config in systems for name in load_system(config).models}
 
 
-def known_systems() -> list[str]:
-    """The names of the systems in agents/."""
-    return known_plugins("systems")
-
-
 def load_system(config: SystemConfig, key: str = "system") -> System:
     """The system of a config, its settings, roles and prompts checked. `key`: where the config names it, for errors."""
     plugin = load_plugin("systems", config.name, (), f"{key}.name")
@@ -137,20 +127,15 @@ def load_system(config: SystemConfig, key: str = "system") -> System:
             "(docs/guides/extend.md)"
         )
     with plugin.errors("is not a system as agents/core/system.py describes it"):
-        return _make(plugin, spec, config, key)
-
-
-def _make(plugin: Plugin, spec: SystemSpec[Any], config: SystemConfig, key: str) -> System:
-    settings = parse(spec.settings, config.settings, "", f"{key}.settings")
-    roles = spec.roles(settings) if callable(spec.roles) else spec.roles
-    if isinstance(roles, str) or not all(isinstance(role, str) for role in roles):
-        raise UserError(f"{key}.name: {config.name}: SYSTEM has no names of roles, such as roles=('answerer',)")
-    for role in config.roles:
-        if role not in (*roles, "default"):
-            raise UserError(
-                f"{key}.roles.{role}: {config.name} has no such role{did_you_mean(role, (*roles, 'default'))}"
-            )
-    own: Prompts = {**spec.prompts, **SHARED, **(CONSTRAINED if config.labels == "constrain" else {})}
-    prompts = own if config.prompts is None else replace_prompts(own, Path(config.prompts), f"{key}.prompts")
-    digest = plugin.digest + (spec.digest(settings) if spec.digest else "")
-    return System(plugin.label, config, settings, spec, tuple(roles), prompts, digest, plugin)
+        settings = parse(spec.settings, config.settings, "", f"{key}.settings")
+        roles = spec.roles(settings) if callable(spec.roles) else spec.roles
+        if isinstance(roles, str) or not all(isinstance(role, str) for role in roles):
+            raise UserError(f"{key}.name: {config.name}: SYSTEM has no names of roles, such as roles=('answerer',)")
+        known = (*roles, "default")
+        for role in config.roles:
+            if role not in known:
+                raise UserError(f"{key}.roles.{role}: {config.name} has no such role{did_you_mean(role, known)}")
+        own: Prompts = {**spec.prompts, **SHARED, **(CONSTRAINED if config.labels == "constrain" else {})}
+        prompts = own if config.prompts is None else replace_prompts(own, Path(config.prompts), f"{key}.prompts")
+        digest = plugin.digest + (spec.digest(settings) if spec.digest else "")
+        return System(plugin.label, config, settings, spec, tuple(roles), prompts, digest, plugin)

@@ -35,20 +35,18 @@ def named_examples(examples: Sequence[tuple[str, str]], labels: Sequence[Label])
     """Worked examples in which <true> and <false> are labels of the task, where it has two."""
     if not examples or len(labels) < 2:
         return examples
-    named = {"<true>": label_of_stance(labels, "true") or labels[0].name}
-    named["<false>"] = label_of_stance(labels, "false") or labels[1].name
+    true = label_of_stance(labels, "true") or labels[0].name
+    false = label_of_stance(labels, "false") or labels[1].name
 
-    def filled(text: str) -> str:
-        for mark, name in named.items():
-            text = text.replace(mark, name)
-        return text
+    def named(text: str) -> str:
+        return text.replace("<true>", true).replace("<false>", false)
 
-    return [(filled(user), filled(assistant)) for user, assistant in examples]
+    return [(named(user), named(assistant)) for user, assistant in examples]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a system returns. A system that met its own budget says so and gives what it has."""
+    """The result of a system. One that met its own budget says so and gives what it has."""
 
     text: str
     passages: tuple[Passage, ...] = ()
@@ -80,20 +78,19 @@ class OutOfBudget(_Ended):
 
 @dataclass(frozen=True)
 class RunContext:
-    """How a run plays a system: the same for every question of it."""
+    """The settings by which a run plays a system, the same for every question."""
 
     temperature: float
     frozen_temperature: float
-    """Of the roles that are not trained."""
+    """Temperature of the roles that are not trained."""
     top_p: float
     adapter: str | None
     """A LoRA folder for the trainable roles; None: the base model."""
     policy: str
     """'base', or the adapter's digest."""
     scope: str = "train"
-    """Whose evidence memory is read and written: evidence never crosses from one scope to another by itself. The
-    sampling pool adds a key to the name given here, of all that the run samples
-    (`sampling.pool.with_memory_scope`)."""
+    """Name of the evidence memory's part that is read and written, to which the sampling pool adds a key of all that
+    the run samples (`sampling.pool.with_memory_scope`)."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +102,10 @@ class Job:
     key: str
     seed: int
     place: int = 0
-    """Of the question among those of the pass."""
+    """The question's place among those of the pass."""
     rules: tuple[Rule, ...] = ()
     """They narrow what agents may write."""
     learners: tuple[str, ...] = ()
     """The roles that learn from it, where it belongs to a curriculum (`sampling.curriculum`)."""
     gold: tuple[Passage, ...] = ()
-    """Of a curriculum, the question's gold documents."""
+    """The question's gold documents, in a curriculum."""

@@ -1,4 +1,4 @@
-"""What a system may do: all that an `Episode` has, and further forms of an answer, tools, and the evidence memory.
+"""The tools of a system: all that an `Episode` has, and further forms of an answer, tools, and the evidence memory.
 
 A service that gives no answer, after its own retries, is the tool's result and not the trajectory's end: `try_search`
 and `call` return an error in words for the model, and the event has the state "failed". `search` is for systems with
@@ -8,7 +8,6 @@ nothing to tell a model: it raises, and the trajectory fails.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,11 +34,11 @@ __all__ = ["Answer", "OutOfBudget", "RunContext", "Tools", "Unparsed"]
 T = TypeVar("T")
 U = TypeVar("U")
 UNAVAILABLE = "{name} is not available now: it gave no answer."
-"""What a model is told of a service that failed; the reason, with advice for people, is in the event."""
+"""The message to a model of a service that failed; the reason, with advice for people, is in the event."""
 
 
 def missing_text(results: Collection[ToolResult]) -> str:
-    """What a model is told of searches that gave no answer; "" where all gave one."""
+    """The message to a model of searches that gave no answer; "" where all gave one."""
     failed = sum(bool(result.error) for result in results)
     return f"(Evidence is missing: {failed} of {len(results)} searches gave no answer.)" if failed else ""
 
@@ -69,32 +68,27 @@ class Tools(Episode):
         dialogue: Dialogue,
         text: str,
         reader: Callable[[str], T],
-        fallback: Callable[[str], T] | None = None,
-        role: str | None = None,
     ) -> T:
         """Say `text` in the dialogue and return what `reader` makes of the model's answer, free text in some form.
 
         A reader raises Malformed where the text is not in its form: the action is recorded as malformed, so it is
-        counted and never trained on. The config's policy may ask again; after that `fallback`, the method's own rule
-        for such text, decides. An answer that was cut off is malformed too, but is read if it can be. Raises Unparsed
-        where there is no such rule, OutOfBudget, EngineError.
+        counted and never trained on. The config's policy may ask again; after that the error's `reading`, by the
+        method's own rule for such text, counts. An answer that was cut off is malformed too, but is read if it can be.
+        Raises Unparsed where there is no such rule, OutOfBudget, EngineError.
         """
-        role = role or dialogue.role
-        act = await self._act_again(dialogue, role, text, reader, "reask.user")
+        act = await self._act_again(dialogue, dialogue.role, text, reader, "reask.user")
         if not act.error:
             return act.value
-        with contextlib.suppress(Malformed):
+        try:
             return reader(act.text)
-        if fallback is None:
-            raise Unparsed(role, act.error)
-        return fallback(act.text)
+        except Malformed as error:
+            if not error.reading:
+                raise Unparsed(dialogue.role, act.error) from None
+            return error.reading[0]
 
     async def choose(self, text: str, key: str, choices: Sequence[str]) -> str | None:
-        """Say `text` in the last dialogue and return one of `choices`, to which decoding is constrained whatever the
-        config's policy is: the reply is a JSON object with one of them under `key`. None where no dialogue was opened.
-
-        Raises Unparsed, OutOfBudget, EngineError.
-        """
+        """Say `text` in the last dialogue and return one of `choices`, to which decoding is constrained: the reply is a
+        JSON object with it under `key`. None without a dialogue. Raises Unparsed, OutOfBudget, EngineError."""
         if not self._dialogues:
             return None
         dialogue = self._dialogues[-1]
@@ -115,7 +109,6 @@ class Tools(Episode):
         max_tokens: int,
         keep: Callable[[Draft], int],
         logprobs: bool = False,
-        role: str | None = None,
     ) -> Draft:
         """Say `text`, begin the answer with the ids `prefix`, and let the model add at most `max_tokens` tokens.
 
@@ -127,11 +120,12 @@ class Tools(Episode):
         drafts: list[Draft] = []
 
         def place(completion: Completion) -> tuple[int, int]:
-            draft = Draft.of(completion, dialogue.chat.decode)
+            ended = completion.finish_reason == "stop"
+            draft = Draft(completion.ids, completion.text, completion.logprobs or (), ended, dialogue.chat.decode)
             drafts.append(replace(draft, kept=keep(draft)))
             return dialogue.draft(completion, drafts[0].kept)
 
-        role = role or dialogue.role
+        role = dialogue.role
         check_continues(dialogue, f"system {self.config.name}: {role}")
         act = await self._act(
             dialogue, role, text, free_text, prefix=prefix, max_tokens=max_tokens, place=place, logprobs=logprobs
@@ -148,8 +142,8 @@ class Tools(Episode):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> tuple[Completion, str, Any]:
-        """What the model says in a dialogue that a program has extended: (the completion, its text after the thoughts,
-        what the reader made of that).
+        """Reply in a dialogue that a program has extended: (the completion, its text after the thoughts, the value that
+        the reader made of that).
 
         The value is None where the completion is malformed or was cut off: it is recorded so and never trained on.
         The completion ends before the first of the texts `stop`. Raises OutOfBudget, EngineError.
@@ -172,10 +166,11 @@ class Tools(Episode):
             raise self._no_room(role, dialogue)
 
     async def try_search(self, role: str, query: str, k: int, source: str = INDEX, offset: int = 0) -> ToolResult:
-        """`search` for an agent that is told where a service cannot be reached: then the result has an error, in words
-        for the model, and no passages."""
-        passages, problem = await self._search(role, query, k, offset, source)
-        return ToolResult(tuple(passages), error="" if problem is None else UNAVAILABLE.format(name="The search"))
+        """`search` whose result has an error, in words for the model, where a service cannot be reached."""
+        try:
+            return ToolResult(tuple(await self.search(role, query, k, offset, source)))
+        except SourceError:
+            return ToolResult(error=UNAVAILABLE.format(name="The search"))
 
     async def tool_specs(self, sources: Collection[str]) -> dict[str, ToolSpec]:
         """The tools of these sources by the name that `call` takes: a search service has one, an MCP server many."""
@@ -190,11 +185,8 @@ class Tools(Episode):
     async def call(
         self, role: str, tool: str, arguments: Mapping[str, Any], k: int, sources: Collection[str]
     ) -> ToolResult:
-        """Call a tool of one of these sources. ToolResult.error has, in words for a model, what it refuses (bad
-        arguments), or that the service behind it cannot be reached.
-
-        Raises SourceError where a tool server cannot say which tools it has.
-        """
+        """Call a tool of one of these sources. ToolResult.error says to the model which arguments are refused, or that
+        the service cannot be reached. Raises SourceError where a tool server cannot say which tools it has."""
         specs = {spec.name: name for name in sources for spec in await self._resources.source(name).tools()}
         slot, at = self._start()
         state: LookupState = "ok"
@@ -234,10 +226,7 @@ class Tools(Episode):
         self, role: str, entities: Sequence[str], text: str, by_meaning: bool = False
     ) -> list[EvidenceRecord]:
         """Evidence that other questions of the same scope left under these entities, the most fitting first.
-
-        `by_meaning`: by what the evidence is about and not by its name alone, against the end of `text` that the
-        embedder reads.
-        """
+        `by_meaning`: compared by the embedder with the end of `text`, and not by name alone."""
         slot, at = self._start()
         memory, asked = self._resources.memory, self._question.id
         assert memory is not None, "a run always has a memory"
@@ -260,10 +249,8 @@ class Tools(Episode):
         return evidence
 
     async def remember(self, role: str, entities: Sequence[str], passages: Sequence[Passage], text: str) -> int:
-        """Leave evidence under these entities for other questions of the scope; how many pieces were new.
-
-        `text`: what it was looked up for, such as the claim.
-        """
+        """Leave evidence under these entities for other questions of the scope, and return the number of new pieces.
+        `text`: the claim or question that it was looked up for."""
         memory, asked = self._resources.memory, self._question.id
         assert memory is not None, "a run always has a memory"
         new = await asyncio.to_thread(memory.remember, entities, passages, text, self._context.scope, asked)
@@ -277,7 +264,6 @@ class Tools(Episode):
 
     @property
     def thresholds(self) -> Thresholds:
-        """The config's `embedder.thresholds`."""
         return self._resources.thresholds
 
 

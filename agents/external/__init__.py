@@ -32,7 +32,7 @@ from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
 from ratchet.agents.external.program import ProgramAnswer, ProgramError, Settings, Task, ask_program, run_program
 from ratchet.core.errors import UserError
 from ratchet.core.installed import need_extra
-from ratchet.core.records import Passage, Question, content_key
+from ratchet.core.records import Question, content_key
 from ratchet.core.runfolder import file_digest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def digest_of(settings: Settings) -> str:
-    """Of the program's files: the words of its command that are files, its interpreter left out, and `files`."""
+    """The digest of the program's files: those among the words of its command, without its interpreter, and `files`."""
     for name in settings.files:
         if not Path(name).is_file():
             raise UserError(f"system.settings.files: there is no file {name}")
@@ -74,7 +74,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
 async def _unless_broken(
     work: Coroutine[Any, Any, ProgramAnswer], broken: asyncio.Future[ProgramAnswer]
 ) -> ProgramAnswer:
-    """What a program answers; where its trajectory is broken first, the program ends and that error is raised."""
+    """Wait for the program's answer; where its trajectory is broken first, end the program and raise that error."""
     working = asyncio.ensure_future(work)
     try:
         await asyncio.wait({working, broken}, return_when=asyncio.FIRST_COMPLETED)
@@ -92,18 +92,15 @@ def _answer(question: Question, tools: Tools, recording: Recording, given: Progr
         if not recording.asked:
             raise ProgramError(f"{role}: {given.problem}, and asked no model")
         raise Unparsed(role, given.problem)
-    passages = _documents(recording, given, tools)
+    found = recording.found
+    if given.documents is None:  # the program names none: all that it found and showed to a model
+        passages = shown_passages(found.values(), tools.shown)
+    else:
+        passages = tuple(found[id] for id in given.documents if id in found)
     if not question.labels:
         return Answer(given.answer, passages, explanation=given.explanation)
     label = find_label(given.answer, question.labels)
     return require_label(tools, Answer(label, passages, explanation=given.explanation or given.answer), role)
-
-
-def _documents(recording: Recording, given: ProgramAnswer, tools: Tools) -> tuple[Passage, ...]:
-    """Those that the program names, or else all that it found and showed to a model."""
-    if given.documents is None:
-        return shown_passages(recording.found.values(), tools.shown)
-    return tuple(recording.found[id] for id in given.documents if id in recording.found)
 
 
 SYSTEM = SystemSpec(Settings, solve, roles=lambda settings: settings.roles, digest=digest_of, names_evidence=True)

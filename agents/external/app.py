@@ -74,14 +74,8 @@ class SearchRequest(BaseModel):
     offset: int = Field(0, ge=0, le=1000)
 
 
-class SearchAnswer(BaseModel):
-    """What a search found, the best first."""
-
-    passages: list[Passage]
-
-
 class OwnReward(BaseModel):
-    """What a program makes of its own work."""
+    """A program's reward of its own work."""
 
     reward: float = Field(ge=0, le=1)
     text: str = Field("", max_length=MAX_REMARK)
@@ -154,7 +148,7 @@ class Gateway:
             self._requests.get(key, set()).discard(task)
 
     def tasks(self) -> list[Task]:
-        """Of the open trajectories, what their programs are given."""
+        """The tasks of the open trajectories."""
         return [
             Task.of(one.question, one.tools.sample, self.address, name, one.settings.roles[0])
             for name, one in self._open.items()
@@ -195,9 +189,9 @@ def create_app(gateway: Gateway, lists: bool) -> FastAPI:
         roles = recording.settings.roles
         return {"object": "list", "data": [{"id": role, "object": "model", "owned_by": "ratchet"} for role in roles]}
 
-    async def search(request: Request, body: SearchRequest) -> SearchAnswer:
+    async def search(request: Request, body: SearchRequest) -> dict[str, list[Passage]]:
         _, recording = gateway.find(request)
-        return SearchAnswer(passages=await recording.search(body.query, body.k, body.offset))
+        return {"passages": await recording.search(body.query, body.k, body.offset)}
 
     async def reward(request: Request, body: OwnReward) -> dict[str, Any]:
         _, recording = gateway.find(request)

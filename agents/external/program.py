@@ -75,7 +75,7 @@ class ProgramError(EngineError):
 
 
 class ProgramAnswer(BaseModel):
-    """What a program answered."""
+    """A program's answer, or why there is none."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -91,13 +91,13 @@ class ProgramAnswer(BaseModel):
 
 @dataclass(frozen=True)
 class Task:
-    """What a program is given. The right answer is not in it."""
+    """The task that a program is given. The right answer is not in it."""
 
     question: str
     question_id: str
     form: str
     labels: str
-    """Of a choice: one a line, with its meaning."""
+    """Labels of a choice, one a line, with its meaning."""
     sample: int
     base_url: str
     api_key: str
@@ -113,7 +113,6 @@ class Task:
         return cls(question.text, question.id, question.form, labels, sample, f"{own}/v1", key, role, f"{own}/search")
 
     def variables(self) -> dict[str, str]:
-        """As environment variables."""
         return {
             "RATCHET_QUESTION": self.question.replace("\0", " "),
             "RATCHET_QUESTION_ID": self.question_id.replace("\0", " "),
@@ -213,7 +212,6 @@ def read_answer(text: str) -> ProgramAnswer:
 
 
 async def _read_end(stream: asyncio.StreamReader, size: int) -> bytes:
-    """The last bytes of a stream."""
     kept = bytearray()
     while part := await stream.read(1 << 16):
         kept += part
@@ -227,7 +225,6 @@ def _text(reading: asyncio.Future[bytes]) -> str:
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:
-    """End the program, and whatever it started and left behind in its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)

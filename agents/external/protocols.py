@@ -84,15 +84,12 @@ class ProgramRequest(ChatRequest):
     logprobs: Literal[False] | None = None
 
     def chat(self) -> ProgramRequest:
-        """The request itself: the protocol to which the others are translated."""
         return self
 
     def answer(self, completion: Answer) -> Answer:
-        """The completion itself."""
         return completion
 
     def events(self, completion: Answer) -> Iterator[Answer]:
-        """The chunks of a stream."""
         choice, usage = completion["choices"][0], completion.pop("usage")
         head = {**completion, "object": "chat.completion.chunk"}
         message = choice["message"]
@@ -143,7 +140,7 @@ def in_order_of_calls(turns: Iterable[ChatTurn]) -> Iterator[ChatTurn]:
 
 
 def storable(value: Any, where: str) -> Any:
-    """What a template can be given and JSON has a form for. ApiError, which names the field."""
+    """The value as a template can be given it and JSON can hold it. Raises ApiError, which names the field."""
     try:
         return storable_value(value)
     except ValueError as error:
@@ -238,7 +235,7 @@ NO_SCHEMA = "only tools with an input_schema can be called"
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 BESIDE_TEXT = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 STOPS = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
-"""Of a completion's finish_reason."""
+"""A completion's finish_reason to Anthropic's stop_reason."""
 
 
 class SentMessage(BaseModel):

@@ -9,6 +9,7 @@ continuations.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -32,7 +33,7 @@ from ratchet.core.http.openai import ONCE, ApiError
 from ratchet.core.records import Passage, Question
 from ratchet.core.text import short_line
 from ratchet.inference.chat import Dialogue, Row
-from ratchet.inference.completion import ChatTurn, Completion, FunctionCall
+from ratchet.inference.completion import ChatTurn, Completion
 from ratchet.inference.engine import EngineError
 from ratchet.inference.schemas import SchemaRefused, SchemaRejected, call_grammar, check_schema
 from ratchet.inference.tool_calls import CALL_ID, CallForm, template_call
@@ -45,39 +46,28 @@ class Position:
     dialogue: Dialogue
     row: Row
     tokens: int
-    """Of the row up to here."""
+    """Tokens of the row up to here."""
     turns: int
-
-    @classmethod
-    def end_of(cls, dialogue: Dialogue) -> Position:
-        return cls(dialogue, dialogue.row, len(dialogue.ids), len(dialogue.turns))
 
     @property
     def is_end(self) -> bool:
-        """Nothing was said after it."""
         return self.dialogue.row is self.row and len(self.row.ids) == self.tokens
 
     def branch(self) -> Dialogue:
-        """A dialogue that begins with what is up to here."""
         return self.dialogue.branch(self.row, self.tokens, self.turns)
 
 
 class History:
-    """The turns of a trajectory that were recorded.
-
-    `opening` is what a dialogue begins with besides its messages: its role and tools.
-    """
+    """The recorded turns of a trajectory. `opening`: a dialogue's role and tools."""
 
     def __init__(self) -> None:
         self._positions: dict[tuple[Hashable, tuple[ChatTurn, ...]], list[Position]] = {}
         self._lengths: set[int] = set()
-        """Of the turns under which there is a position: no other beginnings of a request are looked up."""
+        """Numbers of turns under which there is a position: no other beginnings of a request are looked up."""
 
     def find(self, opening: Hashable, turns: Sequence[ChatTurn]) -> tuple[Position | None, list[ChatTurn]]:
-        """The longest recorded beginning of a request's turns, and the turns that follow it.
-
-        Where two turns are alike, as of two equal requests, the one that nothing follows yet.
-        """
+        """The longest recorded beginning of a request's turns, and the turns that follow it. Of two equal beginnings,
+        the one that nothing follows yet."""
         for length in sorted(self._lengths, reverse=True):
             if positions := self._positions.get((opening, tuple(turns[:length]))):
                 position = next((position for position in positions if position.is_end), positions[0])
@@ -91,7 +81,7 @@ class History:
 
 
 class Recording:
-    """What a program does in one trajectory."""
+    """A program's model calls, searches and remarks in one trajectory."""
 
     def __init__(self, question: Question, tools: Tools, settings: Settings) -> None:
         self.question, self.tools, self.settings = question, tools, settings
@@ -101,12 +91,10 @@ class Recording:
         self.answer: asyncio.Future[ProgramAnswer] = asyncio.get_running_loop().create_future()
         """The answer of a program that came by itself."""
         self.found: dict[str, Passage] = {}
-        """What it found, by the passage's id."""
         self.asked = 0
-        """Requests to a model."""
         self.out_of_budget = ""
         """Why a request had no room, if one had none."""
-        self._history, self._calls = History(), 0
+        self._history, self._call_numbers = History(), itertools.count(1)
         self._running, self._last = 0, time.monotonic()
 
     async def wait_until_finished(self, seconds: float) -> ProgramAnswer:
@@ -180,15 +168,12 @@ class Recording:
             [request.stop] if isinstance(request.stop, str) else request.stop or (),
         )
         text, calls = value if form and value and not isinstance(value, str) else (plain, ())
-        own = tuple(self._with_id(call) for call in calls)
+        own = tuple(replace(call, id=CALL_ID.format(next(self._call_numbers))) for call in calls)
         reply = dialogue.turns[-1] = replace(dialogue.turns[-1], text=text.strip(), calls=own)
-        self._history.record(opening, [*turns, reply], Position.end_of(dialogue))
+        end = Position(dialogue, dialogue.row, len(dialogue.ids), len(dialogue.turns))
+        self._history.record(opening, [*turns, reply], end)
         thoughts = dialogue.thought_tokens(completion)
         return _response(request.model, text, reply, completion, thoughts)
-
-    def _with_id(self, call: FunctionCall) -> FunctionCall:
-        self._calls += 1
-        return replace(call, id=CALL_ID.format(self._calls))
 
     def _break(self, error: Exception) -> ApiError:
         if not self.broken.done():
@@ -220,7 +205,7 @@ class Recording:
 def _reader(
     form: CallForm | None, schema: dict[str, Any] | None, tools: Sequence[dict[str, Any]]
 ) -> Callable[[str], Any] | None:
-    """What reads the model's words; None where they may be anything."""
+    """The reader of the model's words; None where they may be anything."""
     if form is not None:
         return partial(read_calls, form, tools)
     return None if schema is None else lambda text: read_output(text, schema, without_bounds(schema)).value

@@ -21,7 +21,7 @@ that has no room left there is no verdict, and nothing is remembered; nor is it 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -67,18 +67,12 @@ class Decomposition(JsonObject):
     keywords: Shorts = at_most(items=5)
 
 
-def entities_of(parts: Decomposition) -> list[str]:
-    """The subjects and objects of the facts, each once as the memory tells them apart (`entity_key`)."""
-    return _keys(name for triplet in parts.triplets for name in (triplet.subject, triplet.object))
-
-
-def fact_keys(parts: Decomposition) -> list[str]:
-    """The subjects and objects, the triplets as one phrase each, and the keywords, each once."""
-    triplets = [f"{triplet.subject} {triplet.relation} {triplet.object}" for triplet in parts.triplets]
-    return _keys([*entities_of(parts), *triplets, *parts.keywords])
-
-
-def _keys(names: Iterable[str]) -> list[str]:
+def memory_keys(parts: Decomposition, kind: Literal["entities", "facts"]) -> list[str]:
+    """Keys in the memory (`Settings.memory_keys`), each once as the memory tells them apart (`entity_key`)."""
+    names = [name for triplet in parts.triplets for name in (triplet.subject, triplet.object)]
+    if kind == "facts":
+        names += [f"{triplet.subject} {triplet.relation} {triplet.object}" for triplet in parts.triplets]
+        names += parts.keywords
     kept: dict[str, str] = {}
     for name in names:
         kept.setdefault(entity_key(name), one_line(name))
@@ -170,7 +164,7 @@ def gold_action(question: Question, settings: Settings) -> tuple[str, str]:
 
 
 class Evidence:
-    """What the Executor was shown of the world, with one number for each document."""
+    """The documents that the Executor was shown, with one number for each."""
 
     def __init__(self) -> None:
         self.recalled: list[Passage] = []
@@ -182,7 +176,6 @@ class Evidence:
         return unique([*self.recalled, *self.found])
 
     def shown(self, passages: Sequence[Passage]) -> str:
-        """One document a line."""
         lines = []
         for passage in passages:
             key = (passage.id, passage.text)
@@ -201,7 +194,7 @@ async def solve(question: Question, tools: Tools, settings: Settings) -> Answer:
     if settings.decomposer:
         parts = await tools.ask(*tools.begin("decomposer"), Decomposition)
         facts = facts_text(parts)
-        entities = fact_keys(parts) if settings.memory_keys == "facts" else entities_of(parts)
+        entities = memory_keys(parts, settings.memory_keys)
     remembers = settings.memory != "off" and bool(entities)
     evidence = Evidence()
     if remembers:
@@ -265,7 +258,7 @@ async def execute(tools: Tools, settings: Settings, labels: Sequence[Label], tex
 
 
 def documents_of(result: ToolResult, call: str, tool: str) -> tuple[Passage, ...]:
-    """What a call found; text that is no document becomes one."""
+    """The documents of a call; text that is no document becomes one."""
     if result.error or result.passages or not result.text.strip():
         return result.passages
     name = f"{tool}-{content_key(call, result.text)[:12]}"

@@ -87,7 +87,7 @@ def _meaning(given: Any, part: Mapping[str, Any]) -> str:
 
 
 def arguments_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a tool's own schema is kept: objects, lists, choices and plain values, with bounds.
+    """Keep objects, lists, choices and plain values of a tool's own schema, with bounds.
 
     Anybody's server writes these schemas. What is left out (patterns, formats, references to other files, recursion)
     could not be compiled, might run for ever, or would be fetched; the tool itself refuses what does not fit.
@@ -147,7 +147,6 @@ def _simplified_object(schema: Mapping[str, Any], root: Mapping[str, Any], depth
 
 
 def _resolve_reference(reference: Any, root: Mapping[str, Any]) -> Any:
-    """The part of the same schema that a reference points to."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return {}
     part: Any = root

@@ -20,6 +20,7 @@ words of the prompts are ours.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import ge, gt
@@ -48,10 +49,7 @@ from ratchet.agents.tool_mad.debate import (
     mean_scores,
     other_answer,
     passages_of,
-    read_keywords,
-    read_keywords_leniently,
     read_query,
-    read_query_leniently,
 )
 from ratchet.agents.tool_mad.ragas import F, Measurement, answer_relevance, check_support, extract_statements
 from ratchet.core.config import Section, Thresholds
@@ -89,7 +87,7 @@ class Settings(Section):
     without_scores: Literal["all_rounds", "agreement"] = "all_rounds"
     """`stability: false`: play every round, or end the debate on agreement."""
     thresholds: Thresholds | None = None
-    """Of this system alone. Default: `embedder.thresholds`, which hold for all."""
+    """Thresholds of this system alone. Default: `embedder.thresholds`, which hold for all."""
     thresholds_of: Literal["per_round", "accumulated"] = "per_round"
     """The last round's scores are at or above the thresholds, or the sums so far are above them."""
     no_evidence: Literal["unknown", "zero"] = "unknown"
@@ -109,7 +107,6 @@ class Settings(Section):
 
     @property
     def quote(self) -> Quote:
-        """How prompts show what an agent said."""
         return quoted if self.quoting == "lines" else str.strip
 
 
@@ -161,13 +158,14 @@ async def look_up(
 
     async def formulate(agent: Agent, other: str) -> str:
         dialogue, text = begin_query(tools, question, agent, last, settings.quote(other))
-        return await tools.read(dialogue, text, read_query, lambda reply: read_query_leniently(reply, question.text))
+        return await tools.read(dialogue, text, lambda reply: read_query(reply, question.text))
 
     async def keywords(agent: Agent, query: str) -> str:
         if agent.kind not in settings.keywords:
             return query
         dialogue, text = tools.begin("keywords", task=task, query=one_line(query))
-        return await tools.read(dialogue, text, read_keywords, lambda reply: read_keywords_leniently(reply, query))
+        said = await tools.read(dialogue, text, lambda reply: read_query(reply, query))
+        return " ".join(re.sub("[,;]", " ", said).split())
 
     async def search(agent: Agent, query: str, words: str) -> Lookup:
         source = settings.sources.rag if agent.kind == "rag" else settings.sources.search
@@ -227,8 +225,8 @@ async def score_turns(
 
 
 def agreed(agents: Sequence[Agent], history: Sequence[Round], settings: Settings, thresholds: Thresholds) -> bool:
-    """Whether the last round ends the debate: one label, and scores that reach their thresholds (section III-C), or
-    sums of scores above them (algorithm 1)."""
+    """Tell whether the last round ends the debate: it has one label, and scores that reach their thresholds (section
+    III-C) or sums of scores above them (algorithm 1)."""
     labels = {move.verdict.label for move in history[-1].values()}
     if len(labels) > 1 or labels == {""}:
         return False

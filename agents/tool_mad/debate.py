@@ -1,4 +1,4 @@
-"""What happened in a Tool-MAD debate so far, what its agents are told of it, and how a query is read.
+"""The rounds of a Tool-MAD debate, the prompts of its agents, and the readers of queries.
 
 Figures 4 to 6 of the paper say what belongs in a prompt. Each `begin_` function opens a conversation, and returns it
 with what is said in it first, filled in from `PROMPTS`.
@@ -37,17 +37,17 @@ class Agent:
 
 @dataclass(frozen=True)
 class Lookup:
-    """What an agent searched for and what came of it; all empty for an agent without a tool."""
+    """An agent's query and its result; all empty for an agent without a tool."""
 
     query: str = ""
     passages: tuple[Passage, ...] = ()
     failure: str = ""
-    """What the agent is told where its tool gave no answer."""
+    """The message to the agent where its tool gave no answer."""
 
 
 @dataclass(frozen=True)
 class AgentTurn:
-    """What an agent did in a round."""
+    """An agent's search and verdict in a round, and the scores of the verdict."""
 
     lookup: Lookup
     verdict: Verdict
@@ -79,7 +79,7 @@ def mean_scores(history: Sequence[Round], agent: str, divide_by: Literal["rounds
 
 
 def known_scores(history: Sequence[Round], agent: str, name: str) -> list[float]:
-    """Of the rounds in which it could be told."""
+    """The score in the rounds in which it is known."""
     return [value for moves in history if (value := moves[agent].scores.get(name)) is not None]
 
 
@@ -142,7 +142,7 @@ PROMPTS = {
 }
 
 Quote = Callable[[str], str]
-"""How what an agent said is shown."""
+"""Shows an agent's words in a prompt."""
 BRACKETS = re.compile(r"\[([^\[\]\n]*[^\[\]\s][^\[\]\n]*)\]")
 CITATION = re.compile(
     r"(?:(?:doc|document|passage|ref|source)s?\.?\s+)?\d{1,3}(?:\s*[,;\u2013-]\s*\d{1,3})*", re.IGNORECASE
@@ -162,7 +162,7 @@ def begin_query(tools: Tools, question: Question, agent: Agent, last: Round, oth
 
 
 def begin_answer(tools: Tools, agent: Agent, lookup: Lookup, last: Round, quote: Quote) -> tuple[Dialogue, str]:
-    """Of an agent's answer."""
+    """Open the conversation of an agent's answer."""
     has_tool = agent.kind != "none"
     documents = documents_text(lookup.passages) or f"({lookup.failure or 'none were found'})"
     return tools.begin(
@@ -177,14 +177,17 @@ def begin_answer(tools: Tools, agent: Agent, lookup: Lookup, last: Round, quote:
 def begin_ruling(
     tools: Tools, history: Sequence[Round], scores: Mapping[str, Scores], quote: Quote
 ) -> tuple[Dialogue, str]:
-    """Of the judge. `scores`: each agent's means, empty where none are kept."""
-    means = [_score_text(mean) for of_agent in scores.values() for mean in of_agent.values()]
+    """Open the judge's conversation. `scores`: each agent's means, empty where none are kept."""
+    means = [_score_text(mean) for own in scores.values() for mean in own.values()]
+    lines = []
+    for agent, own in scores.items():
+        lines.append(f"Agent {agent}: " + ", ".join(f"{name} {_score_text(mean)}" for name, mean in own.items()))
     return tools.begin(
         "judge",
         "judge" if scores else "judge_without_scores",
         documents=documents_text(passages_of(history)),
         debate=debate_text(history, quote),
-        scores="\n".join(f"Agent {name}: {_scores_text(means)}" for name, means in scores.items()),
+        scores="\n".join(lines),
         **dict(zip(SCORES, means, strict=False)),
     )
 
@@ -204,45 +207,24 @@ def debate_text(history: Sequence[Round], quote: Quote) -> str:
     return "\n\n".join(parts)
 
 
-def _scores_text(means: Scores) -> str:
-    return ", ".join(f"{name} {_score_text(mean)}" for name, mean in means.items())
-
-
 def _score_text(mean: float | None) -> str:
     return "unknown" if mean is None else f"{mean:.2f}"
 
 
 def other_answer(agent: Agent, last: Round) -> str:
-    """What the opponent said in a round."""
+    """The opponent's answer in a round."""
     [said] = [move.verdict.text for name, move in last.items() if name != agent.name]
     return said
 
 
-def read_query(text: str) -> str:
-    """What stands in square brackets and alone. Raises Malformed."""
+def read_query(text: str, default: str) -> str:
+    """The query, which stands in square brackets and alone. Out of form, the last thing in brackets that is no citation
+    counts, else the first line that is no heading, else `default`."""
     bracketed = BRACKETS.fullmatch(text.strip())
-    if not bracketed or CITATION.fullmatch(query := bracketed[1].strip()):
-        raise Malformed("Write one query and nothing else, in square brackets.")
-    return query
-
-
-def read_keywords(text: str) -> str:
-    """The keywords in square brackets, as one query in their order. Raises Malformed."""
-    return _without_commas(read_query(text))
-
-
-def read_keywords_leniently(text: str, query: str) -> str:
-    """As `read_query_leniently`, with the query where there is none."""
-    return _without_commas(read_query_leniently(text, query))
-
-
-def _without_commas(text: str) -> str:
-    return " ".join(word for part in re.split(r"[,;]", text) for word in part.split())
-
-
-def read_query_leniently(text: str, claim: str) -> str:
-    """The last thing in brackets that is no citation, else the first line that is no heading, else the claim."""
-    bracketed = [query for query in BRACKETS.findall(text) if not CITATION.fullmatch(query.strip())]
-    lines = bracketed[-1:] or HEADING.sub("", text).splitlines()
+    if bracketed and not CITATION.fullmatch(query := bracketed[1].strip()):
+        return query
+    found = [query for query in BRACKETS.findall(text) if not CITATION.fullmatch(query.strip())]
+    lines = found[-1:] or HEADING.sub("", text).splitlines()
     queries = (line.strip(" \t[]*`") for line in lines if not CITATION.fullmatch(line.strip(" \t[]")))
-    return next(filter(None, queries), claim)
+    meant = next(filter(None, queries), default)
+    raise Malformed("Write one query and nothing else, in square brackets.", meant)

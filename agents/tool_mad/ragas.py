@@ -123,16 +123,13 @@ class StatementList:
     reason: str = ""
     """Why there are none."""
     dropped: int = 0
-    """How many more there were than are allowed."""
+    """Number of statements beyond those allowed."""
 
 
 async def extract_statements(
     ask: Ask, question: Question, answer: str, documents: Sequence[Passage], max_statements: int | None, prompt: FillIn
 ) -> StatementList:
-    """The first call of faithfulness: the statements of the answer.
-
-    Without an answer, or documents to check it against, no call is made.
-    """
+    """The first call of faithfulness: the statements of the answer. No call is made without answer or documents."""
     if not answer.strip():
         return StatementList(reason="the answer is empty")
     if not any(passage.text.strip() for passage in documents):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ratchet.questions.benchmark import Benchmark, Document
+from ratchet.core.records import Document
+from ratchet.questions.benchmark import Benchmark
 from ratchet.questions.evidence import document_by_content
 from ratchet.questions.formats import Format, Row, texts
 from ratchet.questions.labels import AVERITEC, claim_fields
@@ -21,13 +22,12 @@ def _released(row: Row) -> Row:
     return {
         **({"id": str(row["claim_id"])} if "claim_id" in row else {}),
         **claim_fields(row["claim"], AVERITEC, row["label"]),
-        "gold_ids": texts([document.id for document in documents(row)]),
+        "gold_ids": texts([document.id for document in _documents(row)]),
         "kind": types[0] if len(types) == 1 else "several types" if types else "",
     }
 
 
-def documents(row: Row) -> Iterable[Document]:
-    """The evidence that a row carries."""
+def _documents(row: Row) -> Iterable[Document]:
     verdict = (row.get("justification") or "").strip()
     for question in row["questions"]:
         answers = [
@@ -52,5 +52,5 @@ BENCHMARK = Benchmark(
     },
     default_split="dev",
     formats=(Format("official", ("claim", "label", "questions"), _released),),
-    documents=documents,
+    documents=_documents,
 )

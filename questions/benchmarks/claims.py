@@ -52,10 +52,6 @@ def _factool_rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) 
             yield f"{place}, claim {number}", {"id": f"{answer}.{number}", **claim}
 
 
-def _bingcheck(row: Row) -> Row:
-    return claim_fields(row["claim"], TRUE_FALSE, row["label"])
-
-
 def _factool(row: Row) -> Row:
     return {**({"id": row["id"]} if "id" in row else {}), **claim_fields(row["claim"], TRUE_FALSE, row["label"])}
 
@@ -109,7 +105,9 @@ BENCHMARKS = {
         gold="none",
         splits={"test": ("data.jsonl",)},
         default_split="test",
-        formats=(Format("claims", ("claim", "label"), _bingcheck),),
+        formats=(
+            Format("claims", ("claim", "label"), lambda row: claim_fields(row["claim"], TRUE_FALSE, row["label"])),
+        ),
     ),
     # Chern et al. 2023, arXiv 2307.13528
     "factool_qa": Benchmark(

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ratchet.core.errors import UserError
-from ratchet.questions.benchmark import Benchmark, Document, FieldCompleter, PlacedRow, first_file
+from ratchet.core.records import Document
+from ratchet.questions.benchmark import Benchmark, FieldCompleter, PlacedRow, first_file
 from ratchet.questions.evidence import document_by_content
 from ratchet.questions.formats import Format, Row, texts
 from ratchet.questions.labels import TRUE_FALSE, claim_fields
@@ -25,25 +26,23 @@ EVIDENCE = (
 UNDECIDED = "not_enough_evidence"
 
 
-def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
-    """The rows of the split."""
+def _rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     return ((place, row) for place, row in placed if row.get("label") != UNDECIDED)
 
 
-def documents(row: Row) -> Iterable[Document]:
-    """The evidence that a row carries."""
+def _documents(row: Row) -> Iterable[Document]:
     return [document_by_content("factcheckbench", row["evidence"])] if row["evidence"].strip() else []
 
 
-def beside(folder: Path) -> FieldCompleter:
-    """Gold documents, where the evidence is there."""
+def _beside(folder: Path) -> FieldCompleter:
+    # Gold documents, where the evidence is there.
     gold: dict[str, list[str]] = {}
     path = first_file(folder, EVIDENCE)
     for place, row in read_rows(path) if path else ():
         if not {"claim", "evidence", "stance"} <= row.keys():
             raise UserError(f"{place}: no claim, evidence and stance; get the file again, or remove it to go without")
         if row["stance"] != "irrelevant":
-            gold.setdefault(row["claim"], []).extend(document.id for document in documents(row))
+            gold.setdefault(row["claim"], []).extend(document.id for document in _documents(row))
     return lambda row, fields: fields | {"gold_ids": texts(gold.get(fields["text"]))}
 
 
@@ -57,7 +56,7 @@ BENCHMARK = Benchmark(
     default_split="test",
     formats=(Format("claims", ("claim", "label"), lambda row: claim_fields(row["claim"], TRUE_FALSE, row["label"])),),
     evidence=EVIDENCE,
-    beside=beside,
-    rows=rows,
-    documents=documents,
+    beside=_beside,
+    rows=_rows,
+    documents=_documents,
 )

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ratchet.questions.benchmark import Benchmark, Document, PlacedRow
+from ratchet.core.records import Document
+from ratchet.questions.benchmark import Benchmark, PlacedRow
 from ratchet.questions.formats import Format, Row, texts
 from ratchet.questions.labels import FEVER, FEVER_TWO, claim_fields
 
@@ -26,8 +27,7 @@ SPLITS = {
 SPLITS |= {f"{split}_two": files for split, files in SPLITS.items()}
 
 
-def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
-    """The rows of a split, with how many labels they are asked with."""
+def _rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     for place, row in placed:
         yield place, row | {"two": True} if split.endswith("_two") else row
 
@@ -42,8 +42,7 @@ def _released(row: Row) -> Row:
     }
 
 
-def documents(row: Row) -> Iterable[Document]:
-    """The evidence that a row carries."""
+def _documents(row: Row) -> Iterable[Document]:
     for passage in (row.get("positive_evidence"), row.get("negative_evidence")):
         if passage:
             yield Document(f"faviq:{passage['id']}", passage["text"], passage.get("title") or "")
@@ -59,6 +58,6 @@ BENCHMARK = Benchmark(
     splits=SPLITS,
     default_split="dev",
     formats=(Format("official", ("id", "claim", "label"), _released),),
-    rows=rows,
-    documents=documents,
+    rows=_rows,
+    documents=_documents,
 )

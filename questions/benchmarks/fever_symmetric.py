@@ -16,7 +16,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ratchet.questions.benchmark import Benchmark, Document, PlacedRow
+from ratchet.core.records import Document
+from ratchet.questions.benchmark import Benchmark, PlacedRow
 from ratchet.questions.evidence import document_by_content
 from ratchet.questions.formats import Format, Row
 from ratchet.questions.labels import FEVER_TWO, claim_fields
@@ -27,8 +28,7 @@ MADE_UP = re.compile("000000[24]$")
 """Ids of the pairs whose evidence was made up."""
 
 
-def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
-    """The rows of the split."""
+def _rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     for place, row in placed:
         if not split.endswith("_open") or "claim" not in row:
             yield place, row
@@ -41,12 +41,11 @@ def _released(row: Row) -> Row:
     return {
         "id": str(row["id"]),
         **claim_fields(text, FEVER_TWO, row["label"] if "label" in row else row["gold_label"]),
-        "gold_ids": [document.id for document in documents(row)],
+        "gold_ids": [document.id for document in _documents(row)],
     }
 
 
-def documents(row: Row) -> Iterable[Document]:
-    """The evidence that a row carries."""
+def _documents(row: Row) -> Iterable[Document]:
     return [document_by_content("fever_symmetric", _sentence(row))]
 
 
@@ -67,6 +66,6 @@ BENCHMARK = Benchmark(
         Format("official", ("id", "claim", "evidence", "label"), _released),
         Format("0.1", ("id", "claim", "evidence_sentence", "label"), _released),
     ),
-    rows=rows,
-    documents=documents,
+    rows=_rows,
+    documents=_documents,
 )

@@ -13,17 +13,18 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ratchet.questions.benchmark import Benchmark, Document, PlacedRow
+from ratchet.core.records import Document
+from ratchet.questions.benchmark import Benchmark, PlacedRow
 from ratchet.questions.formats import Format, Row, texts
 from ratchet.questions.labels import FEVER, FEVER_TWO, claim_fields
 
 DEV = ("feverous_dev_challenges.jsonl", "dev.jsonl", "dev.json")
 ELEMENT = re.compile(r"_(?:sentence|(?:header_)?cell|table_caption|table|item|list|section|title)(?:_\d+)*$")
-"""What follows the page's title in an evidence id."""
+"""The end of an evidence id, behind the page's title."""
 LINK = re.compile(r"\[\[[^|\[\]]*\|(.*?)\]\]")
 
 
-def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def _rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The release's files begin with an empty row, which is skipped."""
     for place, row in placed:
         if "claim" not in row or (row["claim"] and split != "dev_two"):
@@ -40,13 +41,13 @@ def _released(row: Row) -> Row:
     return {
         "id": str(row["id"]),
         **claim_fields(row["claim"], FEVER_TWO if row.get("two") else FEVER, row["label"]),
-        "gold_ids": texts([document.id for document in documents(row)]),
+        "gold_ids": texts([document.id for document in _documents(row)]),
         "gold_titles": texts(titles),
         "kind": row.get("challenge") or "",
     }
 
 
-def documents(row: Row) -> Iterable[Document]:
+def _documents(row: Row) -> Iterable[Document]:
     """None of a row of the release, whose texts are in the Wikipedia that comes with it."""
     if isinstance(row["evidence"], str):
         yield from (Document(f"feverous:{title}", text, title) for title, text in _lines(row))
@@ -69,6 +70,6 @@ BENCHMARK = Benchmark(
     splits={"train": ("feverous_train_challenges.jsonl", "train.jsonl", "train.json"), "dev": DEV, "dev_two": DEV},
     default_split="dev",
     formats=(Format("official", ("id", "claim", "label", "evidence"), _released),),
-    rows=rows,
-    documents=documents,
+    rows=_rows,
+    documents=_documents,
 )

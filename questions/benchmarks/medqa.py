@@ -15,7 +15,7 @@ from ratchet.questions.formats import Format, Row
 from ratchet.questions.labels import choice_labels, parse_label
 
 
-def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def _rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The rows of a split, where a file has all of them by name."""
     for place, row in placed:
         if isinstance(row.get(split), list):
@@ -57,5 +57,5 @@ BENCHMARK = Benchmark(
         Format("official", ("question", "options", "answer_idx"), _released),
         Format("collected", ("id", "question", "choices", "answer"), _collected),
     ),
-    rows=rows,
+    rows=_rows,
 )

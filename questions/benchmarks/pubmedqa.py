@@ -12,7 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ratchet.core.errors import UserError
-from ratchet.questions.benchmark import Benchmark, Document, HubDataset, PlacedRow, first_file
+from ratchet.core.records import Document
+from ratchet.questions.benchmark import Benchmark, HubDataset, PlacedRow, first_file
 from ratchet.questions.formats import Format, Row
 from ratchet.questions.labels import YES_NO_MAYBE, parse_label
 from ratchet.questions.load import read_rows
@@ -21,7 +22,7 @@ SOURCE = "pubmedqa/pubmedqa (data/ori_pqal.json and data/test_ground_truth.json)
 TEST_IDS = "test_ground_truth.json"
 
 
-def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
+def _rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     """The release is one object, PubMed id to question."""
     for place, row in placed:
         if not row or not all(isinstance(entry, dict) and "QUESTION" in entry for entry in row.values()):
@@ -55,8 +56,7 @@ def _question(pmid: str, text: str, decision: str) -> Row:
     }
 
 
-def documents(row: Row) -> Iterable[Document]:
-    """The evidence that a row carries."""
+def _documents(row: Row) -> Iterable[Document]:
     if "pmid" in row:
         pmid, contexts, headings = row["pmid"], row["CONTEXTS"], row.get("LABELS")
     else:
@@ -88,6 +88,6 @@ BENCHMARK = Benchmark(
             lambda row: _question(str(row["pubid"]), row["question"], row["final_decision"]),
         ),
     ),
-    rows=rows,
-    documents=documents,
+    rows=_rows,
+    documents=_documents,
 )

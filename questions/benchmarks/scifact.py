@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ratchet.questions.benchmark import Benchmark, Document, PlacedRow
+from ratchet.core.records import Document
+from ratchet.questions.benchmark import Benchmark, PlacedRow
 from ratchet.questions.formats import Format, Row
 from ratchet.questions.labels import SCIFACT, SCIFACT_TWO, claim_fields
 
 TRAIN, DEV = (tuple(f"{folder}claims_{split}.jsonl" for folder in ("", "data/")) for split in ("train", "dev"))
 
 
-def rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
-    """All of them; of the release's, for two labels, those with evidence."""
+def _rows(placed: Iterable[PlacedRow], split: str, folder: Path | None) -> Iterator[PlacedRow]:
     for place, row in placed:
         if not split.endswith("_two") or "evidence" not in row:
             yield place, row
@@ -41,8 +41,7 @@ def _released(row: Row) -> Row:
     }
 
 
-def documents(row: Row) -> Iterable[Document]:
-    """The evidence that a row carries."""
+def _documents(row: Row) -> Iterable[Document]:
     yield Document(f"scifact:{row['doc_id']}", " ".join(sentence.strip() for sentence in row["abstract"]), row["title"])
 
 
@@ -56,6 +55,6 @@ BENCHMARK = Benchmark(
     default_split="dev",
     formats=(Format("official", ("id", "claim", "evidence"), _released),),
     evidence=("corpus.jsonl",),
-    rows=rows,
-    documents=documents,
+    rows=_rows,
+    documents=_documents,
 )

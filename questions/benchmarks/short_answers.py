@@ -17,23 +17,19 @@ def _on_flashrag(name: str, *splits: str) -> HubDataset:
     return HubDataset("RUC-NLPIR/FlashRAG_datasets", name, {split: split for split in splits})
 
 
-def _nq_open(row: Row) -> Row:
-    return {"text": row["question"], "answers": texts(row["answer"])}
-
-
-def _bamboogle(row: Row) -> Row:
-    return {"text": row["Question"], "answers": texts(row["Answer"])}
+def _plain(question: str, answer: str) -> Format:
+    """The official format whose rows have no more than these two fields."""
+    return Format("official", (question, answer), lambda row: {"text": row[question], "answers": texts(row[answer])})
 
 
 def _popqa(row: Row) -> Row:
-    """The row names the Wikipedia page of its subject, but nobody checked that the answer is there: no gold."""
+    # The row names the Wikipedia page of its subject, but nobody checked that the answer is there: no gold.
     answers = texts(json_list(row["possible_answers"]))
     return {"id": str(row["id"]), "text": row["question"], "answers": answers, "kind": row.get("prop") or ""}
 
 
 def _triviaqa(row: Row) -> Row:
-    """The normalised aliases count as well, as in the official scorer."""
-    answer = row["Answer"]
+    answer = row["Answer"]  # the normalised aliases count as well, as in the official scorer
     answers = texts(answer["Value"], answer.get("Aliases"), answer.get("HumanAnswers"), answer.get("NormalizedAliases"))
     return {"id": row["QuestionId"], "text": row["Question"], "answers": answers}
 
@@ -57,7 +53,7 @@ def _musique(row: Row) -> Row:
 
 
 def _with_aliases(folder: Path) -> FieldCompleter:
-    """The function that adds 2WikiMultiHopQA's aliases, where id_aliases.json lies beside the questions."""
+    # 2WikiMultiHopQA has aliases of answers in id_aliases.json, beside the questions.
     path = folder / "id_aliases.json"
     aliases: dict[str, Row] = {}
     for place, row in read_rows(path) if path.is_file() else ():
@@ -90,7 +86,7 @@ BENCHMARKS = {
             _on_flashrag("nq", "train", "dev", "test"),
             HubDataset("google-research-datasets/nq_open", None, {"train": "train", "test": "validation"}),
         ),
-        formats=(FLASHRAG, Format("official", ("question", "answer"), _nq_open)),
+        formats=(FLASHRAG, _plain("question", "answer")),
     ),
     # Joshi et al. 2017, arXiv 1705.03551
     "triviaqa": Benchmark(
@@ -138,7 +134,7 @@ BENCHMARKS = {
         splits={"test": ("Bamboogle Prerelease - Sheet1.csv", "bamboogle.csv")},
         default_split="test",
         hub=(_on_flashrag("bamboogle", "test"), HubDataset("chiayewken/bamboogle", None, {"test": "test"})),
-        formats=(FLASHRAG, Format("official", ("Question", "Answer"), _bamboogle)),
+        formats=(FLASHRAG, _plain("Question", "Answer")),
     ),
     # Yang et al. 2018, arXiv 1809.09600. Distractor and fullwiki ask the same.
     "hotpotqa": Benchmark(

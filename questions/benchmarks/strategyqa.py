@@ -11,15 +11,15 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ratchet.questions.benchmark import Benchmark, Document, HubDataset
+from ratchet.core.records import Document
+from ratchet.questions.benchmark import Benchmark, HubDataset
 from ratchet.questions.formats import Format, Row
 
 PARAGRAPH = re.compile(r"-\d+$")
-"""What follows the page's title in a paragraph's id."""
+"""The end of a paragraph's id, behind the page's title."""
 
 
 def _answer(value: Any) -> str:
-    """Raises ValueError for what is neither yes nor no."""
     known = {"true": "yes", "yes": "yes", "false": "no", "no": "no"}.get(str(value).strip().lower())
     if known is None:
         raise ValueError(f"answer: expected true or false, got {value!r}")
@@ -50,8 +50,7 @@ def _flashrag(row: Row) -> Row:
     return {"id": str(row["id"]), "text": row["question"], "answers": (_answer(row["golden_answers"][0]),)}
 
 
-def documents(row: Row) -> Iterable[Document]:
-    """The facts of a released row."""
+def _documents(row: Row) -> Iterable[Document]:
     if row.get("facts"):
         yield Document(f"strategyqa:{row['qid']}", "\n".join(row["facts"]), row.get("term") or "")
 
@@ -72,5 +71,5 @@ BENCHMARK = Benchmark(
         Format("official", ("qid", "question", "answer"), _official),
         Format("flashrag", ("id", "question", "golden_answers"), _flashrag),
     ),
-    documents=documents,
+    documents=_documents,
 )

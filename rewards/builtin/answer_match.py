@@ -43,7 +43,7 @@ NEGATIONS = frozenset(
         """
     )
 )
-"""Of languages that write blanks between words: in others an added negation makes another word."""
+"""The languages are those that write blanks between words: in others an added negation makes another word."""
 
 
 def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> float:
@@ -54,19 +54,18 @@ def score(question: Question, trajectory: Trajectory, inputs: Inputs) -> float:
 
 
 def agrees(answer: str, right: str, normalise: Normalise) -> bool:
-    """Whether the answer says neither another number nor the opposite nor, of a short one, something else."""
+    """Tell whether the answer says no other number, not the opposite, and, beside a short one, nothing else."""
     said, expected = set(normalise(answer).split()), normalise(right).split()
     is_short = len(expected) <= SHORT
     if is_short and not (said <= set(expected) or said >= set(expected)):
         return False
     found, wanted = numbers(answer), numbers(right)
-    return is_negated(answer) == is_negated(right) and (
+    return _is_negated(answer) == _is_negated(right) and (
         found == wanted or (not is_short and bool(found) and found < wanted)
     )
 
 
-def is_negated(text: str) -> bool:
-    """Whether a word of it negates."""
+def _is_negated(text: str) -> bool:
     return not NEGATIONS.isdisjoint(split_words(fold_typography(text).lower().replace("n't", " not")))
 
 

@@ -26,8 +26,7 @@ def nugget_containment(question: Question, trajectory: Trajectory, inputs: Input
     return rules.nugget_containment(trajectory.answer, question.nuggets)
 
 
-def _without_nuggets(question: Question) -> str:
-    """A nugget without a word is none."""
+def _without_nuggets(question: Question) -> str:  # a nugget without a word is none
     return "the question has no nuggets" if rules.nugget_containment("", question.nuggets) is None else ""
 
 

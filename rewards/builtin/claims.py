@@ -28,12 +28,11 @@ from pydantic import ValidationError, ValidatorFunctionWrapHandler, WithJsonSche
 
 from ratchet.agents.core.prompts import Prompts
 from ratchet.agents.mrag.paper import rebase
-from ratchet.core.config import RewardsConfig
 from ratchet.core.records import Question, Score, Trajectory
 from ratchet.rewards.inputs import ScoreJudge
 from ratchet.rewards.judge import JudgeRequest, Reply, Verdict
-from ratchet.rewards.prompts import expected_output, template, version_of, without_expected_output
-from ratchet.rewards.reward import Judged, Settings
+from ratchet.rewards.prompts import expected_output, template, version_of
+from ratchet.rewards.reward import Judged
 
 CLAIMS = """You judge answers, fairly and strictly. Below is a question and an answer that was generated for it. Break \
 the answer down into its claims: the smallest facts it states that each say one thing. Leave no claim out, name none \
@@ -146,11 +145,6 @@ class ClaimVerdicts(Reply):
         return given | {"scores_list": numbered}
 
 
-def as_material(claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Claims as a prompt shows them."""
-    return [claim.model_dump() for claim in claims]
-
-
 async def score_claims(
     text: str,
     judge: ScoreJudge,
@@ -163,7 +157,7 @@ async def score_claims(
     `check` makes the prompt that has claims scored; `extracted` are the runs' claims if they are known; `neutral`: a
     claim that a readable reply leaves out, or whose score in it cannot be read, has 0, and so has a run without claims.
     """
-    judge.check_fit(check(()))  # before any call: what cannot fit without claims will not fit with them
+    judge.judge.check_fit(check(()))  # before any call: what cannot fit without claims will not fit with them
     claims: dict[int, list[Claim]] = {}
     values: list[float] = []
     for run, reply in enumerate(extracted or await _extract_claims(text, judge)):
@@ -203,7 +197,6 @@ async def score_claims(
 
 
 async def _extract_claims(text: str, judge: ScoreJudge) -> list[Verdict]:
-    """The claims of every run; the same ones for all where they are drawn once."""
     settings = judge.settings
     runs = judge.runs if settings.extracted == "per_run" else range(1)
     prompt = judge.prompt("claims.user", answer=text)
@@ -241,6 +234,10 @@ def claim_scores(
     return [next(iter(scores)) if len(scores) == 1 else None for scores in read]
 
 
+def _shown(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    return [claim.model_dump() for claim in claims]
+
+
 async def faithfulness(question: Question, trajectory: Trajectory, judge: ScoreJudge) -> tuple[float | None, str]:
     """The mean of (s + 1) / 2 over the claims against the documents."""
     if not trajectory.passages:
@@ -249,7 +246,7 @@ async def faithfulness(question: Question, trajectory: Trajectory, judge: ScoreJ
 
     def check(claims: Sequence[Claim]) -> str:
         # Documents before claims: they are the long part, and the same in every run.
-        return judge.prompt("claim_support.user", context=documents, answer_aspects=as_material(claims))
+        return judge.prompt("claim_support.user", context=documents, answer_aspects=_shown(claims))
 
     neutral = judge.settings.omitted_claims == "neutral"
     return await score_claims(trajectory.response, judge, check, neutral=neutral)
@@ -260,19 +257,11 @@ async def precision(question: Question, trajectory: Trajectory, judge: ScoreJudg
     expected = expected_output(question)
 
     def check(claims: Sequence[Claim]) -> str:
-        return judge.prompt("claim_precision.user", expected_output=expected, answer_aspects=as_material(claims))
+        return judge.prompt("claim_precision.user", expected_output=expected, answer_aspects=_shown(claims))
 
     is_same_text = trajectory.response == trajectory.answer
     extracted = stored_claims(judge.scores.get("faithfulness"), judge) if is_same_text else ()
     return await score_claims(trajectory.answer, judge, check, extracted)
-
-
-def _faithfulness_settings(rewards: RewardsConfig) -> Settings:
-    return rewards.model_dump(mode="json", include={"extracted", "extraction_temperature", "omitted_claims"})
-
-
-def _precision_settings(rewards: RewardsConfig) -> Settings:
-    return rewards.model_dump(mode="json", include={"extracted", "extraction_temperature"})
 
 
 REWARDS = {
@@ -283,16 +272,15 @@ REWARDS = {
         against_documents=True,
         scale=(-1, 1),
         prompts={**CLAIMS_PROMPT, **SUPPORT_PROMPT},
-        settings=_faithfulness_settings,
+        settings=("extracted", "extraction_temperature", "omitted_claims"),
     ),
     "precision": Judged(
         title="Precision of claims",
         version=version_of(CLAIMS, EXPECTED),
         score=precision,
         needs=("reference", "answers", "nuggets"),
-        unscorable=without_expected_output,
         prompts={**CLAIMS_PROMPT, **EXPECTED_PROMPT},
         after=("faithfulness",),
-        settings=_precision_settings,
+        settings=("extracted", "extraction_temperature"),
     ),
 }

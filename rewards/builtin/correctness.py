@@ -20,7 +20,6 @@ from statistics import fmean
 from typing import Any
 
 from ratchet.agents.core.prompts import Prompts
-from ratchet.core.config import RewardsConfig
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.tasks import gather_or_cancel
 from ratchet.rewards import nuggets
@@ -28,7 +27,6 @@ from ratchet.rewards.inputs import ScoreJudge
 from ratchet.rewards.judge import AspectVerdict, JudgeRequest
 from ratchet.rewards.prompts import expected_output, template, version_of
 from ratchet.rewards.reward import Judged
-from ratchet.rewards.store import Settings
 
 MATCH = """You judge answers, fairly and strictly. Below is a question, the output that is expected for it, an output \
 that was generated, and one aspect of the expected output. Looking at this aspect alone, how well does the generated \
@@ -83,8 +81,7 @@ async def score(question: Question, trajectory: Trajectory, judge: ScoreJudge) -
 
 
 async def _nuggets(question: Question, expected: str, judge: ScoreJudge) -> dict[int, Nuggets]:
-    """By judge run, the nuggets that are scored: the question's own, or those of the reference. A run without nuggets
-    is left out."""
+    """By judge run, the question's own nuggets, or those of the reference. A run without nuggets is left out."""
     if question.nuggets:
         own: Nuggets = tuple({"aspect": nugget} for nugget in question.nuggets)
         judge.verdicts.append(_record("question", own))
@@ -104,18 +101,9 @@ async def _nuggets(question: Question, expected: str, judge: ScoreJudge) -> dict
 
 
 def _record(source: str, nuggets: Nuggets, run: int | None = None) -> dict[str, Any]:
-    """The nuggets of a run, or those that all runs share, as stored in a Score's verdicts: in lists and plain values,
-    so that what is read back from disk equals what was written."""
+    # In lists and plain values, so that what is read back from disk equals what was written.
     of_run = {} if run is None else {"run": run}
     return {"part": "nuggets", "source": source, **of_run, "nuggets": [dict(nugget) for nugget in nuggets]}
-
-
-def _without_nuggets(question: Question) -> str:
-    return "" if question.nuggets or question.reference else "the question has neither nuggets nor a reference"
-
-
-def _settings(rewards: RewardsConfig) -> Settings:
-    return rewards.model_dump(mode="json", include={"extracted", "extraction_temperature", "empty_response"})
 
 
 REWARD = Judged(
@@ -123,9 +111,8 @@ REWARD = Judged(
     version=version_of(nuggets.NUGGETS, MATCH),
     score=score,
     needs=("nuggets", "reference"),
-    unscorable=_without_nuggets,
     scale=(-1, 2),
     prompts={**nuggets.PROMPTS, **PROMPTS},
-    settings=_settings,
+    settings=("extracted", "extraction_temperature", "empty_response"),
     empty=lambda rewards: 1 / 3 if rewards.empty_response == "abstention" else 0.0,
 )

@@ -1,4 +1,4 @@
-"""How similar the answer is to a right one in what it says beyond its question, by words and by the embedder. No judge.
+"""The answer's similarity to a right one, beyond what the question says, by words and by the embedder. No judge.
 
 A long answer and its reference both repeat the question, so plain overlap also rewards an answer that says nothing
 else. The score is the mean of three parts, each from 0 to 1:
@@ -35,8 +35,8 @@ OPENING = re.compile(r"\W*(yes\b|no(?=\W*$|\s*[^\w\s]))", re.IGNORECASE)
 """A yes, or a no that does not begin a phrase such as 'no one'."""
 NO_CONTENT = FUNCTION_WORDS | {"a", "the"}
 MIN_LENGTH = 0.1
-"""What has to be left of a sentence's vector of length 1 without the question's direction. A sentence with less only
-repeats the question, and its direction would be that of rounding."""
+"""Least length of a sentence's vector, of length 1, without the question's direction. A sentence with less only repeats
+the question, and its direction would be that of rounding."""
 
 Vectors = NDArray[np.float32]
 _stemmer = Stemmer.Stemmer("english", 0)
@@ -70,7 +70,7 @@ def similarity(question: str, answer: str, reference: str, embed: Embed) -> floa
 
 
 def contradicts(answer: str, reference: str) -> bool:
-    """Whether one begins with yes and the other with no."""
+    """Tell whether one begins with yes and the other with no."""
     matches = (OPENING.match(text) for text in (answer, reference))
     openings = {match[1].lower() for match in matches if match}
     return len(openings) == 2

@@ -11,7 +11,7 @@ from ratchet.agents.core.prompts import Prompts
 from ratchet.core.records import Question, Trajectory
 from ratchet.rewards.inputs import ScoreJudge
 from ratchet.rewards.judge import AspectVerdict
-from ratchet.rewards.prompts import expected_output, template, version_of, without_expected_output
+from ratchet.rewards.prompts import expected_output, template, version_of
 from ratchet.rewards.reward import Judged
 
 RELEVANCE = """You judge answers, fairly and strictly. Below is a question, the output that is expected for it, and an \
@@ -43,6 +43,5 @@ REWARD = Judged(
     version=version_of(RELEVANCE),
     score=score,
     needs=("reference", "answers", "nuggets"),
-    unscorable=without_expected_output,
     prompts=PROMPTS,
 )

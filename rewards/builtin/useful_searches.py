@@ -1,4 +1,4 @@
-"""Whether each search was needed: the harmonic mean of two shares.
+"""The share of searches that were needed: the harmonic mean of two shares.
 
 - Of the searches, those that found something needed that none before had found.
 - Of what is needed, what the searches found together.

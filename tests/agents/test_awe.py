@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from ratchet.agents.awe import ADVOCATE, JUDGE, NO_ARGUMENT, check_citations, has_quote, split_claims
-from ratchet.agents.core.prompts import KNOW, MARK, READ
+from ratchet.agents.core.prompts import ALONE, MARK
 from ratchet.core.records import Trajectory
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import QUESTION, Shelf, engine, passage, play
 from tests.helpers.snapshots import check_snapshot
+
+KNOW = f"Answer the question from what you know. {ALONE}"
+READ = f"Answer the question with the help of the documents. {ALONE}"
 
 Q = QUESTION.text
 FIRST = [passage(1, "Bo Lind drew maps."), passage(2, "Velm has a harbour."), passage(3), passage(4)]

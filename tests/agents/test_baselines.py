@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ratchet.agents.debates import majority, nearest_query
+from ratchet.agents.debates import majority_answer, nearest_query
 from ratchet.agents.mad_liang import LEVELS
 from ratchet.agents.react import FORM, read_action
 from ratchet.core.config import ModelConfig, load_config
@@ -38,7 +38,7 @@ FACTS_SAID = ["Fact 1 is so. X", *(f" Fact {n} is so. X" for n in range(2, 6)), 
     ],
 )
 def test_in_mad_a_tie_goes_to_the_earliest_and_silence_has_no_vote(answers: list[str], winner: str) -> None:
-    assert majority(answers) == winner
+    assert majority_answer({str(number): answer for number, answer in enumerate(answers)}).text == winner
 
 
 def test_drags_nearest_query_is_the_one_that_is_most_alike() -> None:

@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 from ratchet.agents.core.prompts import BRIEF_DATA, DATA, SHARED, Prompt, write_prompts
-from ratchet.agents.core.system import known_systems, load_system
+from ratchet.agents.core.system import load_system
 from ratchet.commands.config import open_config
 from ratchet.core.config import SystemConfig
 from ratchet.core.errors import UserError
+from ratchet.core.plugins import known_plugins
 from ratchet.core.records import Trajectory
 from tests.helpers.any_system import VARIANTS, Library, Talker, play_any, told
 from tests.helpers.commands import command_of
@@ -56,7 +57,7 @@ def identity(name: str, prompts: str | None = None) -> dict[str, Any]:
     return load_system(SystemConfig(name=name, prompts=prompts)).identity.model_dump(mode="json")
 
 
-@pytest.mark.parametrize("name", known_systems())
+@pytest.mark.parametrize("name", known_plugins("systems"))
 def test_a_content_key_has_the_texts_and_not_where_they_lie(name: str, tmp_path: Path) -> None:
     assert identity(name, folder_of(name, tmp_path / "same")) == identity(name)
     slot, prompt = next(iter(load_system(SystemConfig(name=name)).prompts.items()))
@@ -65,7 +66,7 @@ def test_a_content_key_has_the_texts_and_not_where_they_lie(name: str, tmp_path:
     assert changed == identity(name, folder_of(name, tmp_path / "two", **{slot: f"Please. {prompt.text}"}))
 
 
-@pytest.mark.parametrize("name", known_systems())
+@pytest.mark.parametrize("name", known_plugins("systems"))
 async def test_every_prompt_that_is_replaced_reaches_the_model(name: str, tmp_path: Path) -> None:
     own = load_system(SystemConfig(name=name)).prompts
     tags = {slot: f"This is {slot}" for slot in own}

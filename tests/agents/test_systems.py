@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ratchet import agents
-from ratchet.agents.core.system import known_systems, load_system
+from ratchet.agents.core.system import load_system
 from ratchet.core.config import ModelConfig, SystemConfig
 from ratchet.core.errors import UserError
-from ratchet.core.plugins import FOLDERS
+from ratchet.core.plugins import FOLDERS, known_plugins
 from ratchet.core.records import Question
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.any_system import ON_QUESTIONS
@@ -28,7 +28,7 @@ def load(**config: Any) -> Any:
     return load_system(SystemConfig.model_validate(config))
 
 
-@pytest.mark.parametrize("name", known_systems())
+@pytest.mark.parametrize("name", known_plugins("systems"))
 def test_every_system_in_the_folder_loads_with_its_defaults(name: str) -> None:
     system = load(name=name)
     assert system.name == name and system.roles and system.models == {"agent"}
@@ -68,7 +68,7 @@ def test_whatever_stands_in_agents_is_a_system_but_its_core() -> None:
     modules = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
     folders = {path.parent.name for path in folder.glob("*/__init__.py")}
     shared = FOLDERS["systems"].shared
-    assert set(known_systems()) == (modules | folders) - {"core", *shared.values()} | shared.keys()
+    assert set(known_plugins("systems")) == (modules | folders) - {"core", *shared.values()} | shared.keys()
     assert {name for module in set(shared.values()) for name in vars(agents)[module].SYSTEMS} == shared.keys()
 
 

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ratchet.agents.core.system import known_systems
+from ratchet.core.plugins import known_plugins
 from ratchet.core.records import Passage, Question, Trajectory
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.playing import CLAIM, QUESTION, Shelf, engine, play
 
-SYSTEMS = sorted({*known_systems()} - {"external"})
+SYSTEMS = sorted({*known_plugins("systems")} - {"external"})
 """Every system that asks models by itself."""
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in SYSTEMS),

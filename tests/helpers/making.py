@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ratchet.core.config import GenerationConfig, parse
-from ratchet.index_build.documents import Document
+from ratchet.core.records import Document
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from tests.helpers.tiny import tiny_format

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratchet.core.errors import UserError
-from ratchet.core.records import Question
+from ratchet.core.records import Document, Question
 from ratchet.index_build import documents, markup
-from ratchet.index_build.documents import LINKS, Document, ScannedSource, read_documents, scan_documents, source_files
+from ratchet.index_build.documents import LINKS, ScannedSource, read_documents, scan_documents, source_files
 from ratchet.retrieval.index import key_hash, key_hashes
 from tests.helpers.pdf import pdf
 

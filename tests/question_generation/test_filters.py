@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.index_build.documents import Document
+from ratchet.core.records import Document
 from ratchet.question_generation.filters import AcceptedQuestions, copies_run, rejection_reason, same_script
 from ratchet.question_generation.prompts import Category
 

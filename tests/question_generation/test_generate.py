@@ -11,7 +11,7 @@ import pytest
 
 from ratchet.core.config import SPLITS, GenerationConfig
 from ratchet.core.errors import UserError
-from ratchet.index_build.documents import Document
+from ratchet.core.records import Document
 from ratchet.inference.engine import EngineError
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.question_generation.corpus import divide_documents

@@ -150,10 +150,10 @@ def test_the_plan_is_the_same_again_and_uses_every_document_before_one_twice() -
     assert Counter(w.split for w in planned) == {"train": 6, "dev": 3, "test": 3}
     tasks = [plan.attempt(w, attempt, divided) for attempt in range(2) for w in planned]
     assert tasks == [plan.attempt(w, attempt, divided) for attempt in range(2) for w in planned]
-    assert len({t.key for t in tasks}) == len(tasks)
-    for t in tasks:
-        two = t.wanted.categories["document_granularity"] == "multi-doc"
-        assert len({d.id for d in t.documents}) == (2 if two else 1)
-        assert set(t.documents) <= set(divided.pools[t.wanted.split].documents)
-    singles = [t.documents[0].id for t in tasks if len(t.documents) == 1]
+    assert len({candidate.key for candidate, _ in tasks}) == len(tasks)
+    for candidate, documents in tasks:
+        two = candidate.categories["document_granularity"] == "multi-doc"
+        assert len({d.id for d in documents}) == (2 if two else 1)
+        assert set(documents) <= set(divided.pools[candidate.split].documents)
+    singles = [documents[0].id for _, documents in tasks if len(documents) == 1]
     assert len(set(singles)) == len(singles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ratchet.index_build.documents import Document
+from ratchet.core.records import Document
 from ratchet.question_generation.prompts import DEFAULT_CATEGORIES, check_prompt, load_categories, write_prompt
 from tests.helpers.pinned import check_pinned
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ratchet.core.config import SelectConfig
+from ratchet.core.plugins import known_plugins
 from ratchet.core.records import Label, Note, Question, Score, Trajectory
 from ratchet.evaluation.comparisons import primary_measure
 from ratchet.evaluation.formats import shown_measures
@@ -31,7 +32,7 @@ from ratchet.evaluation.results import Arm, Results
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
-from ratchet.rewards.reward import known_rewards, load_reward
+from ratchet.rewards.reward import load_reward
 from ratchet.rewards.selection import select
 from ratchet.rewards.summary import best_reward, mean_reward
 from ratchet.rounds.adapters import dev_rewards
@@ -46,7 +47,7 @@ from tests.helpers.reward_cases import (
 )
 from tests.helpers.tiny import tiny_format
 
-NAMES: tuple[str, ...] = tuple(known_rewards())
+NAMES: tuple[str, ...] = tuple(known_plugins("rewards"))
 PEOPLE = ("Ada Torrin", "Bo Lind", "Cy Ost")
 QUESTIONS = [
     Question(

@@ -14,13 +14,14 @@ from ratchet.agents.core.prompts import Prompt, write_prompts
 from ratchet.commands.config import open_config
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
+from ratchet.core.plugins import known_plugins
 from ratchet.core.records import Question
 from ratchet.inference.completion import Message, SamplingParams
 from ratchet.inference.scripted import ScriptedEngine
 from ratchet.rewards import scoring
-from ratchet.rewards.builtin.claims import Claim, as_material
+from ratchet.rewards.builtin.claims import Claim
 from ratchet.rewards.prompts import builtin_prompts, fill, judge_prompts
-from ratchet.rewards.reward import known_rewards, load_reward
+from ratchet.rewards.reward import load_reward
 from tests.helpers.commands import command_of
 from tests.helpers.pinned import check_pinned
 from tests.helpers.reward_cases import make_config, score_with, settings_of, trajectory
@@ -32,13 +33,13 @@ main = command_of("prompts")
 QUESTION = Question(id="q1", text="Where does Velm lie?", reference="Velm lies by the sea.")
 CLAIMS = (Claim(id=1, aspect="Velm is a harbour.", explanation="It places it.", evidence="a harbour"),)
 ANSWER = trajectory(answer="Velm lies by the sea.", documents=["Velm says: it is by the sea."])
-JUDGED = [name for name in known_rewards() if load_reward(name).needs_judge]
+JUDGED = [name for name in known_plugins("rewards") if load_reward(name).needs_judge]
 
 
 def test_the_judges_prompts_are_pinned() -> None:
     expected, response = "Velm lies by the sea.", "Velm is a harbour."
     documents = [{"title": "Velm", "text": 'Velm says: "the sea".'}]
-    nugget, claims = {"aspect": "It lies by the sea."}, as_material(CLAIMS)
+    nugget, claims = {"aspect": "It lies by the sea."}, [claim.model_dump() for claim in CLAIMS]
     prompts = [
         fill(PROMPTS, "nuggets.user", QUESTION, expected_output=expected),
         fill(

@@ -200,8 +200,8 @@ BARE = [Question(id="q0", text="Who?")]
     [
         (FAILED, QUESTIONS, JUDGED, None, "the trajectory failed"),
         (EMPTY, QUESTIONS, [*JUDGED, "precision"], 0.0, "the answer is empty"),
-        (TRAJECTORIES[0], BARE, ["correctness"], None, "the question has neither nuggets nor a reference"),
-        (EMPTY, BARE, ["precision"], None, "the question has no reference, answers or nuggets"),
+        (TRAJECTORIES[0], BARE, ["correctness"], None, "the question has no nuggets and no reference"),
+        (EMPTY, BARE, ["precision"], None, "the question has no reference and no answers and no nuggets"),
     ],
 )
 def test_what_the_ending_or_the_question_decides_costs_no_call(

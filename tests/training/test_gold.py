@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ratchet.agents.core.system import known_systems, load_system
+from ratchet.agents.core.system import load_system
 from ratchet.commands.train import train_round
 from ratchet.core.config import Config, SystemConfig, load_config
 from ratchet.core.errors import UserError
 from ratchet.core.files import read_segments, write_json, write_jsonl
+from ratchet.core.plugins import known_plugins
 from ratchet.core.records import Question, Trajectory
 from ratchet.core.runfolder import RoundFolder, RunFolder
 from ratchet.inference.completion import Message, SamplingParams
@@ -48,7 +49,7 @@ def test_systems_of_one_call_have_the_control() -> None:
     named = {name for name, _ in GOLD}
     assert named == {
         "awe", "cot", "direct", "mermaid", "mrag", "naive_gen", "naive_rag", "no_retrieval", "vanilla_rag",
-    } and named < set(known_systems())  # fmt: skip
+    } and named < set(known_plugins("systems"))  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "own"), GOLD, ids=[f"{name} {json.dumps(own)}" for name, own in GOLD])

@@ -18,7 +18,6 @@ from ratchet.agents.core.output import (
     at_most,
     grammar,
     json_schema,
-    parse_output,
     read_output,
 )
 from ratchet.agents.core.tools import Answer, Tools
@@ -47,6 +46,10 @@ class Shelf(Fields):
     good: bool = False
     name: str = ""
     parts: tuple[Score, ...] = ()
+
+
+def parse_output(text: str, schema: Any) -> Any:
+    return read_output(text, schema).value
 
 
 SCORED = '{"score": 4, "rationale": ""}'

@@ -21,8 +21,13 @@ async def ask_whether(tools: Tools) -> Answer:
 
 
 async def guess_whether(tools: Tools) -> Answer:
-    said = await tools.read(tools.dialogue("one"), "Is it?", yes_or_no, lambda text: "y" in text)
-    return Answer(str(said))
+    def read(text: str) -> bool:
+        try:
+            return yes_or_no(text)
+        except Malformed as error:
+            raise Malformed(str(error), "y" in text) from error
+
+    return Answer(str(await tools.read(tools.dialogue("one"), "Is it?", read)))
 
 
 def states(trajectory: Trajectory) -> list[tuple[str, int]]:
