@@ -1,0 +1,152 @@
+"""Samples that rules lead: which ones, under which keys, with what record, and how they are selected and counted."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.agents.core.system import load_system
+from ratchet.agents.core.task import Job
+from ratchet.core.config import SamplingConfig, SelectConfig, SystemConfig
+from ratchet.core.errors import UserError
+from ratchet.core.records import Question, Score, Trajectory
+from ratchet.rewards.builtin.useful_searches import useful_searches
+from ratchet.rewards.selection import select
+from ratchet.rewards.summary import selection_table
+from ratchet.sampling.pool import Pass, plan_curriculum, plan_jobs, run_episode, with_exploration
+from ratchet.sampling.store import Trajectories
+from ratchet.training.rows import build_rows
+from tests.helpers.playing import SETTING, Shelf, engine, passage, say
+from tests.helpers.tiny_index import tiny_index
+
+SYSTEM = load_system(
+    SystemConfig(
+        name="mrag",
+        settings={"style": "brief", "explanations": False, "agents": ["searcher"], "valid_moves": True},
+    )
+)
+QUESTION = Question(
+    id="q", text="Where was the builder of the Oarabel born?", answers=("Grisket",), gold_ids=("d1", "d2")
+)
+FERRY = passage(1, "The Oarabel is a ferry. It was built by Wilka Brandeleck.", "Oarabel")
+PERSON = passage(2, "Wilka Brandeleck was born in Grisket.", "Wilka Brandeleck")
+SHELF = Shelf({"Oarabel": [FERRY], "Wilka Brandeleck": [PERSON]})
+REPLIES = [
+    say(agent="searcher"),
+    say(search_query="Oarabel"),
+    say(relevance=[True], end_search=False, new_search_query="Wilka Brandeleck"),
+    say(relevance=[True], end_search=True),
+    say(agent="answerer"),
+    say(answer="Grisket"),
+    say(agent="finisher"),
+]
+
+
+def planned(**changes: Any) -> tuple[Pass, list[Job]]:
+    sampling = SamplingConfig.model_validate({"samples": 4, **changes})
+    one = Pass(
+        SYSTEM.config, SETTING, [QUESTION], 4, Path("x"), explore=sampling.explore, curriculum=sampling.curriculum
+    )
+    jobs = plan_jobs([QUESTION], 4, 0, SYSTEM.identity, SETTING, {"coordinator": "m"}, "i")
+    return one, with_exploration(jobs, one, SYSTEM)
+
+
+def play(job: Job) -> Trajectory:
+    return asyncio.run(run_episode(job, SYSTEM, {"agent": engine(REPLIES)}, SHELF, SETTING))
+
+
+def led(rule: str, *learners: str, key: str = "k") -> Trajectory:
+    """A sample of the curriculum, its actions from the script."""
+    return play(Job(QUESTION, 4, key, 1, learners=learners)).model_copy(update={"explored": (rule,)})
+
+
+def test_only_the_last_samples_explore_and_only_their_keys_change() -> None:
+    free, some = planned()[1], planned(explore={"samples": 1})[1]
+    assert [job.key for job in some[:3]] == [job.key for job in free[:3]] and some[3].key != free[3].key
+    assert [[rule.name for rule in job.rules] for job in some] == [[], [], [], ["search_again", "quote_names"]]
+    other = planned(explore={"samples": 1, "rules": ["search_again"]})[1]
+    assert other[3].key not in (some[3].key, free[3].key)
+    with pytest.raises(ValueError, match=r"explore\.samples: 5 of 4 samples"):
+        SamplingConfig.model_validate({"samples": 4, "explore": {"samples": 5}})
+    with pytest.raises(UserError, match="does not know the actions of no_retrieval"):
+        with_exploration(free, planned(explore={"samples": 1})[0], load_system(SystemConfig(name="no_retrieval")))
+
+
+def test_a_curriculum_adds_a_sample_for_each_of_its_rules(tmp_path: Path) -> None:
+    index = tiny_index(tmp_path, [{"id": p.document_id, "title": p.title, "text": p.text} for p in (FERRY, PERSON)])
+    one, jobs = planned(
+        curriculum={"searcher": "gold_searches", "coordinator": "gold_searches", "answerer": "gold_documents"}
+    )
+    searching, reading = plan_curriculum(jobs, one, SYSTEM, index)
+    assert (searching.learners, reading.learners) == (("searcher", "coordinator"), ("answerer",))
+    assert (searching.sample, reading.sample) == (4, 5) and len({searching.key, reading.key, jobs[0].key}) == 3
+    assert [gold.title for gold in searching.gold] == ["Oarabel", "Wilka Brandeleck"]
+    with pytest.raises(UserError, match=r"curriculum\.reader: mrag has no such role"):
+        plan_curriculum(jobs, planned(curriculum={"reader": "gold_documents"})[0], SYSTEM, index)
+    unknown = [replace(job, question=QUESTION.model_copy(update={"gold_ids": ("other",)})) for job in jobs]
+    with pytest.raises(UserError, match="no training question has gold_ids of documents in the index"):
+        plan_curriculum(unknown, one, SYSTEM, index)
+
+
+def test_a_narrowed_action_is_asked_for_with_the_narrowed_schema_and_recorded_as_any_other() -> None:
+    asked: list[Any] = []
+    agent = engine(REPLIES)
+    generate = agent.generate
+
+    async def watched(prompt: Any, params: Any, adapter: Any = None, messages: Any = ()) -> Any:
+        asked.append(params.schema)
+        return await generate(prompt, params, adapter, messages)
+
+    agent.generate = watched  # type: ignore[method-assign]
+    job = planned(explore={"samples": 1})[1][3]
+    trajectory = asyncio.run(run_episode(job, SYSTEM, {"agent": agent}, SHELF, SETTING))
+    assert trajectory.status == "finished" and trajectory.explored == ("search_again", "quote_names")
+    assert asked[1]["properties"]["search_query"] == {"enum": ["Oarabel"]}
+    assert [kind["properties"]["end_search"] for kind in asked[2]["anyOf"]] == [{"enum": [False]}]
+    assert len(asked[3]["anyOf"]) == 2, "the second review is free"
+    rows, _ = build_rows([trajectory], [trajectory.key], 10_000)
+    assert {row.role for row in rows} == {"coordinator", "searcher", "answerer"}
+
+
+def test_a_sample_of_the_curriculum_teaches_its_roles_alone() -> None:
+    trajectory = led("gold_documents", "answerer")
+    rows, _ = build_rows([trajectory], [trajectory.key], 10_000)
+    assert [row.role for row in rows] == ["answerer"]
+
+
+def test_samples_of_the_curriculum_are_selected_apart() -> None:
+    free = play(Job(QUESTION, 0, "free", 1))
+    searching, reading = led("gold_searches", "searcher", key="s"), led("gold_documents", "answerer", key="a")
+    found = Trajectories.of([free, searching, reading])
+    scores = {
+        (key, "f1"): Score(trajectory=key, name="f1", value=value)
+        for key, value in (("free", 0.2), ("s", 0.0), ("a", 1.0))
+    }
+    selection = select([QUESTION], found, scores, {"f1": 1.0}, SelectConfig(min_reward=0.5))
+    assert [choice.cause for choice in selection.questions] == ["reward_too_low"]
+    assert {choice.learners: choice.kept for choice in selection.curriculum} == {
+        ("searcher",): ("s",),
+        ("answerer",): ("a",),
+    }
+    assert selection.kept == ("s", "a"), "the searcher found both documents, whatever was answered"
+    missed = Question(**{**QUESTION.model_dump(), "gold_ids": ("d1", "d3")})
+    assert select([missed], found, scores, {"f1": 1.0}, SelectConfig(min_reward=0.5)).kept == ("a",)
+    counted = selection_table(selection, list(found.outlines.values()))
+    text = " ".join(str(cell) for column in counted.columns for cell in column.cells)
+    assert "curriculum of searcher" in text and "1 sampled, 1 above 0.5, 1 kept" in text
+
+
+def test_a_search_is_useful_where_it_finds_something_needed_that_none_had_found() -> None:
+    trajectory = play(Job(QUESTION, 0, "free", 1))
+    inputs: Any = None
+    assert useful_searches(QUESTION, trajectory, inputs) == (1.0, "")
+    one_hop = QUESTION.model_copy(update={"gold_ids": ("d1",)})
+    assert useful_searches(one_hop, trajectory, inputs)[0] == pytest.approx(2 / 3)  # of two searches one was needed
+    by_answer = QUESTION.model_copy(update={"gold_ids": ()})
+    assert useful_searches(by_answer, trajectory, inputs)[0] == pytest.approx(2 / 3)  # the second brought the answer
+    assert useful_searches(QUESTION.model_copy(update={"gold_ids": ("d9",)}), trajectory, inputs)[0] == 0.0
+    assert useful_searches(QUESTION, trajectory.model_copy(update={"events": ()}), inputs)[0] == 0.0
