@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.agents.core.system import load_system
@@ -91,13 +91,14 @@ def sample_round(
         part=(at, parts),
         explore=config.sampling.explore,
         curriculum=config.sampling.curriculum,
+        first=first,
     )
     start = None if adapter is None else Path(adapter)
     with recorded_stages(config, "sample", number=number, adapter=start, anyway=anyway):
-        work, own = Work(), replace(made, first=first)
+        work = Work()
         seeded = config.model_copy(update={"seed": seed_of(config.seed, number)})
         try:
-            [keys] = sample_passes(seeded, [own], "sampling", work)
+            [keys] = sample_passes(seeded, [made], "sampling", work)
         finally:
             work.keep(folder, segment)
     return SampledRound(folder, keys, len(questions[at::parts][:first]), work)

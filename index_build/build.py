@@ -339,8 +339,7 @@ def _finish_lucene(config: IndexConfig, target: Path, store: Store) -> None:
             return
         shutil.rmtree(folder)  # of before shards were added
     with Progress("indexing chunks with Lucene", len(store)) as progress:
-        texts = store.chunk_texts(0, len(store))
-        build_lucene(texts, folder, stemmer=config.stemmer, progress=progress)
+        build_lucene(store.chunk_texts(), folder, stemmer=config.stemmer, progress=progress)
 
 
 def _finish_milvus(config: IndexConfig, target: Path, manifest: Manifest, store: Store) -> None:

@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from ratchet.core.errors import RowErrors, UserError, did_you_mean, raise_error
-from ratchet.core.files import decode_text, open_regular, parquet_rows, read_jsonl
+from ratchet.core.file_kinds import decode_text, parquet_rows
+from ratchet.core.files import open_regular, read_jsonl
 from ratchet.core.installed import install, missing_package
 from ratchet.core.records import Document, document_id
 from ratchet.core.tags import without_tags

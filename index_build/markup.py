@@ -18,7 +18,7 @@ from typing import Any
 import regex
 
 from ratchet.core.errors import UserError, first_line
-from ratchet.core.files import decode_text
+from ratchet.core.file_kinds import decode_text
 from ratchet.core.tags import BLOCKS, CELLS, SCRIPTS, PlainWriter, element_text, tag_name, without_tags
 from ratchet.core.tasks import time_limit
 from ratchet.core.words import nfkc

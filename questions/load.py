@@ -27,7 +27,8 @@ from pydantic_core import PydanticSerializationError
 
 from ratchet.core.config import SplitConfig
 from ratchet.core.errors import RowErrors, UserError, raise_error
-from ratchet.core.files import decode_text, open_regular, parquet_rows, read_jsonl
+from ratchet.core.file_kinds import decode_text, parquet_rows
+from ratchet.core.files import open_regular, read_jsonl
 from ratchet.core.http.environment import hub_reason, leave_unreachable_hub
 from ratchet.core.records import Question, questions_digest
 from ratchet.core.runfolder import file_digest

@@ -116,10 +116,10 @@ class Shard:
             score=score,
         )
 
-    def chunk_texts(self, first: int = 0, last: int | None = None) -> Iterator[str]:
-        """Yield what is indexed of chunks first .. last - 1: the chunk's text under its document's title."""
+    def chunk_texts(self) -> Iterator[str]:
+        """Yield what is indexed of each chunk: its text under its document's title."""
         texts = memoryview(self.array("texts.utf8"))  # mapped again, for reading in order
-        for chunk in range(first, len(self) if last is None else last):
+        for chunk in range(len(self)):
             document = int(np.searchsorted(self.document_chunks, chunk, side="right")) - 1
             start, end = self._chunk_spans[chunk]
             yield with_title(self.titles[document], bytes(texts[start:end]).decode())
@@ -186,13 +186,8 @@ class Store:
         shard = self._shard_of(chunk)
         return shard.passage(chunk - shard.first_chunk, score)
 
-    def chunk_texts(self, first: int, last: int) -> Iterator[str]:
-        """Yield the indexed text of chunks first .. last - 1."""
-        while first < last:
-            shard = self._shard_of(first)
-            end = min(last, shard.first_chunk + len(shard))
-            yield from shard.chunk_texts(first - shard.first_chunk, end - shard.first_chunk)
-            first = end
+    def chunk_texts(self) -> Iterator[str]:
+        return (text for shard in self.shards for text in shard.chunk_texts())
 
     def _shard_of(self, chunk: int) -> Shard:
         return self.shards[bisect_right(self._first_chunks, chunk) - 1]

@@ -162,11 +162,11 @@ def submit(submission: Submission, jobs: Sequence[Job], again: bool = False) -> 
     for job in jobs:
         done = _slurm(submission.command(job, numbers.get(job.after, "")), environment)
         if done.returncode:
-            so_far = f" Submitted before it: {_numbers(numbers)} (`scancel {_numbers(numbers)}`)." if numbers else ""
+            so_far = f" Submitted before it: `scancel {' '.join(numbers.values())}` cancels them." if numbers else ""
             raise UserError(f"sbatch refused {job.name}: {done.stderr.strip()}.{so_far}")
         numbers[job.name] = done.stdout.strip().partition(";")[0]
         print(_line(submission, job, numbers), flush=True)
-    print(f"watch:  squeue --jobs {','.join(numbers.values())}\ncancel: scancel {_numbers(numbers)}")
+    print(f"watch:  squeue --jobs {','.join(numbers.values())}\ncancel: scancel {' '.join(numbers.values())}")
     return numbers
 
 
@@ -176,10 +176,6 @@ def _line(submission: Submission, job: Job, numbers: Mapping[str, str]) -> str:
     waits = {"afterok": "after", "afterany": "after the end of", "aftercorr": "task by task after"}[job.condition]
     after = f", {waits} {numbers[job.after]}" if job.after else ""
     return f"{number}  {job.name}{array}{after}; log {submission.log(job, number + ('_*' if job.tasks else ''))}"
-
-
-def _numbers(numbers: Mapping[str, str]) -> str:
-    return " ".join(numbers.values())
 
 
 def _refuse_queued(submission: Submission, jobs: Sequence[Job]) -> None:

@@ -279,15 +279,10 @@ class NoTokenIds(EngineError):
     """The response has no token ids: the server cannot return them, or this response is malformed."""
 
 
-class PromptTokensDetails(BaseModel):
-    """`usage.prompt_tokens_details` of a response."""
+class TokensDetails(BaseModel):
+    """The details of `usage`, of the prompt or of the completion."""
 
     cached_tokens: Count | None = None
-
-
-class CompletionTokensDetails(BaseModel):
-    """`usage.completion_tokens_details` of a response."""
-
     reasoning_tokens: Count | None = None
 
 
@@ -296,8 +291,8 @@ class Usage(BaseModel):
 
     prompt_tokens: Count
     completion_tokens: Count = 0
-    prompt_tokens_details: PromptTokensDetails | None = None
-    completion_tokens_details: CompletionTokensDetails | None = None
+    prompt_tokens_details: TokensDetails | None = None
+    completion_tokens_details: TokensDetails | None = None
 
 
 class TokenLogprobs(BaseModel):
@@ -350,8 +345,6 @@ class ServedModel(BaseModel):
 
     id: str
     max_model_len: int | None = None
-    parent: str | None = None
-    """vLLM: the base model of an adapter."""
 
 
 class ServedModels(BaseModel):

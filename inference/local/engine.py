@@ -129,12 +129,6 @@ class LocalEngine:
         self._last[question] = place
         return place, new + (0 if place == last else len(prompt))
 
-    @property
-    def stats(self) -> Stats:
-        """The totals of all schedulers."""
-        each = [scheduler.stats for scheduler in self._schedulers]
-        return Stats(sum(one.steps for one in each), sum(one.prefilled for one in each))
-
     async def close(self) -> None:
         for scheduler in self._schedulers:
             await asyncio.to_thread(scheduler.close)
@@ -168,15 +162,6 @@ class Advance:
     """Tokens that are likely to come after these, and are computed with them."""
     choices: Sequence[Choice] = ()
     """Before, between and after those; empty where the prompt goes on."""
-
-
-@dataclass
-class Stats:
-    """Totals since the start."""
-
-    steps: int = 0
-    prefilled: int = 0
-    """Prompt tokens that were computed, and not found in the cache."""
 
 
 @dataclass(eq=False)
@@ -218,7 +203,6 @@ class Scheduler:
 
     def __init__(self, config: ModelConfig, model: PackedModel, chat_format: ChatFormat) -> None:
         self.model = model
-        self.stats = Stats()
         self._config = config
         self._batch = -(-config.batch // model.workers)
         self._format = chat_format
@@ -280,7 +264,6 @@ class Scheduler:
         if not steps:
             return
         logits = self.model.forward([self._chunk(request, step) for request, step in steps.items()]).numpy()
-        self.stats.steps += 1
         at = 0
         for request, step in steps.items():
             self._advance(request, step, logits[at : at + len(step.choices)])
@@ -294,7 +277,6 @@ class Scheduler:
     def _advance(self, request: Request, step: Advance, logits: Array) -> None:
         before, prompt = request.computed, len(request.prompt)
         request.computed += step.known
-        self.stats.prefilled += max(0, min(request.computed, prompt) - before)
         reason: FinishReason | None = None
         try:
             for place, choice in enumerate(step.choices):

@@ -134,10 +134,6 @@ class Server:
         if self.served_name not in names:
             raise ServerFailure(f"{self.title} serves {names}, not {self.served_name!r}; {self._log_tail()}")
 
-    async def wait_until_exit(self) -> None:
-        if self.process is not None:
-            await self.process.wait()
-
     async def stop(self) -> None:
         """Stop the server and wait until its last process has ended, which `subreaper` ensures."""
         if self.process is None or self.process.returncode is not None:
@@ -262,7 +258,8 @@ class Supervisor:
             else:
                 print_status(f"{server.title} is ready at {server.url} after {duration(time.monotonic() - began)}")
                 ready_event.set()
-                await server.wait_until_exit()
+                if server.process is not None:
+                    await server.process.wait()
                 problem = server.exit_message()
             await server.stop()
             if server.restarts == 0:

@@ -90,56 +90,6 @@ def _codes_of_64(builder: Any, source: Any, narrow: bool) -> Any:
 
 
 @intrinsic
-def _add_64(typing: Any, bounds: Any, at: Any, mask: Any, data: Any, codes: Any, weight: Any) -> Any:
-    """Add the codes of 64 chunks, from data[codes] on, to bounds[at : at + 64]; bit i of `mask`: chunk i has one."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        place = element(context, builder, signature.args[0], values[0], values[1])
-        source = element(context, builder, signature.args[3], values[3], values[4])
-        kind, halves = _vector(I8, 64), [ir.Constant(I64, 32 * half) for half in range(2)]
-        loaded = _codes_of_64(builder, source, False)
-        mask = builder.bitcast(values[2], _vector(ir.IntType(1), 64))
-        spread = call(builder, "llvm.x86.avx512.mask.expand.v64i8", kind, loaded, ir.Constant(kind, None), mask)
-        for half in range(2):
-            _add(
-                builder,
-                builder.gep(place, [halves[half]]),
-                _lanes(builder, spread, 32 * half, 32),
-                values[5],
-                "llvm.x86.avx512.pmulhu.w.512",
-                _lanes(builder, mask, 32 * half, 32),
-            )
-        return context.get_dummy_value()
-
-    return types.void(bounds, types.int64, types.uint64, data, types.int64, types.uint16), generate
-
-
-@intrinsic
-def _add_64_narrow(typing: Any, bounds: Any, at: Any, mask: Any, data: Any, codes: Any, steps: Any) -> Any:
-    """`_add_64` for narrow codes: code c adds steps[c], and steps[0] is 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        place = element(context, builder, signature.args[0], values[0], values[1])
-        source = element(context, builder, signature.args[3], values[3], values[4])
-        kind, sums = _vector(I8, 64), _vector(I16, 32)
-        mask = builder.bitcast(values[2], _vector(ir.IntType(1), 64))
-        loaded = builder.and_(_codes_of_64(builder, source, True), ir.Constant(kind, [15] * 64))
-        spread = call(builder, "llvm.x86.avx512.mask.expand.v64i8", kind, loaded, ir.Constant(kind, None), mask)
-        table = element(context, builder, signature.args[5], values[5], ir.Constant(I64, 0))
-        table = load(builder, table, _vector(I16, 16))
-        twice = ir.Constant(_vector(I32, 32), [*range(16), *range(16)])
-        table = builder.shuffle_vector(table, ir.Constant(table.type, ir.Undefined), twice)
-        for half in range(2):
-            here = builder.gep(place, [ir.Constant(I64, 32 * half)])
-            lanes = builder.zext(_lanes(builder, spread, 32 * half, 32), sums)
-            more = call(builder, "llvm.x86.avx512.permvar.hi.512", sums, table, lanes)
-            store(builder, builder.add(load(builder, here, sums), more), here)
-        return context.get_dummy_value()
-
-    return types.void(bounds, types.int64, types.uint64, data, types.int64, steps), generate
-
-
-@intrinsic
 def _unpack(typing: Any, unpacked: Any, at: Any, data: Any, codes: Any) -> Any:
     """Write 64 narrow codes, from data[codes] on, as bytes to unpacked[at : at + 64]."""
 
@@ -168,45 +118,92 @@ def _spread_16(context: Any, builder: Any, kinds: Any, values: Any) -> Any:
     return builder.shuffle_vector(*spread, ir.Constant(_vector(I32, 16), list(range(16))))
 
 
-@intrinsic
-def _add_16(
-    typing: Any, bounds: Any, at: Any, low: Any, high: Any, data: Any, codes: Any, later: Any, table: Any, weight: Any
-) -> Any:
-    """Add the codes of 16 chunks to bounds[at : at + 16]: 8 by the bits `low` from data[codes], 8 from data[later]."""
+def _adder_of_64(narrow: bool) -> Any:
+    """Make the intrinsic that adds the codes of 64 chunks, from data[codes] on, to bounds[at : at + 64].
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        both = _spread_16(context, builder, signature.args[2:8], values[2:8])
-        place = element(context, builder, signature.args[0], values[0], values[1])
-        _add(builder, place, both, values[8], "llvm.x86.avx2.pmulhu.w", None)
-        return context.get_dummy_value()
+    Bit i of `mask`: chunk i has one. `factor` is the weight; a narrow code c adds factor[c], and factor[0] is 0.
+    """
 
-    whole = types.int64
-    return types.void(bounds, whole, whole, whole, data, whole, whole, table, types.uint16), generate
+    @intrinsic
+    def add(typing: Any, bounds: Any, at: Any, mask: Any, data: Any, codes: Any, factor: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            kinds, kind, sums = signature.args, _vector(I8, 64), _vector(I16, 32)
+            place = element(context, builder, kinds[0], values[0], values[1])
+            source = element(context, builder, kinds[3], values[3], values[4])
+            mask = builder.bitcast(values[2], _vector(ir.IntType(1), 64))
+            loaded = _codes_of_64(builder, source, narrow)
+            if narrow:
+                loaded = builder.and_(loaded, ir.Constant(kind, [15] * 64))
+                table = element(context, builder, kinds[5], values[5], ir.Constant(I64, 0))
+                table = load(builder, table, _vector(I16, 16))
+                twice = ir.Constant(_vector(I32, 32), [*range(16), *range(16)])
+                table = builder.shuffle_vector(table, ir.Constant(table.type, ir.Undefined), twice)
+            spread = call(builder, "llvm.x86.avx512.mask.expand.v64i8", kind, loaded, ir.Constant(kind, None), mask)
+            for first in (0, 32):
+                here, lanes = builder.gep(place, [ir.Constant(I64, first)]), _lanes(builder, spread, first, 32)
+                if narrow:
+                    lanes = builder.zext(lanes, sums)
+                    more = call(builder, "llvm.x86.avx512.permvar.hi.512", sums, table, lanes)
+                    store(builder, builder.add(load(builder, here, sums), more), here)
+                else:
+                    chosen = _lanes(builder, mask, first, 32)
+                    _add(builder, here, lanes, values[5], "llvm.x86.avx512.pmulhu.w.512", chosen)
+            return context.get_dummy_value()
+
+        kind = factor if narrow else types.uint16
+        return types.void(bounds, types.int64, types.uint64, data, types.int64, kind), generate
+
+    return add
 
 
-@intrinsic
-def _add_16_narrow(
-    typing: Any, bounds: Any, at: Any, low: Any, high: Any, data: Any, codes: Any, later: Any, table: Any, steps: Any
-) -> Any:
-    """`_add_16` for unpacked narrow codes: code c adds steps[c], and steps[0] is 0."""
+_add_64, _add_64_narrow = _adder_of_64(False), _adder_of_64(True)
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        both = _spread_16(context, builder, signature.args[2:8], values[2:8])
-        place = element(context, builder, signature.args[0], values[0], values[1])
-        bytes_16, halves = _vector(I8, 16), _vector(I16, 16)
-        table = load(builder, element(context, builder, signature.args[8], values[8], ir.Constant(I64, 0)), halves)
-        eight = ir.Constant(halves, [8] * 16)
-        # A shuffle looks bytes up: the lower and the upper one of each step.
-        lower, upper = (
-            builder.zext(call(builder, "llvm.x86.ssse3.pshuf.b.128", bytes_16, part, both), halves)
-            for part in (builder.trunc(table, bytes_16), builder.trunc(builder.lshr(table, eight), bytes_16))
-        )
-        more = builder.or_(lower, builder.shl(upper, eight))
-        store(builder, builder.add(load(builder, place, halves), more), place)
-        return context.get_dummy_value()
 
-    whole = types.int64
-    return types.void(bounds, whole, whole, whole, data, whole, whole, table, steps), generate
+def _adder_of_16(narrow: bool) -> Any:
+    """Make the intrinsic that adds the codes of 16 chunks to bounds[at : at + 16].
+
+    8 go by the bits `low` from data[codes], 8 by `high` from data[later]. Narrow codes are unpacked; `factor` is as in
+    `_adder_of_64`.
+    """
+
+    @intrinsic
+    def add(
+        typing: Any,
+        bounds: Any,
+        at: Any,
+        low: Any,
+        high: Any,
+        data: Any,
+        codes: Any,
+        later: Any,
+        table: Any,
+        factor: Any,
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            both = _spread_16(context, builder, signature.args[2:8], values[2:8])
+            place = element(context, builder, signature.args[0], values[0], values[1])
+            if not narrow:
+                _add(builder, place, both, values[8], "llvm.x86.avx2.pmulhu.w", None)
+                return context.get_dummy_value()
+            bytes_16, halves = _vector(I8, 16), _vector(I16, 16)
+            table = load(builder, element(context, builder, signature.args[8], values[8], ir.Constant(I64, 0)), halves)
+            eight = ir.Constant(halves, [8] * 16)
+            # A shuffle looks bytes up: the lower and the upper one of each step.
+            lower, upper = (
+                builder.zext(call(builder, "llvm.x86.ssse3.pshuf.b.128", bytes_16, part, both), halves)
+                for part in (builder.trunc(table, bytes_16), builder.trunc(builder.lshr(table, eight), bytes_16))
+            )
+            more = builder.or_(lower, builder.shl(upper, eight))
+            store(builder, builder.add(load(builder, place, halves), more), place)
+            return context.get_dummy_value()
+
+        whole, kind = types.int64, factor if narrow else types.uint16
+        return types.void(bounds, whole, whole, whole, data, whole, whole, table, kind), generate
+
+    return add
+
+
+_add_16, _add_16_narrow = _adder_of_16(False), _adder_of_16(True)
 
 
 def _screen(groups: int, narrow: bool) -> Any:

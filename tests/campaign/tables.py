@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratchet.core.config.questions import SplitConfig
-from ratchet.core.files import decode_text
+from ratchet.core.file_kinds import decode_text
 from ratchet.core.records import Question
 from ratchet.core.text import plain_text
 from ratchet.questions.load import load_questions

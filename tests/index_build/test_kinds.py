@@ -88,7 +88,7 @@ def assert_alike(ours: Sequence[Sequence[Passage]], theirs: Sequence[Sequence[Pa
 
 
 def texts_of(index: Index) -> list[str]:
-    return list(index.store.chunk_texts(0, len(index)))
+    return list(index.store.chunk_texts())
 
 
 def ranked(index: Index, scores: Sequence[float], k: int) -> list[tuple[str, float]]:

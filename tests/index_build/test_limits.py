@@ -53,7 +53,7 @@ def config_of(folder: Path, documents: list[dict[str, str]] = DOCUMENTS, **index
 
 def chunk_texts(folder: Path) -> list[str]:
     index = open_folder(folder)
-    return list(index.store.chunk_texts(0, len(index)))
+    return list(index.store.chunk_texts())
 
 
 def token_count(encoder: dict[str, Any], text: str) -> int:

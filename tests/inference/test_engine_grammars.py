@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import EngineError
 from ratchet.inference.local import engine as engine_module
 from ratchet.inference.local.engine import LocalEngine
+from ratchet.inference.local.model import Chunk, PackedModel
 from ratchet.inference.local.sampling import Choice, Grammars, Matcher
 from ratchet.inference.schemas import call_grammar
 from ratchet.inference.tool_calls import CallForm
@@ -76,10 +78,18 @@ def test_tokens_taken_ahead_change_nothing_but_the_steps(
     schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
     each = [SamplingParams(0.4, 0.99, max_tokens=9 + 8 * i, seed=i, schema=schema, logprobs=logprobs) for i in range(8)]
 
+    forward, taken = PackedModel.forward, list[int]()
+
+    def counted(self: PackedModel, chunks: list[Chunk]) -> torch.Tensor:
+        taken.append(len(chunks))
+        return forward(self, chunks)
+
+    monkeypatch.setattr(PackedModel, "forward", counted)
+
     def sampled() -> tuple[list[Completion], int]:
-        before = engine.stats.steps
+        taken.clear()
         got = [run(engine.generate(prompt, params))[0] for params in each for prompt in prompts(engine)[:2]]
-        return got, engine.stats.steps - before
+        return got, len(taken)
 
     ahead, steps = sampled()
     monkeypatch.setattr(engine_module, "MOST_AHEAD", 0)
