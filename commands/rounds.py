@@ -13,6 +13,7 @@ from pathlib import Path
 from ratchet.commands.config import config_words
 from ratchet.core.config import Config
 from ratchet.core.errors import UserError
+from ratchet.core.runfolder import RunFolder
 from ratchet.questions.manifest import open_run
 from ratchet.rounds.records import StageId
 from ratchet.rounds.stages import ExperimentRun
@@ -29,6 +30,17 @@ def run_of(config: Config, options: argparse.Namespace) -> ExperimentRun:
     if options.accelerate and not Path(options.accelerate).is_file():
         raise UserError(f"--accelerate {options.accelerate}: there is no such file")
     return ExperimentRun(config, config_words(options), options.accelerate)
+
+
+def trace(config: Config, options: argparse.Namespace) -> None:
+    """Print one question's way through every round."""
+    _refuse_members(config)
+    from ratchet.rounds.trace import print_questions, print_trace
+
+    run = RunFolder(config.folder)
+    if options.question is None:
+        return print_questions(run)
+    print_trace(run, options.question)
 
 
 def choose(config: Config, options: argparse.Namespace) -> None:

@@ -368,6 +368,11 @@ COMMANDS = {
     "status": Command(
         "what of a run is done, what is left and where it resumes; only reads", "rounds:status", (ACCELERATE,)
     ),
+    "trace": Command(
+        "one question through every round: sampled, scored, kept, trained on",
+        "rounds:trace",
+        (Argument("question", nargs="?", metavar="QUESTION_ID", help="the question's id (default: list the ids)"),),
+    ),
     "plan": Command(
         "memory and calls of a run before it starts, and beside what it took",
         "plan:plan",

@@ -214,3 +214,15 @@ def test_a_changed_output_is_seen_and_made_again(config: Path) -> None:
     assert selection.read_bytes() == before
     assert Counter((e.round, e.stage) for e in read_ledger(run))[2, "score"] == 1, "it came to the same"
     assert "selection" not in command("-m", "ratchet", "status", "--config", str(config)).stdout
+
+
+@pytest.mark.slow
+def test_one_question_is_traced_through_the_rounds(config: Path) -> None:
+    traced = command("-m", "ratchet", "trace", "--config", str(config), "train-3")
+    assert traced.returncode == 0 and "round-1" in traced.stdout and "round-2" in traced.stdout
+    first = read_promotions(RunFolder(config.parent / "run"))[0].candidate
+    assert f"by {first}: finished 'Ada Torrin'  reward 0.800, kept" in traced.stdout
+    listed = command("-m", "ratchet", "trace", "--config", str(config)).stdout.splitlines()
+    assert any(line.startswith("train-3: ") and line.endswith(" kept") for line in listed), listed
+    unknown = command("-m", "ratchet", "trace", "--config", str(config), "train-99")
+    assert unknown.returncode == 2 and "'train-99'" in unknown.stdout
