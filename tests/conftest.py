@@ -1,7 +1,5 @@
 """Shared by all tests: no network, and tests marked `model` run only where the real model folder is."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

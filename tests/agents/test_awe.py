@@ -1,7 +1,5 @@
 """AwE: seven calls and three searches, who sees what in the debate, the ablations, and checked citations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

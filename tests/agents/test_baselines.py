@@ -1,7 +1,5 @@
 """The baselines where no transcript says it (transcripts/): settings of papers, readers, and odd models."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What holds for every system: the calls and retrievals of its paper, and that no reply of a model breaks it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle

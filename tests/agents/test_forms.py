@@ -1,7 +1,5 @@
 """How systems read free text: what is in form, and what their papers' codes make of what is not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

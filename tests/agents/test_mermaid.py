@@ -1,7 +1,5 @@
 """MERMAID: decompose, recall, execute step by step, give a verdict, remember."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The Executor's actions: anybody's tools become a schema that a grammar keeps; names where nobody decomposes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """mRAG where no transcript says it (transcripts/): every field of the paper is asked for, roles, budget and lengths."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Systems whose actions are calls of tools in the model's own form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

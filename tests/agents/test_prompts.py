@@ -1,7 +1,5 @@
 """Every prompt of every system can be replaced, says that documents are data, and quotes what others said."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

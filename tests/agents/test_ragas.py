@@ -1,7 +1,5 @@
 """Faithfulness and answer relevance: the calls, the numbers, and every case in which there is no number."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

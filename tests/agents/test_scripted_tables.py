@@ -1,7 +1,5 @@
 """configs/small/tool_mad.yaml: every row of the paper's tables, by a script; and the tables of costs on the pages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A passage is its id and its text: what a judge, a record or the memory has under an id is what a model was shown."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """An answer in hand when a later action is malformed, or has no room: it is the result, and the status says why."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Loading a system by name, the baselines, and the command that answers one question."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """A service that gives no answer: its agent is told, the record says so, and the pool stops after a run of them."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tool-MAD: who sees what, what ends a debate, and each ablation."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle

@@ -17,8 +17,6 @@ parts, of which the file itself may have the usual ones:
 - `told`, `untold`: by call, what is and what is not in its last message. `prompts`: the snapshot that has all of them
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Configs and question files with values that nobody can use."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

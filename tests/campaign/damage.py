@@ -1,7 +1,5 @@
 """Flipped bits, cuts and foreign bytes in files that commands read."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Each trial has a file system of its own in memory, which only root can mount.
 """
 
-from __future__ import annotations
-
 import importlib
 import random
 import subprocess

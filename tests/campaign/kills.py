@@ -1,7 +1,5 @@
 """SIGKILLs while a store is filled and while an index is built: nothing lost, nothing twice, nothing different."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files and folders that a user may not read or write: one error that names them, and what only reads runs."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import stat

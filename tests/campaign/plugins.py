@@ -1,7 +1,5 @@
 """Plug-ins of every kind that raise, return what is not asked for, or hold escape sequences."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import random

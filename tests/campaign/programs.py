@@ -1,7 +1,5 @@
 """Programs that send the gateway whatever they like: right requests, odd and damaged ones, and none to their end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

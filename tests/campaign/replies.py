@@ -1,7 +1,5 @@
 """Malformed replies to every role of every system, and poisoned documents and questions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Sampling as a piece of work that can be killed: a pool with a scripted engine, over a store in a folder."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Question files that are tables, CSV or Parquet, with hostile text in cells and names, and columns of odd types."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random

@@ -4,8 +4,6 @@
 `TRIAL=17 SEED=1 python -m pytest tests/campaign -k "odd configs"` runs one trial again.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an attack is: trials drawn from a seed, and an oracle that every one of them must pass."""
 
-from __future__ import annotations
-
 import random
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A package that is not installed is named with the extra that has it, before a command does anything else."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`ratchet init` writes a config that runs, from documents and questions alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

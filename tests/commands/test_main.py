@@ -1,7 +1,5 @@
 """The table of commands: how a command is found and listed, what its help loads, and how it ends."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import subprocess

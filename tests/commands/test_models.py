@@ -1,7 +1,5 @@
 """`ratchet models check`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run folder keeps the --set that it was made with, and later commands on it need none of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

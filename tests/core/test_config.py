@@ -1,7 +1,5 @@
 """Configs: strict, helpful, overridable; run folders that refuse another config."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

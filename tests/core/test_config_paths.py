@@ -1,7 +1,5 @@
 """Paths in a config: relative to the config or to the working directory; a run resumes from any directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

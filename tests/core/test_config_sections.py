@@ -1,7 +1,5 @@
 """Every section is checked when the file is read: errors name the file, the full key and the closest name."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proxies, certificates and addresses in the environment that no HTTP client can use: one line, before work begins."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

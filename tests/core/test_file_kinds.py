@@ -1,7 +1,5 @@
 """Files of other kinds are refused by their own names, for documents and questions alike."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Files that survive kills: torn tails, second writers, full disks."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Config files that no program can use: each is one error at once that names the file or the key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What every HTTP server of ours refuses before its app sees anything: odd framing, other machines."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

@@ -1,7 +1,5 @@
 """A hub that cannot be reached costs seconds and one line, for models, encoders and data sets."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

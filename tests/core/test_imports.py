@@ -1,7 +1,5 @@
 """Importing the packages changes nothing in the importing process; a command sets what it needs when it starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Locks: one writer at a time, which may be killed; writers that delete what they take for left over."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """A config needs only what its command uses, and a command says which section it lacks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where compiled kernels are kept, when the usual places cannot be written."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The configs of the papers: what they set is what the paper has, and what differs from it has a config of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

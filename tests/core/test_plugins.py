@@ -1,7 +1,5 @@
 """A plug-in is found by the name of a built-in module or a path, and is identified."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

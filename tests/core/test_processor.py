@@ -1,7 +1,5 @@
 """What is read of the CPU, and the number format that `dtype: auto` takes for it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

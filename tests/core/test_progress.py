@@ -1,7 +1,5 @@
 """A stage that will take hours says so once, early, with what to change."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

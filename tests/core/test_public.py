@@ -1,7 +1,5 @@
 """The names that users may rely on, and no others at the top."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The store as a state machine: whatever happens in whatever order, what it promises holds."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

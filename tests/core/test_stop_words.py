@@ -1,7 +1,5 @@
 """Stop words of a query: what is left out, and what stays because it may be a name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

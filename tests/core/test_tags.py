@@ -1,7 +1,5 @@
 """Text with tags in it as plain text: words and numbers stay what they are."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

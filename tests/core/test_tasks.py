@@ -1,7 +1,5 @@
 """What is still running when a command is stopped ends before the files that it writes are closed."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

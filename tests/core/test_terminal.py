@@ -1,7 +1,5 @@
 """What documents, models and questions say reaches a terminal as text, never as a command of the terminal."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Words of the world's scripts, and what relies on them: the words of a text, and runs of words in it."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """An experiment that several files evaluate."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

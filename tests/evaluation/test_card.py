@@ -1,7 +1,5 @@
 """An adapter's card has the results of the evaluation of that adapter."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ratchet.core.escape import markdown_text

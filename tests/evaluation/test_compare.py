@@ -1,7 +1,5 @@
 """The whole evaluation with a scripted engine, and the table rebuilt without any."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

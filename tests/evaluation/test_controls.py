@@ -1,7 +1,5 @@
 """The base model sampled again, and an adapter of a random selection, as arms beside base and trained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Evaluating, and reading what was evaluated, ask for no other questions than those that they use."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A trained round of a tiny model, as the exports meet it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The exported data set is read by `datasets`, and says where it is from and what is missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

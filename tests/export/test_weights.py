@@ -1,7 +1,5 @@
 """Exported weights do what base and adapter do together, in programs that know nothing of Ratchet."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings

@@ -1,7 +1,5 @@
 """Small adapter folders in PEFT's format: `from adapter_folders import save_adapter` works in any test."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

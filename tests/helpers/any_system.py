@@ -1,7 +1,5 @@
 """An engine that keeps any system going to its end, so that a test can look at every prompt of every system."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Arms that tests measure, under a config with the scores and weights that they name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ratchet.core.config import Config

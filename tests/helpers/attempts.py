@@ -1,7 +1,5 @@
 """A run folder with several attempts at each question, some better than others, as selection would leave it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A page in a real browser."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -4,8 +4,6 @@ Warmed up first: modules, compiled kernels and the tokenizer are the program's, 
 mapped from files is not counted: those pages are the system's to drop and to read again.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

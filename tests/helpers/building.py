@@ -1,7 +1,5 @@
 """Shared by the tests of building: small corpora and configs, and what an index folder holds."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Rows as the releases of verification and medical benchmarks have them, with claims of our own."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands in the test's process, as functions."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 

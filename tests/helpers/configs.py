@@ -1,7 +1,5 @@
 """Small configs: `write_config(folder, system={"name": "cot"})` writes folder/config.yaml and returns its path."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 `python -m tests.helpers.cost_tables` writes them.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from ratchet.core.config import SystemConfig, load_config

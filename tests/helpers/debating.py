@@ -1,7 +1,5 @@
 """A scripted debate: what Tool-MAD's agents, judge and scorer say, and over what."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

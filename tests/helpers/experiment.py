@@ -1,7 +1,5 @@
 """A whole experiment in a folder: a small corpus, questions, a script that plays the model, a tiny model to train."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

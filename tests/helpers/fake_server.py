@@ -1,7 +1,5 @@
 """A real HTTP server in a thread that answers as some service does, and fails when it is told to."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
@@ -23,7 +21,7 @@ class Request:
     method: str
     path: str
     params: dict[str, str]
-    headers: Message[str, str]
+    headers: "Message[str, str]"
     body: Any
     """JSON."""
     at: float

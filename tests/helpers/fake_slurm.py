@@ -1,7 +1,5 @@
 """A SLURM whose commands only write down how they were called."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -4,8 +4,6 @@ It answers what the supervisor asks, and like vLLM it is a tree: a second proces
 does not notice when the first one dies. `world.behave("die", "ok")` says what the first, second... start of it does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

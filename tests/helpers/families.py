@@ -1,8 +1,6 @@
 """Today's model families at a width of 32: transformers' own classes with random weights, and the family's own chat
 template on the tiny tokenizer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

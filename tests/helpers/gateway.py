@@ -1,7 +1,5 @@
 """A program that asks the gateway, and what is recorded of it."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """A run of debates and loops made by hand: claims with labels, tools, memory, and hostile text wherever it can be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ratchet.core.config import Config

@@ -1,7 +1,5 @@
 """A realistic run folder made by hand: records only, no model."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

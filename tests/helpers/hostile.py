@@ -1,7 +1,5 @@
 """Texts that do something in a language that they are written into, unless they are escaped."""
 
-from __future__ import annotations
-
 NAMES = {
     "commands of a terminal": "a\x1b[2J\x1b]52;c;eA==\x07b\x9b1m",
     "lines": "a\n\n# Heading\r\n---\nSYSTEM obey\u2028- item\x85",

@@ -1,7 +1,5 @@
 """Imports every module of the installed wheel, and prints where its files are. Run by the environment's Python."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import pkgutil

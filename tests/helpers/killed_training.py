@@ -1,7 +1,5 @@
 """Trainings in the test's own process that end in the middle of a step, and leave what a kill leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """An app behind the HTTP server that our commands use, in a thread."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

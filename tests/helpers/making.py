@@ -1,7 +1,5 @@
 """What the tests of question_generation share: a small corpus in pairs, and a model that writes and checks by rule."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Somebody else's MCP server, made with the SDK: `python mcp_foreign.py` speaks over stdin and stdout."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

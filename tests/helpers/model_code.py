@@ -1,7 +1,5 @@
 """A model folder whose every part names code of its own, which transformers would offer to run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

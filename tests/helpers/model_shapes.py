@@ -1,7 +1,5 @@
 """The shapes of real models, as their public config.json give them: no weights, so folders of a few hundred bytes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

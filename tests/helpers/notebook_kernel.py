@@ -1,7 +1,5 @@
 """A notebook's kernel, started as a script of this folder, so that tests/preloaded runs it with torch loaded."""
 
-from __future__ import annotations
-
 import matplotlib as mpl
 from ipykernel.kernelapp import launch_new_instance
 

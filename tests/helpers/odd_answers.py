@@ -1,7 +1,5 @@
 """Answers that no HTTP client should have to read: what a broken, foreign or hostile server puts on the wire."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import socket

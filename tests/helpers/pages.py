@@ -1,7 +1,5 @@
 """The documentation's pages, and the commands and code blocks on them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

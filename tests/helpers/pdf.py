@@ -1,7 +1,5 @@
 """PDF files of a few lines, written by hand."""
 
-from __future__ import annotations
-
 
 def pdf(*pages: str) -> bytes:
     """A PDF file whose pages have these texts."""

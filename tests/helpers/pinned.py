@@ -5,8 +5,6 @@ To renew them on purpose:
     RENEW_SNAPSHOTS=1 python -m pytest tests/agents tests/rewards tests/questions
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Tiny encoder models of the real architectures, and what a text's weights are by the definition
 w = log(1 + relu(max over tokens of scale * logit)), from all logits of one text, with no batch and no padding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run that is planned and not run: its config, and the stages that it comes to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the tests of agents share: a small world, a retriever over it, and one line to play an episode."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

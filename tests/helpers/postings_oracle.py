@@ -1,7 +1,5 @@
 """Corpora of postings, searched twice: by the engine, over shards that are really written, and by brute force."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +50,7 @@ class Corpus:
         norms = k1 * (1.0 - b + b * (self.lengths / (self.lengths.sum() / max(self.chunks, 1) or 1.0)))
         return {term: values / (values + norms[chunks]) for term, (chunks, values) in self.lists.items()}
 
-    def part(self, first: int, last: int) -> Corpus:
+    def part(self, first: int, last: int) -> "Corpus":
         """Chunks first .. last - 1 alone, renumbered."""
         lists = {}
         for term, (chunks, values) in self.lists.items():

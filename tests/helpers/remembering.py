@@ -1,7 +1,5 @@
 """What the tests of the evidence memory share."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Sequence
 from pathlib import Path

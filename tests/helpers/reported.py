@@ -1,7 +1,5 @@
 """The page of a run that a test made."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """What the tests of rewards share: records, a config on a temporary folder, and a judge played by a script."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 A file, unlike -c, may run in a process that has the heavy libraries loaded (see tests/preloaded).
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

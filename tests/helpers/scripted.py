@@ -1,7 +1,5 @@
 """An experiment whose model is a script, of questions that a test writes: what tests of the tables need."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

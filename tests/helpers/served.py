@@ -1,7 +1,5 @@
 """Small indexes in memory, and real servers over them."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A real server over systems that a scripted engine plays, in a thread."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ it puts that off by 12 s, tells the batch script nothing, and has been seen to e
 Each cluster has its own ports, folder and munge, so several run at once. Mark the tests `cluster`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -22,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 STARTUP = 30.0
@@ -85,7 +84,7 @@ class SlurmCluster:
         self._nodes = tuple(f"node{number}" for number in range(nodes))
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> SlurmCluster:
+    def __enter__(self) -> Self:
         try:
             self._start()
         except BaseException:

@@ -1,7 +1,5 @@
 """Small models in the place of real ones, for tests of what is done with a model and not of what it has learnt."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What a system said to its model in one scripted episode, pinned word for word (see tests/helpers/pinned.py)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ratchet.inference.scripted import ScriptedEngine

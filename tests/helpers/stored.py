@@ -1,7 +1,5 @@
 """A folder of trajectories as sampling leaves it, made by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

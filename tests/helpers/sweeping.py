@@ -1,8 +1,6 @@
 """A sweep to test with: two rounds of adapters and a checkpoint on the way, on a scripted engine whose answers turn on
 the seed, so that every checkpoint gets numbers of its own, and the same ones whenever it is run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

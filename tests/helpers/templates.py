@@ -1,7 +1,5 @@
 """The chat templates of today's models, from the package trl, on the tiny tokenizer."""
 
-from __future__ import annotations
-
 import copy
 import re
 from functools import cache

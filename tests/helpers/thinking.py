@@ -4,8 +4,6 @@ What it says is nonsense. It begins a turn with a thought, which it may close or
 a grammar its strings come to an end.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ BPE learnt from a few lines of our own, so every text can be encoded; the templa
 the manner of ChatML (SmolLM2, Qwen2.5), Llama 3 and Falcon 3.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Small indexes for tests, really built: `tiny_index(folder, [{"id": ..., "text": ...}])`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache

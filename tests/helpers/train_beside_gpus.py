@@ -1,7 +1,5 @@
 """train.py where torch sees eight GPUs; in place of its steps, it prints the devices that it would use."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -6,8 +6,6 @@ float32 sums, and NCCL. Everything else is the code that GPUs run.
 DISTURB="SIGKILL 4 1": the process of rank 1 gets this signal in the first step after 4 steps.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

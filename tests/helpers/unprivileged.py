@@ -1,7 +1,5 @@
 """Root without the capabilities by which it reads and writes every file."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager

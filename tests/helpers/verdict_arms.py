@@ -1,7 +1,5 @@
 """Arms on questions with labels, made by hand: who said what, and the results of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ratchet.core.records import Event, Label, Question, Status, Trajectory

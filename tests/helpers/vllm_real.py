@@ -1,7 +1,5 @@
 """A real vLLM server on the CPU, started as users start it, by `ratchet models serve`: for tests marked `vllm`."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

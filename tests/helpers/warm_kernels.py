@@ -4,8 +4,6 @@ tests/conftest.py starts it where several processes share the tests. Each of the
 index otherwise.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run that is followed: the page's server over it, on loopback, and what a test asks of it."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """A server that speaks the formats of all search services, over a few invented papers, and that of embeddings, where a
 text's vector tells its length."""
 
-from __future__ import annotations
-
 import html
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The wheel of this checkout, installed into an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

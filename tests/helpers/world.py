@@ -1,7 +1,5 @@
 """A tiny model folder, and a run folder as sampling and selection would leave it."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

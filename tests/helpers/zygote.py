@@ -4,8 +4,6 @@ They are forked from a process that has everything loaded: a fresh interpreter f
 and most kills would hit those.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """What a build makes of documents, and what it refuses."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Adding documents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """ratchet index: what its commands print and refuse."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

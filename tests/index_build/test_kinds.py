@@ -1,7 +1,5 @@
 """Every kind of index and every engine from a config to results, with the real components."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Chunks fit what the index's encoder reads: no text is left out of its vectors unsaid."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from functools import cache

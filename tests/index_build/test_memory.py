@@ -1,7 +1,5 @@
 """Indexes that are larger than the memory that may be used to build them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

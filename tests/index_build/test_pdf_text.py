@@ -1,7 +1,5 @@
 """Words and numbers of PDF files: divided at a line's end, raised and lowered."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

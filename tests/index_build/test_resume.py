@@ -1,7 +1,5 @@
 """Builds in several processes, and builds that are killed: what the next one makes of the rest."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

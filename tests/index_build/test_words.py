@@ -1,7 +1,5 @@
 """Counting terms while an index is built: the terms are the analyzer's, byte by byte."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An adapter's digest names what it does, not where it lies; and one that is damaged is refused wherever it is used."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

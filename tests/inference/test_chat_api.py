@@ -1,7 +1,5 @@
 """Closed models over OpenAI's chat API: what is sent, what comes back, and what such a service refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

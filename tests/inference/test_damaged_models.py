@@ -1,7 +1,5 @@
 """Model folders whose files are damaged, incomplete, or a pickle: each is one line that names the folder."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

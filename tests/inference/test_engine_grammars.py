@@ -1,7 +1,5 @@
 """Actions under a grammar in the in-process engine, with what the grammar forces taken ahead."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

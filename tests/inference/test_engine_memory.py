@@ -1,7 +1,5 @@
 """The memory of a process with an engine in it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

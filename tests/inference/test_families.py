@@ -1,7 +1,5 @@
 """Every family of models: sampled, trained and exported as transformers alone would compute it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

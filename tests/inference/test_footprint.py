@@ -1,7 +1,5 @@
 """Memory of a model, against numbers that its makers publish and against the real model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The in-process engine against plain transformers and PEFT, on tiny random models of the real architectures."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterator
 from pathlib import Path

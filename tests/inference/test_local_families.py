@@ -1,7 +1,5 @@
 """The in-process engine against transformers' own `generate` on the families that its decoder does not know."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pieces of the in-process engine: attention and sampling kernels, and the block pool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """What goes on which GPU, with which part of its memory, on the shapes of real models; and what each server is told."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A program's messages in the words of a chat template, tools included."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

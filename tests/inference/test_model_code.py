@@ -1,7 +1,5 @@
 """Code that comes with a model never runs, whatever stands on standard input: transformers asks there."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from pathlib import Path

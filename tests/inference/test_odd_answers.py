@@ -1,7 +1,5 @@
 """One odd answer, whatever is odd about it, is the failure of one request: the engine and the pool go on."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from functools import partial

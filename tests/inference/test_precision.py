@@ -1,7 +1,5 @@
 """What `dtype: bfloat16` changes in the answers of a real model on the CPU, against float32."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

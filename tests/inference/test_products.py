@@ -1,7 +1,5 @@
 """Products of the in-process engine with weights that were laid out for them, the output layer's among them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Attention of prompts in bfloat16, and steps whose threads compute products of their own."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

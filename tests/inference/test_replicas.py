@@ -1,7 +1,5 @@
 """Several servers of one model: the question chooses, whoever asks about it; and how many requests are in flight."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager

@@ -1,7 +1,5 @@
 """The scripted engine keeps the engine protocol: what tests with it show, holds for a model's engine too."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ratchet models serve` on a stand-in for vLLM that dies, hangs and misbehaves as it is told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Every chat template that comes with trl: prompts are the template's own, and labels are what was sampled."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

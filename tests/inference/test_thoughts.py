@@ -1,7 +1,5 @@
 """The answer behind a thought, and the markers that a sentence merely mentions."""
 
-from __future__ import annotations
-
 import pytest
 
 from ratchet.inference.thoughts import without_thoughts

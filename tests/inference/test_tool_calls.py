@@ -1,7 +1,5 @@
 """Tool calls in each family's own form: as trl's templates write them, and as models say them."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

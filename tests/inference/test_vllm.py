@@ -4,8 +4,6 @@ Greedy, float32. The engines add their numbers up in another order, so their log
 the two best tokens tie within that, either may be taken: there, and only there, the answers may part.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -7,8 +7,6 @@ ends with its standard input. Beside the socket, a file named after the process 
 command's process.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

@@ -10,8 +10,6 @@ Each of the Python processes that a command starts has one that stands for it as
 memory: those start Python as it is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`ratchet generate` as a user runs it: its files, its refusals, a kill, and a model in its process."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every filter, by what it drops and what it must let pass."""
 
-from __future__ import annotations
-
 import pytest
 
 from ratchet.core.records import Document

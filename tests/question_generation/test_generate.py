@@ -1,7 +1,5 @@
 """A whole run with a scripted model: what is accepted, what is dropped and why, and going on after an interruption."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

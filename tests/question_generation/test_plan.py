@@ -1,7 +1,5 @@
 """Categories, the division of the corpus, and the plan: what is decided before a model is asked."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

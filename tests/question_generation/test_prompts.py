@@ -1,7 +1,5 @@
 """The prompts of question generation and the definitions of its categories, pinned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ratchet.core.records import Document

@@ -1,7 +1,5 @@
 """Answers that are hidden, several in one text, or not texts."""
 
-from __future__ import annotations
-
 import json
 from datetime import date, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Questions that a reward cannot score, and gold ids that the index lacks, are found before anything is sampled."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Multiple choice as benchmarks publish it: the option's text is the answer, or the row is refused by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

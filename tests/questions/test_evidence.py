@@ -1,7 +1,5 @@
 """A corpus out of benchmarks' evidence: what is in it, what must not be, and that questions name its documents."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from argparse import Namespace

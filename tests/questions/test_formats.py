@@ -1,7 +1,5 @@
 """Every format of every benchmark, from small files as their releases have them."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

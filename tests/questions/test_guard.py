@@ -1,7 +1,5 @@
 """A run that trains on what it is evaluated on stops, before anything is done."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What counts as a leak, and that the division of one file and the leakage check agree on it."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which questions make up a split, where they are looked for, and what is kept of it; a benchmark of one's own."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

@@ -1,7 +1,5 @@
 """The formats, labels and splits of the verification and medical benchmarks, from small files as their releases are."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

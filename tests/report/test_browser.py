@@ -1,7 +1,5 @@
 """The page's script in a real browser: filters, permalinks, keys, messages and explanations."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

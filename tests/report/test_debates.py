@@ -1,7 +1,5 @@
 """Debates and loops on the page: who said what in which round, and from which evidence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`ratchet report --follow`: what the server gives, that the run is only read, and the page in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

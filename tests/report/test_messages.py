@@ -1,7 +1,5 @@
 """Messages decoded from token ids, outcomes in plain words, colours of differences, and explanations of terms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """The page of a hand-made run: it holds the numbers, it is inert, it needs nothing, and it works with parts missing."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

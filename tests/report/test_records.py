@@ -1,7 +1,5 @@
 """The lines of a store as the page reads them, which questions of many are shown, and the code that made a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

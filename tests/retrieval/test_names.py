@@ -1,7 +1,5 @@
 """Names that look like stop words, or that particles are joined to, and BM25's settings when an index is opened."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

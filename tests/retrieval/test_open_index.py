@@ -1,7 +1,5 @@
 """Opening indexes: what is whole opens at once, what is not is refused with the way out, and is never searched."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

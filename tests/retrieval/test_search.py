@@ -1,7 +1,5 @@
 """Searching texts in indexes that are really built: what a caller of `Index.search` relies on."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections import Counter

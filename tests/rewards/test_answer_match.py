@@ -1,7 +1,5 @@
 """The rule for short answers: another number, date or name, or the opposite, is worth nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from ratchet.core.records import Question

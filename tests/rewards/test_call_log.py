@@ -1,7 +1,5 @@
 """The log of a judge's replies: what is used is on disk, and replies that come together are flushed together."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faithfulness (algorithm 4) and precision with a judge played by a script."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Nugget correctness (algorithm 3) with a judge played by a script."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No failure scores above a wrong answer: every score and measure against every way to end without a right answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

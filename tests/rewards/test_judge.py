@@ -1,7 +1,5 @@
 """How the judge is asked: what it is shown, replies that are cut off, calls that are not served, reading a reply."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A reward outside our tree: a file of its own, scored, stored, selected by and shown like a built-in one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The judge's prompts: pinned, and replaced by files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The reward that compares an answer with a reference in what the question does not say already."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

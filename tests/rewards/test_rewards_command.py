@@ -1,7 +1,5 @@
 """`ratchet score` and `ratchet score whatif`, from the command line's words to files and exit status."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The adapter that a round ends with: chosen by reward on dev, and promoted where it is better than its parent."""
 
-from __future__ import annotations
-
 import io
 import json
 from math import ceil

@@ -1,7 +1,5 @@
 """Stages run by hand whose inputs are incomplete or out of date: refused, or recorded with --anyway."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is done is skipped, and what changed is noticed."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`ratchet plan`: memory, calls and tokens of every stage and model, hours; and the memory by stage of a dry run."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stages that a user runs by their own commands are in the ledger, once, and the loop runs the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The plan of a run: which commands, under which servers, from which adapters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `ratchet status` says of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

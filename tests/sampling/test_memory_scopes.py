@@ -1,7 +1,5 @@
 """Whose evidence a question is given: that of its own experiment alone, whatever else was run in the folder."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A system outside agents/: its source is part of what identifies its trajectories, and where it lies is not."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

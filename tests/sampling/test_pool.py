@@ -1,7 +1,5 @@
 """The pool: no barrier, nothing repeated, nothing lost, and it stops when everything fails."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trajectories that are read one at a time, and how many an hour commands make."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

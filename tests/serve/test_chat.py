@@ -1,7 +1,5 @@
 """The endpoint as OpenAI's own client sees it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """`ratchet serve` as a process of its own: what it announces, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

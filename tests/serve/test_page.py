@@ -1,7 +1,5 @@
 """The page at / in a real browser: asking, comparing, stopping; and that it runs nothing but its own script."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

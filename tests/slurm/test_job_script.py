@@ -1,7 +1,5 @@
 """slurm/job.sh under a real bash: signals, requeueing, set-up, arrays. Only scontrol, module and the like are ours."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

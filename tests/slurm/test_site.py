@@ -1,7 +1,5 @@
 """The site file: what is wrong in it is said by its key."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """ratchet slurm: what would be submitted, and what is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

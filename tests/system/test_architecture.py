@@ -1,7 +1,5 @@
 """docs/architecture.md lists the folders in the order of the contract that `make check` holds the imports to."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The reward on dev chooses a round's adapter, as a stage of the whole loop and as a command of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A closed model from end to end: evaluated with a closed judge, its dialogues in the report, and never trained."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What the README and docs/ show: links, configs, options, and the examples of a new system and a new benchmark."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

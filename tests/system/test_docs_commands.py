@@ -1,7 +1,5 @@
 """The commands of the documentation are run, word for word, with a small experiment in the place of the demo."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The page on code of one's own, done as it says in a folder that holds nothing of ours."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

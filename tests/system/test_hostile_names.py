@@ -1,7 +1,5 @@
 """Names of configs, data and models go into cards, scripts, pages and tables as text: parsers find nothing else."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -1,8 +1,6 @@
 """The report, the page of a run that goes on and the page of `ratchet serve` in a real browser, with hostile text in
 every place that data, models and names reach: all panes are opened, nothing runs, and nothing is fetched elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Questions, answers and documents that command a terminal, in every command that prints them: they are text."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """A round of a model that thinks, whose real vLLM server is killed while the adapter is evaluated. `serving` in
 tests/helpers/vllm_real.py kills what started a server; tests/system/test_loop.py kills every stage of a round."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The whole loop through its real commands: what it leaves behind, and that SIGKILLs change nothing of it."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

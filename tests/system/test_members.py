@@ -1,7 +1,5 @@
 """One adapter for two systems, through the real command: trained on what both kept, evaluated on the tasks of both."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

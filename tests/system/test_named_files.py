@@ -1,7 +1,5 @@
 """What a command line or a config names as a file: only a regular file of a sensible size is read."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

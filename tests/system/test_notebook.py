@@ -1,7 +1,5 @@
 """examples/quickstart.ipynb runs from its first cell to its last, and is stored without outputs."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

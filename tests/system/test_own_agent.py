@@ -1,7 +1,5 @@
 """A whole round with a program: sampled, killed, resumed, scored and trained, and the gateway's own command."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

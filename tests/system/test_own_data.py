@@ -9,8 +9,6 @@ core.
 libraries loaded beforehand.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

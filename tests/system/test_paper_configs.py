@@ -4,8 +4,6 @@ Models, corpus and questions are others; systems, settings, scores and rewards a
 process, the commands of selftrain.py as well, with a model that answers in whatever form it is asked for.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

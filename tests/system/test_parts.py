@@ -1,7 +1,5 @@
 """One round's questions shared by several commands: every trajectory counts once, whoever sampled it and how often."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/guides/python.md is run, block by block, on a small experiment in the places where `make demo` has its own."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The demo's own config and the real SmolLM2, cut down to a few questions: the loop that users run, in a minute."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

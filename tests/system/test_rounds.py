@@ -1,7 +1,5 @@
 """Two rounds through the real command, killed on the way: what was promoted, what links to what, what is repeated."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

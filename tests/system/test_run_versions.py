@@ -1,7 +1,5 @@
 """A run folder of another version is refused wherever it is opened."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The model is a script, so a run has one result; `undisturbed` has it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,8 +1,6 @@
 """Under a real SLURM: a round as one job or stage by stage, training over two nodes, and a sweep as an array give what
 the commands give."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A run's status and a search come at once: they import no library that they do not use."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Self-training of a model that thinks, through the real commands: sampled, judged, trained and evaluated."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """On how many processes selftrain.py trains is settled before it samples."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A reward sees the same whole record wherever it runs: selection, a what-if, an evaluation and a sweep."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The words that docs/STYLE.md tells us to avoid are in no code and no documentation."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

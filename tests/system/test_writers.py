@@ -1,8 +1,6 @@
 """Whatever a command writes appears whole or not at all: on full and read-only disks, under kills, and where something
 is in the way."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """The page docs/reference/config.md is current, and every key of a config is explained in it."""
 
-from __future__ import annotations
-
 import re
 
 from tools.config_reference import PAGE, SYSTEMS, reference

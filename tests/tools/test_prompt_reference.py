@@ -1,7 +1,5 @@
 """The page docs/reference/prompts.md is current, and lists every prompt of every system."""
 
-from __future__ import annotations
-
 import pytest
 
 from ratchet.agents.core.system import load_system

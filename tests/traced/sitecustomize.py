@@ -3,8 +3,6 @@
 TRACE_FOLDER takes one JSON file for each process: {"argv": [...], "files": [...]}. TRACE_ROOT is the project's root.
 """
 
-from __future__ import annotations
-
 import atexit
 import inspect
 import json

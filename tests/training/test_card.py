@@ -1,7 +1,5 @@
 """What the card says of base models and licences."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The control of a random selection: what it is trained on, and that it resumes like the round's own training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

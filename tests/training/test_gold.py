@@ -1,7 +1,5 @@
 """The control of gold answers: the action that replaces a sampled one, for every system, and the adapter made of it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

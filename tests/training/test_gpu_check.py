@@ -1,7 +1,5 @@
 """make gpu-check on a CPU: the same steps on tiny shapes, so that the script is never out of date."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.gpu_check import CPU, STEPS, Line, check, main

@@ -1,7 +1,5 @@
 """The memory of a training step: by hand on real models' shapes, and against what a step allocates."""
 
-from __future__ import annotations
-
 import weakref
 from collections import Counter
 from functools import partial

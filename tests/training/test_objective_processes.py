@@ -1,8 +1,6 @@
 """Every objective's training from end to end: its loss by its definition, and the same curve from other micro-batches,
 after a kill, and from two processes."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """The rows of every objective: labels, weights, pairs, and what is said where there is nothing to learn."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The training of objectives: their gradient, their reference, their steps (see test_objective_processes.py too)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

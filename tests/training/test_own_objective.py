@@ -1,7 +1,5 @@
 """An objective is one file: one's own trains by its path, and no other file names a built-in one."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

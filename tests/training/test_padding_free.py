@@ -1,8 +1,6 @@
 """training.padding_free: rows one after the other, and rows whose equal beginnings are
 computed once, give the loss of one row at a time, and the same adapter."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

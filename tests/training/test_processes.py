@@ -1,7 +1,5 @@
 """Two CPU processes under the real `accelerate launch`, DDP and FSDP, against one process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Steps, batch and warm-up where rows are few: training learns, and says what it made of the settings."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Weights & Biases: what it lacks is said before a model is loaded, and at the start of self-training."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training stops where its questions are evaluated, leaves digests of them beside the adapter, and deletes nothing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training an adapter on, as later rounds do."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an episode checks of any system's answer: its documents were shown to a model, and it was not cut off."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """system.labels: constrain: an answer that comes to no label is asked for once more, under a grammar of the labels."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules that narrow actions: a schema keeps what a rule allows, rules do what they say, and a plug-in sees it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

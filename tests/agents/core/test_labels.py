@@ -6,8 +6,6 @@ to break the reading. `reading` is the label that a person finds in one of the f
 for prose, whatever it says.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Look-ahead: an answer that goes on from call to call, token for token, of which only what was used is learnt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a model said, read as JSON: which replies count, what is tolerated, and what is no reply at all."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any, Literal

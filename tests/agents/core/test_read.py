@@ -1,7 +1,5 @@
 """Free text in a form: read by the system's own reader, counted where it is out of form, never trained on then."""
 
-from __future__ import annotations
-
 from ratchet.agents.core.output import Malformed
 from ratchet.agents.core.tools import Answer, Tools
 from ratchet.core.config import RoleConfig, SystemConfig

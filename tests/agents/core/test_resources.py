@@ -1,7 +1,5 @@
 """What a system reaches beside models and the index: sources by name, tools, the memory of its scope."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The words of every kind of step."""
 
-from __future__ import annotations
-
 import pytest
 
 from ratchet.agents.core.steps import describe_step

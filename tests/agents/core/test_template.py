@@ -1,7 +1,5 @@
 """Prompts as templates: one pass of substitution, and parts that go with an empty value."""
 
-from __future__ import annotations
-
 import pytest
 
 from ratchet.agents.core.prompts import Prompt, documents_text, one_line, quoted, speakers_text

@@ -1,7 +1,5 @@
 """What a system may do, and that all of it is recorded: through systems of a few lines, made for these tests."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from itertools import pairwise

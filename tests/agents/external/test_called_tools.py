@@ -1,7 +1,5 @@
 """Tools that programs offer to the model through the gateway: how they are called, chosen and answered."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

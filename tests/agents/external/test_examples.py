@@ -1,7 +1,5 @@
 """The agents in examples/, each in the environment of its framework: every token that they get is recorded."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

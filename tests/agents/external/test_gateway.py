@@ -1,7 +1,5 @@
 """The gateway as a program sees it: what it records is token for token what the model saw and said."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Programs that a run starts, or asks over HTTP: their tasks, their answers, and what goes wrong with them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

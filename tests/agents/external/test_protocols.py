@@ -1,7 +1,5 @@
 """The gateway through the official clients of OpenAI and Anthropic: agents with tools, streamed or not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

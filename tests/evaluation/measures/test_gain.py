@@ -1,7 +1,5 @@
 """What a gain consists of, and what no skill scores."""
 
-from __future__ import annotations
-
 import pytest
 
 from ratchet.core.records import Label, Question, Trajectory

@@ -1,7 +1,5 @@
 """Measures of hand-made trajectories: strict and lenient, endings apart, nulls never zero."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

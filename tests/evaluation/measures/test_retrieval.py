@@ -1,7 +1,5 @@
 """Answer recall and gold recall on fixed cases, and of trajectories that searched, did not, or failed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

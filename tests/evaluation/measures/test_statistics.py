@@ -1,7 +1,5 @@
 """Intervals and tests against scipy's, against known values, and by their properties."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Verdicts against tables made by hand: confusion, F1 by label, macro-F1 and its intervals, uncertainty, votes."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

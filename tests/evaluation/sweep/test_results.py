@@ -1,7 +1,5 @@
 """What a sweep says: differences and their correction, the choice on dev, and the one test."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sweeps: the cells, in any order and any number of parts, and what is said of those that are not there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Several question sets at once, methods side by side, and the same tables from what is stored."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables of fact verification: confusions and uncertain verdicts, thresholds of debates, and what a memory saves."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

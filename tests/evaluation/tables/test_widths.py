@@ -1,7 +1,5 @@
 """The tables of an evaluation are complete in a terminal of 80 columns, and in a pipe."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Dense vectors: faiss's exact ranking against brute force, and its other indexes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lucene in its own virtual machine, against BM25 written from the formula. Needs the extra `[lucene]`."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

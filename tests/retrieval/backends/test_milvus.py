@@ -1,7 +1,5 @@
 """Milvus Lite on a file against brute force: exact, resumed after a SIGKILL, never half-filled or another model's."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Dense encoders: the real MiniLM model from its package, prefixes, and what is cut or refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial

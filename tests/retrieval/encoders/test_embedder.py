@@ -1,7 +1,5 @@
 """The embedder over an OpenAI-compatible API: a real server on loopback, its vectors, and its faults."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Learned sparse encoders against forward passes of transformers, on tiny random models of the real architectures."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

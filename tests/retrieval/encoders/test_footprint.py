@@ -1,7 +1,5 @@
 """The GPU memory of encoders: those of the config that are on this machine and may run on a GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

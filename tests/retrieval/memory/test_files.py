@@ -1,7 +1,5 @@
 """The evidence memory's folder: several processes at once, kills, damage."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

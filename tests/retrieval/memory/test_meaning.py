@@ -1,7 +1,5 @@
 """Recall by meaning: with the real MiniLM where meanings matter, with counted vectors where rules do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

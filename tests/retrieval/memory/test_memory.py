@@ -1,7 +1,5 @@
 """The evidence memory as systems use it: what is given to whom, in which order, and what is kept."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

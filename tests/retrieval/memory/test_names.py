@@ -1,7 +1,5 @@
 """The names in a text, and the order of texts by the names that they share."""
 
-from __future__ import annotations
-
 import pytest
 
 from ratchet.retrieval.names import by_shared_names, names_in

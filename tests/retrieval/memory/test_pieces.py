@@ -1,7 +1,5 @@
 """Merging and eviction: a function of the set of records, against a slow one that is written as it is said."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """A remote index over a real server: the same as the index itself, or a clear error."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The tools of our MCP server, called by the SDK's own client in memory."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """`ratchet mcp` as a process of its own, over stdin and stdout and over HTTP, and `ratchet search`."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The search server over real sockets."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

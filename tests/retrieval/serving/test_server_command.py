@@ -1,7 +1,5 @@
 """`ratchet index serve` with an index on disk."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

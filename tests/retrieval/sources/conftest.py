@@ -1,7 +1,5 @@
 """The search services of the tests: asked again at once, told whom they may write to, and closed at the end."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

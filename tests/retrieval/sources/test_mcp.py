@@ -1,7 +1,5 @@
 """McpSource against somebody else's server, over stdin and stdout and over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

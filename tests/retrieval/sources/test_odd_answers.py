@@ -1,8 +1,6 @@
 """Odd answers of search servers: each is the failure of one search. Of these, web services and MCP servers no more is
 read than an answer can be."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tracemalloc

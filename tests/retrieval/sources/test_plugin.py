@@ -1,7 +1,5 @@
 """A source outside our tree: its settings are checked by its own class, and its code is in its digest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a config says under `sources`: checked strictly, opened without a connection, and honest about stand-ins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

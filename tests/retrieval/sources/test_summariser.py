@@ -1,7 +1,5 @@
 """Extractive summaries: whole sentences of the text, in order, and the same every time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The cache of responses: what was asked once is answered from the disk, and replay never asks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

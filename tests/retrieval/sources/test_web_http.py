@@ -1,7 +1,5 @@
 """The client of the search services: patient with what is transient, quick about what is not, and discreet."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path

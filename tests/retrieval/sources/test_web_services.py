@@ -1,7 +1,5 @@
 """Each search service against a server that speaks its format: what is asked, and what becomes of the answer."""
 
-from __future__ import annotations
-
 import html
 import json
 from itertools import pairwise

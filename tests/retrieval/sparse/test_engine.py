@@ -1,7 +1,5 @@
 """The engine against brute force (postings_oracle.py): the same chunks, and the same scores to the last bit."""
 
-from __future__ import annotations
-
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the kernel rests on: codes that bound weights and give them back, blocks that are found again, the heap."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
