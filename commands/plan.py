@@ -34,6 +34,7 @@ from ratchet.rounds.plan import (
     model_uses,
     plan_stages,
     system_use,
+    with_teacher,
 )
 from ratchet.rounds.records import Entry, StageKey
 from ratchet.rounds.stages import ExperimentRun
@@ -53,7 +54,7 @@ def plan(config: Config, options: argparse.Namespace) -> None:
     experiment, use = ExperimentRun(config, ()), system_use(config)
     costs = {name: cost(model) for name, model in config.models.items()}
     entries = latest_entries(experiment.run)
-    measured = measured_rate(entries.values(), use, costs)
+    measured = measured_rate(entries.values(), with_teacher(use, config), costs)
     rate = options.tokens_per_second or measured or card.tokens_per_second
     source = "given" if options.tokens_per_second else "measured by the run's sampling" if measured else "published"
     stages = plan_stages(experiment, use, questions)

@@ -92,6 +92,7 @@ def sample_round(
         explore=config.sampling.explore,
         curriculum=config.sampling.curriculum,
         first=first,
+        teacher=config.sampling.teacher,
     )
     start = None if adapter is None else Path(adapter)
     with recorded_stages(config, "sample", number=number, adapter=start, anyway=anyway):

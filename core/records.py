@@ -351,6 +351,9 @@ class Trajectory(Record):
     seed: int
     explored: tuple[str, ...] = ()
     """The rules that narrowed what its agents could write (`sampling.explore`, `sampling.curriculum`)."""
+    teacher: str = ""
+    """The model that played the trainable roles in the student's place (`sampling.teacher`): what is marked as sampled
+    is the teacher's, in the student's tokens. Empty where the student played them."""
     learners: tuple[str, ...] = ()
     """The roles that learn from it, where it belongs to a curriculum (`sampling.curriculum`); else all that are
     trained."""

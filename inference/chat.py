@@ -207,6 +207,7 @@ class Dialogue:
 
     def extend(self, turns: Sequence[ChatTurn], tools: Sequence[Mapping[str, Any]]) -> None:
         """Append what a program says, which opens the assistant's turn. UserError where the template refuses it."""
+        self.tools = tools or self.tools
         self._say(*turns, tools=tools)
         self.foreign_turns += sum(turn.role == "assistant" for turn in turns)
 

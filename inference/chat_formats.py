@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from ratchet.core.config import ModelConfig, ThoughtsConfig
@@ -91,7 +91,7 @@ class RenderedFormat(TokenFormat):
             chat.check()
         return chat
 
-    @property
+    @cached_property
     def digest(self) -> str:
         budget = self.thinking.budget if self.thinking else None
         own = [] if budget is None and self.kept is None else [budget, self.kept]

@@ -90,7 +90,7 @@ class TokenFormat:
     def vocabulary(self) -> int:
         return max(self.tokenizer.get_vocab().values()) + 1
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """16 hexadecimal digits of the tokenizer and its template: equal ids for equal texts, equal digest."""
         template = str(self.tokenizer.chat_template)

@@ -118,7 +118,8 @@ def _origins(selection: Selection, trajectories: Iterable[Outline]) -> list[tupl
     rewards = {key: value or 0.0 for choice in selection.choices for key, value in choice.rewards.items()}
     sampled, right, chosen = Counter[str](), Counter[str](), Counter[str]()
     for one in trajectories:
-        origin = f"curriculum of {', '.join(one.learners)}" if one.learners else "exploring" if one.explored else "free"
+        origin = f"taught by {one.teacher}" if one.teacher else "exploring" if one.explored else "free"
+        origin = f"curriculum of {', '.join(one.learners)}" if one.learners else origin
         sampled[origin] += 1
         right[origin] += rewards.get(one.key, 0.0) > (rule.min_reward or 0.0) + TIE
         chosen[origin] += one.key in kept

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -166,11 +166,23 @@ def system_use(config: Config) -> SystemUse:
     """The calls of the config's system: of the run's latest round that was sampled, else assumed."""
     for folder in reversed(RunFolder(config.folder).rounds()):
         sampled = islice(TrajectoryStore(folder.trajectories).read(), MAX_TRAJECTORIES)
-        finished = [trajectory for trajectory in sampled if trajectory.status != "failed"]
+        finished = [trajectory for trajectory in sampled if trajectory.status != "failed" and not trajectory.teacher]
         source = f"measured on {len(finished):,} trajectories of round {folder.number}"
         if (use := measured_use(finished, source)) is not None:
             return use
     return assumed_use(load_system(config.system), config.index.chunk_tokens)
+
+
+def with_teacher(use: SystemUse, config: Config) -> SystemUse:
+    """The calls of one trajectory of sampling, on average: a teacher plays the trainable roles of some."""
+    teacher, roles = config.sampling.teacher, list[RoleUse]()
+    share = teacher.samples / config.sampling.samples
+    for role in use.roles:
+        taught = share if config.system.role(role.role).trainable else 0.0
+        for model, part in ((role.model, 1 - taught), (teacher.model, taught)):
+            calls, conversations = role.calls * part, role.conversations * part
+            roles += [replace(role, model=model, calls=calls, conversations=conversations)] if part else []
+    return replace(use, roles=tuple(roles))
 
 
 def judge_calls(rewards: RewardsConfig, names: Iterable[str], samples: int) -> dict[str, float]:
@@ -196,7 +208,7 @@ def model_uses(config: Config) -> dict[str, ModelUse]:
     Without those that cannot be told: models are also served for configs that lack a system or a reward.
     """
     try:
-        use = system_use(config)
+        use = with_teacher(system_use(config), config)
         names = {*config.rewards.weights, *config.evaluation.scores}
         asked = sum(judge_calls(config.rewards, names, config.sampling.samples).values())
     except UserError:
@@ -265,7 +277,8 @@ def _planned(
             key, {training.model: Tokens(trained=steps * training.batch_size * each, passes=times)}, counted=counted
         )
     if key.id in ("sample", "score"):
-        asked, text = [(use, questions.train * samples)], f"{count(questions.train)} questions x {samples} samples"
+        asked = [(with_teacher(use, config), questions.train * samples)]
+        text = f"{count(questions.train)} questions x {samples} samples"
     elif key.id in ("choose.sample", "choose"):
         candidates = math.ceil(steps / training.eval_steps)
         asked = [(use, questions.dev * candidates)]

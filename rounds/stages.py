@@ -185,7 +185,7 @@ def stages_before_training(experiment: ExperimentRun, number: int, origin: int |
     selected: dict[str, Artefact] = {"scores": JsonlFiles(folder.scores), "selection": File(folder.selection)}
     empty = () if config.rounds.count == 1 else ("--may-be-empty",)
     stages = [
-        experiment.stage(number, "sample", sample, asked, trajectories, agents),
+        experiment.stage(number, "sample", sample, asked, trajectories, agents | config.sampling.teacher.models),
         experiment.stage(number, "score", (*score, *empty), scored, selected, judge),
     ]
     # A search server's index was built where the server runs.

@@ -87,7 +87,8 @@ def trace_lines(folder: RoundFolder, question: str) -> Iterator[str]:
 def _format_trajectory(trajectory: Trajectory) -> str:
     answer = " ".join(trajectory.answer.split())
     answer = answer if len(answer) <= MAX_ANSWER_CHARACTERS else f"{answer[:MAX_ANSWER_CHARACTERS]}..."
-    return f"{trajectory.key} sample {trajectory.sample} by {trajectory.policy}: {trajectory.status} {answer!r}"
+    sampler = f"the teacher {trajectory.teacher}" if trajectory.teacher else trajectory.policy
+    return f"{trajectory.key} sample {trajectory.sample} by {sampler}: {trajectory.status} {answer!r}"
 
 
 def _trajectories_of(store: TrajectoryStore, question: str) -> Iterator[Trajectory]:

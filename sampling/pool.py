@@ -21,7 +21,7 @@ from ratchet.agents.core.resources import Resources, open_resources
 from ratchet.agents.core.system import System, load_system
 from ratchet.agents.core.task import Job, RunContext
 from ratchet.agents.core.tools import Answer, OutOfBudget, Tools, Unparsed
-from ratchet.core.config import Config, ExploreConfig, SystemConfig
+from ratchet.core.config import Config, ExploreConfig, SystemConfig, TeacherConfig
 from ratchet.core.config.models import DEFAULT_CONCURRENCY
 from ratchet.core.errors import UserError, did_you_mean
 from ratchet.core.files import Segment
@@ -71,6 +71,8 @@ class Pass:
     """How the last ones of a question's samples explore."""
     curriculum: Mapping[str, str] = field(default_factory=dict)
     """By role, the rule of a further sample of each question with gold documents, from which the role learns."""
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    """Who plays the trainable roles in the first ones of a question's samples."""
 
 
 def with_memory_scope(
@@ -131,6 +133,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
     systems = [load_system(one_pass.system) for one_pass in passes]
     roles = [{role: system.config.role(role).model for role in system.roles} for system in systems]
     used = {name for models_by_role in roles for name in models_by_role.values()}
+    used = used.union(*(one_pass.teacher.models for one_pass in passes))
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
         # Sources before models: what they lack (an index, a key) is said before a model is loaded for minutes.
@@ -152,6 +155,7 @@ def sample(config: Config, passes: Sequence[Pass], title: str, work: Work | None
             jobs = plan_jobs(one_pass.questions, one_pass.samples, *planned_by)
             jobs = with_exploration(jobs, one_pass, system)
             jobs += plan_curriculum(jobs, one_pass, system, retriever)
+            jobs = with_teacher(jobs, one_pass.teacher, engines)
             store = TrajectoryStore(one_pass.folder)
             store.plan(
                 Manifest(
@@ -260,6 +264,16 @@ def plan_curriculum(jobs: Sequence[Job], one_pass: Pass, system: System, retriev
         for number, (rule, roles) in enumerate(learners.items())
         if job.gold
     ]
+
+
+def with_teacher(jobs: Sequence[Job], teacher: TeacherConfig, engines: Mapping[str, Engine]) -> list[Job]:
+    """The jobs of a pass, those of its teacher's samples with its name and with a key that tells its model."""
+    return [_taught(job, teacher.model, engines) if job.sample < teacher.samples else job for job in jobs]
+
+
+def _taught(job: Job, teacher: str, engines: Mapping[str, Engine]) -> Job:
+    key = content_key("taught", job.key, engines[teacher].fingerprint)
+    return replace(job, key=key, seed=int(key[:12], 16), teacher=teacher)
 
 
 def check_rules(rules: Sequence[Rule], system: System, key: str) -> None:
@@ -375,6 +389,8 @@ async def run_episode(
     """
     question, reach = job.question, resources or Resources()
     tools = Tools(job, system.config, system.prompts, engines, retriever, context, reach, watch, system.spec.searches)
+    if job.teacher:
+        tools.note(system.roles[0], f"the teacher {job.teacher} plays the roles that are trained")
     try:
         answer, status, error = await _solve(question, system, tools)
         with system.errors(question):
@@ -387,6 +403,7 @@ async def run_episode(
                 seed=job.seed,
                 explored=tuple(rule.name for rule in job.rules),
                 learners=job.learners,
+                teacher=job.teacher,
                 status=status,
                 answer=answer.text,
                 explanation=answer.explanation,

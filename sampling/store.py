@@ -64,13 +64,15 @@ class Outline:
     """Digest of the whole record: another attempt may have been sampled under its key."""
     explored: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
+    teacher: str = ""
 
 
 def outline(trajectory: Trajectory, line: bytes | None = None) -> Outline:
     """The outline of a trajectory. `line`: what the store has of it; default: what it would be."""
     content = hashlib.sha256(as_line(trajectory) if line is None else line).hexdigest()[:32]
     one = trajectory
-    return Outline(one.key, one.question_id, one.sample, one.status, one.answer, content, one.explored, one.learners)
+    origin = one.explored, one.learners, one.teacher
+    return Outline(one.key, one.question_id, one.sample, one.status, one.answer, content, *origin)
 
 
 class Trajectories(Mapping[str, Trajectory]):

@@ -145,6 +145,7 @@ def _selftrain_job(job: str, request: JobRequest) -> Job:
     for member in load_members(config).values():
         models |= models_of([member.system, *member.evaluation.baselines.values()])
         models |= judge_of(member, [*member.rewards.weights, *member.evaluation.scores])
+        models |= member.sampling.teacher.models
     command = [*RATCHET, "selftrain", *request.experiment.arguments]
     command += ["--until", str(request.round)] if job == "round" else []
     command += ["--accelerate", accelerate] if accelerate else []

@@ -52,6 +52,7 @@ from ratchet.inference.chat import ChatFormat, Dialogue, Row
 from ratchet.inference.chat_formats import with_thoughts
 from ratchet.inference.completion import Completion, SamplingParams
 from ratchet.inference.engine import Engine, EngineError, generate
+from ratchet.inference.teacher import ask_teacher
 from ratchet.inference.thoughts import without_thoughts
 from ratchet.retrieval.retriever import Retriever, SourceError
 from ratchet.retrieval.sources.source import ToolResult
@@ -296,7 +297,7 @@ class Episode(Record):
             constrain = grammar(narrower, self.role(role).max_tokens)
         expected: Schema = without_bounds(schema)
         # A closed model is asked for JSON of the schema, which nothing holds it to.
-        held_to = None if dialogue.chat.is_text else constrain
+        held_to = None if self._speaker(role, dialogue).format.is_text else constrain
 
         def reader(said: str) -> Parsed:
             return read_output(said, expected, held_to)
@@ -408,7 +409,7 @@ class Episode(Record):
                 dialogue.user(text)
             dialogue.continue_assistant(prefix)
             max_tokens = config.max_tokens if max_tokens is None else min(max_tokens, config.max_tokens)
-            room = self._engine(dialogue.model).max_context - dialogue.tokens
+            room = self._max_context(role, dialogue) - dialogue.tokens
             if room < min(MIN_ROOM, max_tokens):
                 self._full.add(number)
                 raise self._no_room(role, dialogue)
@@ -471,12 +472,14 @@ class Episode(Record):
     ) -> Completion:
         """The engine's completion of the dialogue. EngineError where it ran out of time or lacks log-probabilities.
         `in_parts`: a thought and what follows it may be sampled one after the other."""
-        adapter = self._context.adapter if self.role(role).trainable else None
+        engine, own = self._speaker(role, dialogue), self._engine(dialogue.model)
+        adapter = self._context.adapter if self.role(role).trainable and not self._is_taught(role) else None
         messages = list(dialogue.messages)
         if prefix:
             messages.append({"role": "assistant", "content": dialogue.chat.decode(prefix)})
-        engine = self._engine(dialogue.model)
-        if in_parts:
+        if engine is not own and engine.format.digest != own.format.digest:
+            completion = await ask_teacher(engine, dialogue, params, whole_reply=in_parts)
+        elif in_parts:
             completion = await generate(engine, dialogue.ids, params, adapter, messages, dialogue.chat)
         else:
             completion = await engine.generate(dialogue.ids, params, adapter, messages)
@@ -491,7 +494,17 @@ class Episode(Record):
         return 1 + (self.config.reasks if self.config.malformed in ("reask", "redraw") else 0)
 
     def _no_room(self, role: str, dialogue: Dialogue) -> OutOfBudget:
-        return OutOfBudget(role, f"its context of {self._engine(dialogue.model).max_context} tokens is full")
+        return OutOfBudget(role, f"its context of {self._max_context(role, dialogue)} tokens is full")
+
+    def _is_taught(self, role: str) -> bool:
+        return bool(self._job.teacher) and self.role(role).trainable
+
+    def _speaker(self, role: str, dialogue: Dialogue) -> Engine:
+        """The engine that answers for a role: the teacher's where it plays the role, or the dialogue's own."""
+        return self._engine(self._job.teacher if self._is_taught(role) else dialogue.model)
+
+    def _max_context(self, role: str, dialogue: Dialogue) -> int:
+        return min(self._engine(dialogue.model).max_context, self._speaker(role, dialogue).max_context)
 
     def _engine(self, model: str) -> Engine:
         try:

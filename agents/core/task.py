@@ -105,6 +105,8 @@ class Job:
     """The question's place among those of the pass."""
     rules: tuple[Rule, ...] = ()
     """They narrow what agents may write."""
+    teacher: str = ""
+    """The model that plays the trainable roles in the student's place (`sampling.teacher`)."""
     learners: tuple[str, ...] = ()
     """The roles that learn from it, where it belongs to a curriculum (`sampling.curriculum`)."""
     gold: tuple[Passage, ...] = ()

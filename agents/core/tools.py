@@ -93,7 +93,7 @@ class Tools(Episode):
             return None
         dialogue = self._dialogues[-1]
         schema = object_schema(**{key: {"type": "string", "enum": list(choices)}})
-        held_to = None if dialogue.chat.is_text else schema
+        held_to = None if self._speaker(dialogue.role, dialogue).format.is_text else schema
         act = await self._act(
             dialogue, dialogue.role, text, lambda said: read_output(said, schema, held_to), constrain=schema
         )

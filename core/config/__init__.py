@@ -34,6 +34,6 @@ from ratchet.core.config.retrieval import (
 )
 from ratchet.core.config.rewards import RewardsConfig, SelectConfig
 from ratchet.core.config.section import PathText, PluginName, ScoreName, Section, is_missing, missing_error, written
-from ratchet.core.config.system import ExploreConfig, RoleConfig, SamplingConfig, SystemConfig
+from ratchet.core.config.system import ExploreConfig, RoleConfig, SamplingConfig, SystemConfig, TeacherConfig
 from ratchet.core.config.training import LoraConfig, PreferenceConfig, RoundsConfig, TrainingConfig
 from ratchet.core.parsing import parse

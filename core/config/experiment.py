@@ -133,6 +133,7 @@ class Config(Section):
             named += system.role_models(key)
         if self.generation is not None:
             named.append(("generation.model", self.generation.model))
+        named += [("sampling.teacher.model", model) for model in self.sampling.teacher.models]
         for key, model in named:
             if problem := self.why_no_model(key, model):
                 raise ValueError(problem)

@@ -75,6 +75,21 @@ class ExploreConfig(Section):
     names from the question and from what was found), or a file of your own with `narrow(point)`."""
 
 
+class TeacherConfig(Section):
+    """Samples in which a larger model plays the trainable roles, and from which the student learns: agent distillation
+    (Kang et al. 2025, arXiv 2505.17612)."""
+
+    model: str = "teacher"
+    """Name of the model under `models` that plays them, without an adapter."""
+    samples: int = Field(0, ge=0)
+    """How many of a question's `samples`, the first ones, the teacher plays."""
+
+    @property
+    def models(self) -> set[str]:
+        """The name of the model, where it plays any sample."""
+        return {self.model} if self.samples else set()
+
+
 class SamplingConfig(Section):
     """How trajectories are sampled for training."""
 
@@ -88,6 +103,8 @@ class SamplingConfig(Section):
     """Probability mass of nucleus sampling; 0.95 in evaluation and for the judge. mRAG gives no value."""
     explore: ExploreConfig = ExploreConfig()
     """Samples that explore by constrained decoding. An evaluation never does."""
+    teacher: TeacherConfig = Field(TeacherConfig(), exclude_if=lambda teacher: teacher == TeacherConfig())
+    """Samples that a larger model plays. An evaluation has none."""
     curriculum: dict[str, Literal["gold_documents", "gold_searches"]] = Field(default={})
     """Roles that learn from a further sample of each question with `gold_ids`, in which the search is led to the gold
     documents and no further; it teaches these roles alone. `gold_documents`: for a role that reads them, selected by
@@ -97,7 +114,8 @@ class SamplingConfig(Section):
     once."""
 
     @model_validator(mode="after")
-    def _check_exploring_samples(self) -> SamplingConfig:
-        if self.explore.samples > self.samples:
-            raise ValueError(f"explore.samples: {self.explore.samples} of {self.samples} samples; raise samples")
+    def _check_parts_of_samples(self) -> SamplingConfig:
+        for key, number in (("explore", self.explore.samples), ("teacher", self.teacher.samples)):
+            if number > self.samples:
+                raise ValueError(f"{key}.samples: {number} of {self.samples} samples; raise samples")
         return self

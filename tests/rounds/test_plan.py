@@ -126,6 +126,12 @@ def test_what_does_not_fit_and_what_is_not_known_is_said(tmp_path: Path, capsys:
         said_of(path, capsys, "--set", "models.judge.path=nowhere")
 
 
+def test_a_teacher_does_its_share_of_the_sampling(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    teacher = ("--set", "sampling.teacher={model: judge, samples: 1}")
+    said = said_of(experiment(tmp_path), capsys, "--questions", "1000", *teacher)
+    assert "sample agent 4,000 60,000 61 9.0" in said and "judge 20,000 20 3.0" in said
+
+
 @pytest.mark.slow
 def test_every_call_and_every_assumption_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = experiment(tmp_path)

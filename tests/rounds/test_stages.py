@@ -110,6 +110,12 @@ def test_the_models_of_all_roles_are_served_for_sampling(tmp_path: Path) -> None
     assert [under(s) for s in plan(one)] == ["", "agent,big", "", "", "agent,big", ""]
 
 
+def test_a_teacher_is_served_for_sampling_alone(tmp_path: Path) -> None:
+    teacher = {"model": "big", "samples": 2}
+    one = experiment(tmp_path, models={"agent": SERVED, "big": SERVED}, sampling={"teacher": teacher})
+    assert [under(s) for s in plan(one)] == ["", "agent,big", "", "", "agent", ""]
+
+
 def test_accelerate_takes_the_users_file(tmp_path: Path) -> None:
     [train] = [s for s in plan(experiment(tmp_path, accelerate="fsdp.yaml")) if s.id == "train"]
     assert train.command[2:5] == ("accelerate.commands.launch", "--config_file", "fsdp.yaml")

@@ -11,13 +11,13 @@ import pytest
 
 from ratchet.agents.core.system import load_system
 from ratchet.agents.core.task import Job
-from ratchet.core.config import SamplingConfig, SelectConfig, SystemConfig
+from ratchet.core.config import SamplingConfig, SelectConfig, SystemConfig, TeacherConfig
 from ratchet.core.errors import UserError
 from ratchet.core.records import Question, Score, Trajectory
 from ratchet.rewards.builtin.useful_searches import useful_searches
 from ratchet.rewards.selection import select
 from ratchet.rewards.summary import selection_table
-from ratchet.sampling.pool import Pass, plan_curriculum, plan_jobs, run_episode, with_exploration
+from ratchet.sampling.pool import Pass, plan_curriculum, plan_jobs, run_episode, with_exploration, with_teacher
 from ratchet.sampling.store import Trajectories
 from ratchet.training.rows import build_rows
 from tests.helpers.playing import SETTING, Shelf, engine, passage, say
@@ -74,6 +74,16 @@ def test_only_the_last_samples_explore_and_only_their_keys_change() -> None:
         SamplingConfig.model_validate({"samples": 4, "explore": {"samples": 5}})
     with pytest.raises(UserError, match="does not know the actions of no_retrieval"):
         with_exploration(free, planned(explore={"samples": 1})[0], load_system(SystemConfig(name="no_retrieval")))
+
+
+def test_a_teacher_plays_the_first_samples_which_may_explore_too() -> None:
+    free, led_last = planned()[1], planned(explore={"samples": 4})[1]
+    engines = {"big": engine([])}
+    jobs = with_teacher(led_last, TeacherConfig(model="big", samples=2), engines)
+    assert [(job.teacher, bool(job.rules)) for job in jobs] == [("big", True)] * 2 + [("", True)] * 2
+    assert jobs[2:] == led_last[2:] and len({job.key for job in (*jobs, *led_last, *free)}) == 10
+    engines["big"].fingerprint = "another"
+    assert with_teacher(led_last, TeacherConfig(model="big", samples=1), engines)[0].key != jobs[0].key
 
 
 def test_a_curriculum_adds_a_sample_for_each_of_its_rules(tmp_path: Path) -> None:
